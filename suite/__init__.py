@@ -1,0 +1,26 @@
+"""Decides the public face: `from suite import Engine, Grid, AdamW` trains a user's own layers.
+
+The names load lazily, so that `import suite.simulate` or the command line loads no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_FACE = {
+    "Engine": "suite.engine.train",
+    "Grid": "suite.core.grid",
+    "SGD": "suite.engine.optimizer",
+    "Adam": "suite.engine.optimizer",
+    "AdamW": "suite.engine.optimizer",
+    "MessageDriven": "suite.schedule.message_driven",
+    "OneFOneB": "suite.schedule.one_f_one_b",
+}
+__all__ = list(_FACE)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FACE:
+        return getattr(import_module(_FACE[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

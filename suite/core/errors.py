@@ -1,0 +1,85 @@
+"""Decides which ways of failing the suite tells apart.
+
+    SuiteError
+    ├── Refused                what was asked for cannot run; says the numbers, the rule and a legal value
+    │   ├── UnknownName        a name that nothing answers to; says the nearest one
+    │   └── Unsupported        a combination that a system does not have
+    ├── MissingDependency      a package or program that is not on this machine
+    ├── IllegalSchedule        a program that breaks an order law; prints the grid with the culprit marked
+    ├── RankError              a rank did not do its part
+    │   ├── LostRank           it ended without a word
+    │   └── Late               it was not done at the deadline
+    └── DamagedRecord          a file in the store that is no record
+        └── OtherSchema        a record, of another schema version
+
+An error of the first two families is an outcome of a run, never a lost run: see core.record.Outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class SuiteError(Exception):
+    """Root of every error the suite raises on purpose."""
+
+
+class Refused(SuiteError):
+    """The request cannot run. `rule` is the law it breaks and `legal` a value that would pass."""
+
+    def __init__(self, what: str, *, rule: str = "", legal: str = "") -> None:
+        parts = [what]
+        if rule:
+            parts.append(f"rule: {rule}")
+        if legal:
+            parts.append(f"legal: {legal}")
+        super().__init__("; ".join(parts))
+
+
+class UnknownName(Refused):
+    """`name` is not one of `known`; the message names the nearest."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        near = get_close_matches(name, known, n=1, cutoff=0.4)
+        super().__init__(
+            f"there is no {kind} named {name!r}",
+            rule=f"one of {', '.join(known)}",
+            legal=f"did you mean {near[0]!r}?" if near else "",
+        )
+
+
+class Unsupported(Refused):
+    """A combination that is refused by name (an outcome of its own on the page)."""
+
+
+class MissingDependency(SuiteError):
+    """A package or program is not here. `remedy` says what would bring it."""
+
+    def __init__(self, name: str, remedy: str) -> None:
+        super().__init__(f"{name} is not on this machine; {remedy}")
+
+
+class IllegalSchedule(SuiteError):
+    """A schedule broke a law. The message ends with the grid up to the fault."""
+
+
+class RankError(SuiteError):
+    """A rank did not do its part."""
+
+
+class LostRank(RankError):
+    """A rank ended without a word."""
+
+
+class Late(RankError):
+    """A rank was not done at the deadline."""
+
+
+class DamagedRecord(SuiteError):
+    """A file in the record store cannot be read as a record."""
+
+
+class OtherSchema(DamagedRecord):
+    """A readable record whose schema version is not this suite's."""

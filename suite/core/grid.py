@@ -1,0 +1,66 @@
+"""Decides which rank holds which stage of which replica.
+
+Ranks stand in a G_data x G_inter x G_intra grid, tensor parallelism fastest, then the pipeline, then data (AxoNN III-A,
+Figure 2, and the rank order of its code): neighbours in a pipeline have neighbouring ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from suite.core.errors import Refused
+from suite.core.op import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """data x inter x tensor ranks (`G_data`, `G_inter`, `G_intra`)."""
+
+    data: int = 1
+    inter: int = 1
+    tensor: int = 1
+
+    def __post_init__(self) -> None:
+        for axis in ("data", "inter", "tensor"):
+            size = getattr(self, axis)
+            if size < 1:
+                raise Refused(f"grid.{axis}={size}", rule="every axis of the grid is at least 1", legal="1")
+
+    def __str__(self) -> str:
+        """`inter x data`, as the papers write a grid; the tensor axis only where there is one."""
+        return f"{self.inter}x{self.data}" + (f"x{self.tensor}" if self.tensor > 1 else "")
+
+    @property
+    def size(self) -> int:
+        return self.data * self.inter * self.tensor
+
+    def rank(self, *, data: int, inter: int, tensor: int = 0) -> int:
+        return (data * self.inter + inter) * self.tensor + tensor
+
+    def place(self, rank: int) -> Place:
+        """The pipeline place of `rank`; all ranks of one tensor group share it."""
+        stage = rank // self.tensor % self.inter
+        return Place(stage, self.inter, rank // (self.tensor * self.inter), self.data)
+
+    def neighbour(self, rank: int, step: int) -> int | None:
+        """The rank `step` stages on in the same pipeline; None past either end."""
+        stage = self.place(rank).stage + step
+        return rank + step * self.tensor if 0 <= stage < self.inter else None
+
+    def column(self, rank: int) -> tuple[int, ...]:
+        """The ranks that hold copies of this rank's stage: they all-reduce gradients (AxoNN Algorithm 1, line 13)."""
+        return tuple(
+            self.rank(data=d, inter=self.place(rank).stage, tensor=rank % self.tensor) for d in range(self.data)
+        )
+
+    def ends(self, rank: int) -> tuple[int, ...]:
+        """The first and the last rank of this rank's pipeline: they share tied weights."""
+        replica, tensor = self.place(rank).replica, rank % self.tensor
+        return tuple(
+            dict.fromkeys(
+                (
+                    self.rank(data=replica, inter=0, tensor=tensor),
+                    self.rank(data=replica, inter=self.inter - 1, tensor=tensor),
+                )
+            )
+        )

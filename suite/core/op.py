@@ -1,0 +1,139 @@
+"""Decides what one unit of work is called, where it stands, and which neighbour's result it consumes.
+
+Everything that orders, runs, draws, times or replays a pipeline speaks in these four values. Communication is never
+written by hand: it follows from `needs`, and sends are its inverse, `feeds`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from suite.core.errors import Refused
+
+
+class Kind(StrEnum):
+    """What an op does on its stage. The set is open: a split backward pass adds a letter and a line in `needs`."""
+
+    FORWARD = "F"
+    BACKWARD = "B"
+    UPDATE = "U"
+    EVALUATE = "E"  # numbered apart from training, newest weights, no graph, no weight policy
+
+
+class Op(NamedTuple):
+    """One op of `kind` on `stage`. `index` is the microbatch (F, B, E) or the update (U), over the whole training.
+
+    >>> str(Op(2, Kind.FORWARD, 7)), Op.parse("2F7")
+    ('2F7', Op(stage=2, kind=<Kind.FORWARD: 'F'>, index=7))
+    """
+
+    stage: int
+    kind: Kind
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.kind.value}{self.index}"
+
+    @classmethod
+    def parse(cls, text: str) -> Op:
+        """Read what `str` prints. Raises Refused for anything else."""
+        match = re.fullmatch(r"(\d+)([A-Z])(\d+)", text)
+        if match is None or match[2] not in Kind:
+            raise Refused(f"{text!r} is not an op", rule="stage, one of F B U E, index", legal="'2F7'")
+        return cls(int(match[1]), Kind(match[2]), int(match[3]))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a program runs: `stage` of `stages`, in `replica` of `replicas`.
+
+    Schedules read the stage only; the replica selects data and random numbers.
+    """
+
+    stage: int
+    stages: int
+    replica: int = 0
+    replicas: int = 1
+
+    @property
+    def first(self) -> bool:
+        return self.stage == 0
+
+    @property
+    def last(self) -> bool:
+        return self.stage == self.stages - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The microbatches from one drain to the next: `first`, `first + 1`, ... (at least one).
+
+    update_every: microbatches per update; None is a flush, one update at the end. A short last group updates too, so
+        that a drain leaves no open gradient.
+    update: number of the first update in this work. Indices never restart, so two works never share an op.
+    """
+
+    first: int
+    microbatches: int
+    update_every: int | None
+    update: int
+
+    def __post_init__(self) -> None:
+        if self.microbatches < 1:
+            raise Refused(f"work of {self.microbatches} microbatches", rule="at least 1", legal="1")
+        if self.update_every is not None and self.update_every < 1:
+            raise Refused(f"update_every={self.update_every}", rule="at least 1, or None for a flush", legal="1")
+
+    @property
+    def end(self) -> int:
+        """One past the last microbatch."""
+        return self.first + self.microbatches
+
+    @property
+    def group(self) -> int:
+        """Microbatches in a full update group."""
+        return self.update_every or self.microbatches
+
+    @property
+    def updates(self) -> int:
+        """How many updates this work makes."""
+        return -(-self.microbatches // self.group)
+
+    def due(self, index: int) -> int:
+        """The update that microbatch `index`'s gradient enters."""
+        return self.update + (index - self.first) // self.group
+
+    def share(self, index: int) -> int:
+        """Microbatches in that update: the divisor of the loss, times the replicas."""
+        start = (self.due(index) - self.update) * self.group
+        return min(self.group, self.microbatches - start)
+
+    def closes(self, index: int) -> bool:
+        """Whether `index` is the last microbatch of its update."""
+        return index == self.end - 1 or (index - self.first + 1) % self.group == 0
+
+
+Program = Generator[tuple[Op, ...], Op, None]
+"""Yields the ops it would accept next, in order of preference; is sent the one that ran."""
+
+
+def needs(op: Op, stages: int) -> Op | None:
+    """The neighbour's op whose output `op` consumes; None if it can start from what its own stage holds."""
+    if op.kind in (Kind.FORWARD, Kind.EVALUATE):
+        return op._replace(stage=op.stage - 1) if op.stage > 0 else None
+    if op.kind is Kind.BACKWARD:
+        return op._replace(stage=op.stage + 1) if op.stage < stages - 1 else None
+    return None
+
+
+def feeds(op: Op, stages: int) -> Op | None:
+    """The neighbour's op that consumes the output of `op`: the inverse of `needs`."""
+    if op.kind in (Kind.FORWARD, Kind.EVALUATE):
+        return op._replace(stage=op.stage + 1) if op.stage < stages - 1 else None
+    if op.kind is Kind.BACKWARD:
+        return op._replace(stage=op.stage - 1) if op.stage > 0 else None
+    return None

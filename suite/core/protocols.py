@@ -1,0 +1,195 @@
+"""Decides the few interfaces that hold the suite together.
+
+A new schedule, weight policy, optimizer, transport or compared system implements one of these and is named by its class
+path in a YAML; nothing else in the suite has to change. Tensors appear as Any: this module loads no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from suite.core.op import Op, Place, Program, Work
+
+Tensor = Any
+Value = tuple[Tensor, ...]
+Seconds = float
+Bytes = int
+
+
+@runtime_checkable
+class Schedule(Protocol):
+    """The order of ops: one generator per stage, without clock, tensors or I/O."""
+
+    def program(self, place: Place, work: Work) -> Program:
+        """Yields the ops acceptable next, the preferred first; is sent the one that ran. Ends with the last update."""
+
+    def in_flight(self, place: Place, work: Work) -> int:
+        """A promised bound on forwards whose backward has not run; every driver asserts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a pass reads, decided by a weight policy.
+
+    version: updates that the weights have seen
+    ahead: further updates to predict, from the newest version only
+    graph: decided at the forward pass, how its backward pass is made:
+        keep       the forward's own graph and weights, held and counted; its backward is not asked
+        recompute  the stage again, at the weights that the backward reads; random state replayed, statistics untouched
+        swap       kept activations, the backward's weights for the input gradient
+    """
+
+    version: int
+    ahead: int = 0
+    graph: str = "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What a policy may know when an op asks for weights.
+
+    updates: updates this stage has made; due: the update that this op's gradient enters; read_by: what each open
+    forward (by microbatch) read; drained_at: updates made when nothing was last in flight.
+    """
+
+    updates: int
+    due: int
+    read_by: Mapping[int, Read]
+    drained_at: int
+
+
+@runtime_checkable
+class WeightPolicy(Protocol):
+    """Which weights a pass reads: a pure decision, obeyed by engine.store and weights.ledger alike."""
+
+    def read(self, op: Op, clock: Clock) -> Read: ...
+
+    def oldest(self, clock: Clock) -> int:
+        """No later read names an older version than this one."""
+
+
+class UpdateRule(Protocol):
+    """An optimizer over flat tensors, and the change it expects next."""
+
+    states: tuple[str, ...]
+
+    def step(self, state: Any, grad: Tensor) -> None: ...
+
+    def drift(self, state: Any) -> Tensor:
+        """The change per update, so that predicted = w + ahead * drift. Pure: live weights are never written."""
+
+
+@runtime_checkable
+class Transport(Protocol):
+    """Lanes between neighbouring stages: one-way, first in first out."""
+
+    any_order: bool  # False: the program must run in the checker's order, and the record says order=static
+
+    def send(self, op: Op, value: Value) -> None:
+        """Ship the output of `op` to the neighbour that needs it. Does not block in training (in_flight bounds what
+        waits); in an evaluation it waits while `capacity` values of the lane are unreceived."""
+
+    def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
+        """Of the neighbours' ops in `wish` that are here, the first; waits `timeout` s (None: for ever, 0: polls)."""
+
+    def progress(self) -> None:
+        """Move messages. Whoever waits for anything else keeps calling it."""
+
+    def close(self) -> None:
+        """Wait for what was sent, and withdraw what was posted."""
+
+
+class Handle(Protocol):
+    """A collective under way."""
+
+    def wait(self) -> None: ...
+
+
+class Group(Protocol):
+    """Ranks that reduce or broadcast together, in rank order."""
+
+    ranks: tuple[int, ...]
+
+    def all_reduce(self, tensor: Tensor, op: str = "sum") -> Handle: ...
+
+    def broadcast(self, tensor: Tensor, root: int) -> Handle: ...
+
+
+class World(Protocol):
+    """All ranks of one run, as one rank sees them."""
+
+    rank: int
+    size: int
+
+    def transport(self, before: int | None, after: int | None, stages: int, stage: int) -> Transport: ...
+
+    def group(self, ranks: Sequence[int]) -> Group:
+        """Collective over the world: every rank asks for the same groups in the same order."""
+
+    def close(self) -> None: ...
+
+
+class GradSync(Protocol):
+    """The reduction of an update, in the layout's own gradient form."""
+
+    def reduce(self, parts: Sequence[tuple[Group, Tensor]]) -> Handle:
+        """In the order given; parts that name one buffer run one after the other (replicas first, then the tie)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of an update: bytes to reduce, then seconds to step. Chunks overlap."""
+
+    reduce: Bytes
+    step: Seconds
+
+
+class CostModel(Protocol):
+    """What an op costs on a modelled machine."""
+
+    def compute(self, op: Op) -> Seconds: ...
+
+    def message(self, op: Op) -> Bytes: ...
+
+    def update(self, stage: int, layout: Any) -> Sequence[Chunk]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A system that can run here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A system that cannot; the reason reaches the report as a row."""
+
+    reason: str
+
+
+class System(Protocol):
+    """One thing compared, as each of its ranks runs it. Ours and third parties' stand behind the same five methods.
+
+    A class that implements it is built on every rank as `cls(world=..., config=...)`; `probe` is asked first.
+    """
+
+    @classmethod
+    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing: ...
+
+    def train_batch(self, batch: Value) -> float:
+        """One training batch; the mean loss, known on every rank."""
+
+    def evaluate(self, batches: Sequence[Value]) -> float:
+        """Mean loss, changing no training state."""
+
+    def observe(self) -> Any:
+        """The trace of the last batch, or an empty one for a system that keeps none."""
+
+    def memory(self, batch: Value) -> dict[str, int]:
+        """Peak bytes by kind over one training batch, counted at allocation on this rank."""
+
+    def close(self) -> None: ...
+
+
+Transform = Callable[[Any], Any]

@@ -1,0 +1,123 @@
+"""Decides what a run leaves behind: one JSON record, whatever happened.
+
+Raw samples are kept and statistics are derived on read, so that a later, better statistic needs no new run.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from suite.core.errors import DamagedRecord, OtherSchema
+
+SCHEMA_VERSION = 1
+
+
+class Outcome(StrEnum):
+    """How a run ended. Every one but OK keeps the samples it got and a reason."""
+
+    OK = "ok"
+    FAILED = "failed"  # a rank raised
+    TIMEOUT = "timeout"  # a rank was not done at the deadline
+    OOM = "oom"  # a rank could not allocate
+    DIVERGED = "diverged"  # a loss was not finite
+    UNSUPPORTED = "unsupported"  # the system refuses this combination
+    MISSING_DEPENDENCY = "missing_dependency"
+    LOST_RANK = "lost_rank"  # a rank ended without a word
+
+
+class Source(StrEnum):
+    """Where a number comes from. Shown beside every number."""
+
+    MEASURED = "measured"
+    EMULATED = "emulated"
+    SIMULATED = "simulated"
+    ANALYTIC = "analytic"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Raw samples of one quantity. `better` is 'lower', 'higher' or '' where neither is."""
+
+    unit: str
+    better: str
+    values: tuple[float, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One run of one system.
+
+    key: hash of what decides the numbers (resolved config, machine, library versions, source tree for measured rows)
+    config: the resolved config the ranks ran from
+    memory: bytes per rank by kind, {"predicted": {kind: [per rank]}, "measured": {...}}
+    series: one list per curve, e.g. {"loss": [...]}, indexed by batch
+    trace: path of the spans of one batch, relative to the store's folder; None without one
+    provenance: machine, library versions, commit, command, times
+    """
+
+    key: str
+    experiment: str
+    system: str
+    label: str
+    outcome: Outcome
+    source: Source
+    reason: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Metric] = field(default_factory=dict)
+    memory: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    series: dict[str, list[float]] = field(default_factory=dict)
+    trace: str | None = None
+    notes: tuple[str, ...] = ()
+    provenance: dict[str, Any] = field(default_factory=dict)
+    schema_version: int = SCHEMA_VERSION
+
+    def to_json(self) -> str:
+        # not-a-number stands in no JSON: a diverged loss is written as null
+        def plain(value: Any) -> Any:
+            if isinstance(value, float):
+                return value if value - value == 0 else None
+            if isinstance(value, dict):
+                return {str(key): plain(item) for key, item in value.items()}
+            if isinstance(value, list | tuple):
+                return [plain(item) for item in value]
+            return value
+
+        return json.dumps(plain(asdict(self)), indent=1, sort_keys=True, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Record:
+        """Raises OtherSchema for another schema version, DamagedRecord for anything that is no record."""
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise DamagedRecord(f"not JSON: {error}") from error
+        if not isinstance(data, dict) or "schema_version" not in data:
+            raise DamagedRecord("no schema_version")
+        if data["schema_version"] != SCHEMA_VERSION:
+            raise OtherSchema(f"schema version {data['schema_version']}, this suite reads {SCHEMA_VERSION}")
+        try:
+            data["outcome"] = Outcome(data["outcome"])
+            data["source"] = Source(data["source"])
+            data["metrics"] = {
+                name: Metric(m["unit"], m["better"], _floats(m["values"]), m.get("note", ""))
+                for name, m in data["metrics"].items()
+            }
+            data["series"] = {name: list(_floats(values)) for name, values in data["series"].items()}
+            data["notes"] = tuple(str(note) for note in data["notes"])
+            record = cls(**data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedRecord(f"{type(error).__name__}: {error}") from error
+        if not (isinstance(record.config, dict) and isinstance(record.provenance, dict)):
+            raise DamagedRecord("config and provenance are mappings")
+        for name in ("key", "experiment", "system", "label", "reason"):
+            if not isinstance(getattr(record, name), str):
+                raise DamagedRecord(f"{name} is text")
+        return record
+
+
+def _floats(values: list[float | None]) -> tuple[float, ...]:
+    return tuple(float("nan") if value is None else float(value) for value in values)

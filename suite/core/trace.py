@@ -1,0 +1,145 @@
+"""Decides what every executor writes down about time, and how idle time is told apart.
+
+A span is a rank's time on one thing. Compute spans carry their op, so that one breakdown, one picture and one makespan
+formula serve real, emulated and simulated runs alike. A rank that has nothing to do records `wait`, with the op whose
+message ended the wait; `breakdown` splits that time in three:
+
+    transfer   the neighbour had finished the op that was waited for; the message was under way
+    bubble     what filling and draining the pipeline costs every rank, (S - 1) * (t_forward + t_backward) of one stage
+               (SAMO Equation 6, with the mean op times of the trace), as far as the rank was idle
+    wait       the rest: a neighbour was slower, or the limit of microbatches in flight starved the rank
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op, needs
+
+FORWARD, BACKWARD, EVALUATE = "forward", "backward", "evaluate"
+REDUCE, STEP = "reduce", "step"  # the two halves of an update
+WAIT, TRANSFER, BUBBLE = "wait", "transfer", "bubble"
+CATEGORY = {Kind.FORWARD: FORWARD, Kind.BACKWARD: BACKWARD, Kind.EVALUATE: EVALUATE, Kind.UPDATE: STEP}
+
+
+class Span(NamedTuple):
+    """`rank` was busy with `category` from `start` to `end`, seconds on a clock that all ranks share."""
+
+    rank: int
+    category: str
+    start: float
+    end: float
+    op: Op | None = None
+    bytes: int = 0  # payload sent by the op
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+    def row(self) -> list[object]:
+        """As JSON: [rank, category, start, end, "2F7" or null, bytes]."""
+        return [self.rank, self.category, self.start, self.end, None if self.op is None else str(self.op), self.bytes]
+
+    @classmethod
+    def from_row(cls, row: Sequence[object]) -> Span:
+        rank, category, start, end, op, size = row
+        return cls(
+            int(str(rank)),
+            str(category),
+            float(str(start)),
+            float(str(end)),
+            None if op is None else Op.parse(str(op)),
+            int(str(size)),
+        )
+
+
+class Trace(list[Span]):
+    """The spans of one or more ranks."""
+
+    def add(self, rank: int, category: str, start: float, end: float, op: Op | None = None, size: int = 0) -> None:
+        self.append(Span(rank, category, start, end, op, size))
+
+    def shifted(self) -> Trace:
+        """The same spans with time counted from the earliest start."""
+        zero = min((span.start for span in self), default=0.0)
+        return Trace(span._replace(start=span.start - zero, end=span.end - zero) for span in self)
+
+    @property
+    def makespan(self) -> float:
+        return max((span.end for span in self), default=0.0) - min((span.start for span in self), default=0.0)
+
+
+def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
+    """Seconds per category over one batch (from drain to drain), mean over the ranks; idle time as said above.
+
+    Time between two spans of a rank that nothing accounts for is idle too. Categories sum to the makespan.
+    """
+    spans = sorted(trace, key=lambda span: (span.rank, span.start))
+    if not spans:
+        return {}
+    begin, finish = min(span.start for span in spans), max(span.end for span in spans)
+    done = {(grid.place(span.rank).replica, span.op): span.end for span in spans if span.op and span.category != WAIT}
+    fill_and_drain = (grid.inter - 1) * (_mean(spans, FORWARD) + _mean(spans, BACKWARD))
+    total: dict[str, float] = {}
+    ranks = sorted({span.rank for span in spans})
+    for rank in ranks:
+        place = grid.place(rank)
+        busy = transfer = 0.0
+        clock = begin
+        for span in spans:
+            if span.rank != rank:
+                continue
+            start = max(span.start, clock)
+            if span.category != WAIT:
+                total[span.category] = total.get(span.category, 0.0) + max(0.0, span.end - start)
+                busy += max(0.0, span.end - start)
+            elif span.op is not None and (need := needs(span.op, place.stages)) is not None:
+                sent = done.get((place.replica, need), span.end)
+                transfer += max(0.0, span.end - max(start, sent))
+            clock = max(clock, span.end)
+        idle = finish - begin - busy - transfer
+        bubble = min(idle, fill_and_drain)
+        for category, seconds in ((TRANSFER, transfer), (BUBBLE, bubble), (WAIT, idle - bubble)):
+            total[category] = total.get(category, 0.0) + seconds
+    return {category: seconds / len(ranks) for category, seconds in total.items()}
+
+
+def _mean(spans: Sequence[Span], category: str) -> float:
+    seconds = [span.seconds for span in spans if span.category == category]
+    return sum(seconds) / len(seconds) if seconds else 0.0
+
+
+def allowed_makespan(trace: Iterable[Span], grid: Grid) -> float:
+    """The makespan that the trace's own op times allow, in seconds: every rank keeps its order, messages are free.
+
+    A reduction starts when the last rank of its column is there and lasts as long as its quickest member took. The
+    measured makespan is never less than this one; their quotient is the efficiency of everything that is not compute.
+    """
+    work = sorted((span for span in trace if span.category != WAIT), key=lambda span: span.end)
+    columns: dict[Op, list[Span]] = {}
+    for span in work:
+        if span.category == REDUCE and span.op is not None:
+            columns.setdefault(span.op, []).append(span)
+    free: dict[int, float] = {}
+    finish: dict[tuple[int, Op], float] = {}
+    met: dict[Op, int] = {}
+    for span in work:
+        place = grid.place(span.rank)
+        clock = free.get(span.rank, 0.0)
+        if span.category == REDUCE and span.op is not None:
+            members = columns[span.op]
+            met[span.op] = met.get(span.op, 0) + 1
+            free[span.rank] = clock
+            if met[span.op] == len(members):
+                end = max(free[s.rank] for s in members) + min(s.seconds for s in members)
+                free.update((s.rank, end) for s in members)
+            continue
+        need = needs(span.op, place.stages) if span.op is not None else None
+        if need is not None:
+            clock = max(clock, finish.get((place.replica, need), 0.0))
+        free[span.rank] = clock + span.seconds
+        if span.op is not None:
+            finish[place.replica, span.op] = free[span.rank]
+    return max(free.values(), default=0.0)

@@ -1,0 +1,36 @@
+"""Decides how numbers with units are printed for people: three significant digits and a decimal prefix."""
+
+from __future__ import annotations
+
+import math
+
+_LARGE = ("", "k", "M", "G", "T", "P", "E")
+_SMALL = ("", "m", "u", "n")
+
+
+def si(value: float, unit: str = "", digits: int = 3) -> str:
+    """`value` with a decimal prefix: si(20.28e9, 'B') is '20.3 GB' (1 GB = 1e9 B, as in the papers)."""
+    if not math.isfinite(value):
+        return f"{value} {unit}".strip()
+    if value == 0:
+        return f"0 {unit}".strip()
+    step = math.floor(math.log10(abs(value)) / 3 + 1e-12)
+    step = max(1 - len(_SMALL), min(len(_LARGE) - 1, step))
+    scaled = value / 1000.0**step
+    if float(f"{scaled:.{digits}g}") >= 1000 and step < len(_LARGE) - 1:
+        step, scaled = step + 1, scaled / 1000
+    prefix = _LARGE[step] if step >= 0 else _SMALL[-step]
+    text = f"{scaled:.{digits}g}"
+    if "e" in text:
+        text = f"{scaled:.0f}"
+    return f"{text} {prefix}{unit}".rstrip()
+
+
+def seconds(value: float) -> str:
+    """A duration for a progress line: '8 s', '2 min 05 s', '1 h 03 min'."""
+    whole = max(0, round(value))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -1,0 +1,47 @@
+"""Decides how much memory a rank needs at its peak: states, activations in flight, weight versions, the working set.
+
+Activations and the update's scratch do not meet in a flush: nothing is in flight when the update runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from suite.memory.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Bytes on the device of one rank.
+
+    layout: its model states
+    activations: saved for one microbatch's backward pass
+    in_flight: microbatches whose activations are alive at once
+    working: the largest transient of a pass, beyond what is saved
+    extra_versions: bytes of weight versions beside the newest
+    drains: whether nothing is in flight during an update (a flush)
+    """
+
+    layout: Layout
+    activations: int
+    in_flight: int
+    working: int
+    extra_versions: int = 0
+    drains: bool = True
+
+    def by_kind(self) -> dict[str, int]:
+        """Peak bytes by kind at the moment of the overall peak; they sum to `peak`."""
+        kinds = dict(self.layout.by_kind())
+        scratch = self.layout.bytes(life="step") + self.layout.bytes(life="bucket")
+        live = self.activations * self.in_flight + self.working
+        if self.extra_versions:
+            kinds["weights"] = kinds.get("weights", 0) + self.extra_versions
+        if self.drains:
+            kinds["activations" if live >= scratch else "scratch"] = max(live, scratch)
+        else:
+            kinds["activations"], kinds["scratch"] = live, scratch
+        return kinds
+
+    @property
+    def peak(self) -> int:
+        return sum(self.by_kind().values())

@@ -1,0 +1,71 @@
+"""Decides how weight versions are counted: which are alive on a stage after every op, and what each pass read.
+
+The ledger obeys the same policy as engine.store and holds no tensor, so a table of versions (PipeOptim Table II) needs
+no training run.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from suite.core.op import Kind, Op, Work
+from suite.core.protocols import Clock, Read, WeightPolicy
+
+
+class Entry(NamedTuple):
+    """`op` read `read` when the stage had made `updates`; its gradient enters update `due`."""
+
+    op: Op
+    read: Read
+    updates: int
+    due: int
+
+    @property
+    def staleness(self) -> int:
+        """Updates that what was read lacks, of those its gradient will meet; negative beyond them."""
+        return self.due - self.read.version - self.read.ahead
+
+
+class Ledger:
+    """Follows one stage's ops. `alive`: the weight copies held now, (version, ahead) each; `peak`: their most."""
+
+    def __init__(self, policy: WeightPolicy, work: Work) -> None:
+        self.policy, self.work = policy, work
+        self.updates = self.drained_at = work.update
+        self.open: dict[int, Read] = {}
+        self.stored: set[int] = {self.updates}
+        self.entries: list[Entry] = []
+        self.peak = 1
+
+    def clock(self, op: Op) -> Clock:
+        due = self.work.due(op.index) if op.kind in (Kind.FORWARD, Kind.BACKWARD) else op.index
+        return Clock(self.updates, due, dict(self.open), self.drained_at)
+
+    @property
+    def alive(self) -> set[tuple[int, int]]:
+        held = {(read.version, read.ahead) for read in self.open.values() if read.graph == "keep"}
+        return held | {(version, 0) for version in self.stored}
+
+    def run(self, op: Op) -> Read | None:
+        """Account for `op`; what it read, None for an update and for a backward that keeps its forward's graph."""
+        clock = self.clock(op)
+        read = None
+        if op.kind is Kind.FORWARD:
+            read = self.open[op.index] = self.policy.read(op, clock)
+        elif op.kind is Kind.BACKWARD:
+            if self.open[op.index].graph != "keep":
+                read = self.policy.read(op, clock)
+        elif op.kind is Kind.UPDATE:
+            self.updates += 1
+            self.stored.add(self.updates)
+        if read is not None:
+            self.entries.append(Entry(op, read, self.updates, clock.due))
+        copies = self.alive | ({(read.version, read.ahead)} if read else set())
+        self.peak = max(self.peak, len(copies))
+        if op.kind is Kind.BACKWARD:
+            del self.open[op.index]
+        if not self.open:
+            self.drained_at = self.updates
+        oldest = self.policy.oldest(self.clock(op))
+        self.stored = {version for version in self.stored if version >= oldest or version == self.updates}
+        return read

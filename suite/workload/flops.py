@@ -1,0 +1,39 @@
+"""Decides how many flops training a GPT takes, and what share of a peak that is.
+
+A backward pass is two forward passes; recomputation adds one forward pass of every block (not of the head). Percent of
+peak is always printed with the formula, the count and the peak that it used.
+"""
+
+from __future__ import annotations
+
+from suite.core.errors import Refused
+from suite.workload.shapes import Transformer
+
+
+def forward(shape: Transformer) -> int:
+    """Flops of one forward pass of one sequence."""
+    return sum(layer.flops for layer in shape.shapes())
+
+
+def training(shape: Transformer, sequences: int, *, recompute: bool = False) -> int:
+    """Flops of one training batch: 3 forward passes, and with recomputation one more of the blocks."""
+    again = shape.layers * shape.block().flops if recompute else 0
+    return sequences * (3 * forward(shape) + again)
+
+
+def equation_3(shape: Transformer, batch: int, seconds: float) -> float:
+    """AxoNN Equation 3: flop/s with activation recomputation, for `batch` sequences in `seconds`."""
+    b, s, layers, h, v = batch, shape.sequence, shape.layers, shape.hidden, shape.vocabulary
+    return 96 * b * s * layers * h**2 / seconds * (1 + s / (6 * h) + v / (16 * layers * h))
+
+
+def training_time(batch: int, sequence: int, seconds: float, tokens: float = 3e11) -> float:
+    """AxoNN Equation 2: expected seconds to train on `tokens` tokens at `seconds` per batch."""
+    return tokens * seconds / (batch * sequence)
+
+
+def percent_of_peak(flops: float, seconds: float, peak: float) -> float:
+    """100 * flops / (seconds * peak); `peak` in flop/s of all devices together."""
+    if peak <= 0 or seconds <= 0:
+        raise Refused(f"peak {peak} flop/s over {seconds} s", rule="both are above zero")
+    return 100.0 * flops / (seconds * peak)
