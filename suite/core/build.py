@@ -1,5 +1,7 @@
 """Decides how a config becomes an object: a mapping with `_target_: package.module.Name` is that class, called.
 
+With `_partial_: true` it is the function with these arguments, to be called later with the rest.
+
 Ranks build from plain frozen data with this, so that they need no Hydra.
 """
 
@@ -8,11 +10,12 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from suite.core.errors import MissingDependency, Refused, UnknownName
 
-TARGET = "_target_"
+TARGET, PARTIAL = "_target_", "_partial_"
 
 
 def locate(path: str) -> Any:
@@ -26,7 +29,7 @@ def locate(path: str) -> Any:
     try:
         module = importlib.import_module(module_path)
     except ModuleNotFoundError as error:
-        if error.name and not module_path.startswith(error.name):
+        if error.name and not f"{module_path}.".startswith(f"{error.name}."):
             raise MissingDependency(error.name, f"pip install it to use {path}") from error
         raise Refused(f"there is no module {module_path!r}", rule="an importable module and a name in it") from error
     if not hasattr(module, name):
@@ -44,14 +47,18 @@ def build(config: Any, **extra: Any) -> Any:
         return [build(item) for item in config]
     if not isinstance(config, Mapping):
         return config
-    arguments = {str(key): build(value) for key, value in config.items() if key != TARGET}
+    arguments = {str(key): build(value) for key, value in config.items() if key not in (TARGET, PARTIAL)}
     if TARGET not in config:
         return {**arguments, **extra}
     target = locate(str(config[TARGET]))
+    if not callable(target):
+        raise Refused(f"{config[TARGET]} is {target!r}", rule="a class or a function", legal="suite.core.grid.Grid")
     arguments.update(extra)
+    partly = bool(config.get(PARTIAL, False))
+    signature = inspect.signature(target)
     try:
-        inspect.signature(target).bind(**arguments)
+        (signature.bind_partial if partly else signature.bind)(**arguments)
     except TypeError as error:
-        accepted = ", ".join(inspect.signature(target).parameters)
+        accepted = ", ".join(signature.parameters)
         raise Refused(f"{config[TARGET]}: {error}", rule=f"its arguments are {accepted or 'none'}") from error
-    return target(**arguments)
+    return partial(target, **arguments) if partly else target(**arguments)

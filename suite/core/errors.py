@@ -55,10 +55,10 @@ class Unsupported(Refused):
 
 
 class MissingDependency(SuiteError):
-    """A package or program is not here. `remedy` says what would bring it."""
+    """A package, program or system is not here. `remedy` says why, or what would bring it."""
 
     def __init__(self, name: str, remedy: str) -> None:
-        super().__init__(f"{name} is not on this machine; {remedy}")
+        super().__init__(f"{name} is not on this machine: {remedy}")
 
 
 class IllegalSchedule(SuiteError):

@@ -33,7 +33,7 @@ class Op(NamedTuple):
 
     stage: int
     kind: Kind
-    index: int
+    index: int  # type: ignore[assignment]  # nobody asks where a value stands in an op
 
     def __str__(self) -> str:
         return f"{self.stage}{self.kind.value}{self.index}"
@@ -41,8 +41,8 @@ class Op(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Op:
         """Read what `str` prints. Raises Refused for anything else."""
-        match = re.fullmatch(r"(\d+)([A-Z])(\d+)", text)
-        if match is None or match[2] not in Kind:
+        match = re.fullmatch(rf"(\d+)([{''.join(Kind)}])(\d+)", text, re.ASCII)
+        if match is None:
             raise Refused(f"{text!r} is not an op", rule="stage, one of F B U E, index", legal="'2F7'")
         return cls(int(match[1]), Kind(match[2]), int(match[3]))
 

@@ -102,7 +102,9 @@ class Transport(Protocol):
 
 
 class Handle(Protocol):
-    """A collective under way."""
+    """A collective under way. Whoever polls `done` moves messages in between (comm.waiting.until)."""
+
+    def done(self) -> bool: ...
 
     def wait(self) -> None: ...
 
@@ -122,8 +124,10 @@ class World(Protocol):
 
     rank: int
     size: int
+    staged: bool  # device tensors are copied through host memory on the way
 
-    def transport(self, before: int | None, after: int | None, stages: int, stage: int) -> Transport: ...
+    def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
+        """Lanes to the ranks of the stage before and the stage after."""
 
     def group(self, ranks: Sequence[int]) -> Group:
         """Collective over the world: every rank asks for the same groups in the same order."""
@@ -171,11 +175,13 @@ class Missing:
 class System(Protocol):
     """One thing compared, as each of its ranks runs it. Ours and third parties' stand behind the same five methods.
 
-    A class that implements it is built on every rank as `cls(world=..., config=...)`; `probe` is asked first.
+    A class that implements it is built on every rank as `cls(world=..., config=...)`; `probe` is asked first. A batch is
+    a tuple of numpy arrays, (inputs, targets).
     """
 
     @classmethod
-    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing: ...
+    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+        """Missing if a package or device is not here. Raises Unsupported for a combination the system does not have."""
 
     def train_batch(self, batch: Value) -> float:
         """One training batch; the mean loss, known on every rank."""
@@ -186,8 +192,8 @@ class System(Protocol):
     def observe(self) -> Any:
         """The trace of the last batch, or an empty one for a system that keeps none."""
 
-    def memory(self, batch: Value) -> dict[str, int]:
-        """Peak bytes by kind over one training batch, counted at allocation on this rank."""
+    def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
+        """Trains on `batch`: its loss, and this rank's peak bytes by kind, counted at allocation."""
 
     def close(self) -> None: ...
 

@@ -17,7 +17,7 @@ def si(value: float, unit: str = "", digits: int = 3) -> str:
     step = math.floor(math.log10(abs(value)) / 3 + 1e-12)
     step = max(1 - len(_SMALL), min(len(_LARGE) - 1, step))
     scaled = value / 1000.0**step
-    if float(f"{scaled:.{digits}g}") >= 1000 and step < len(_LARGE) - 1:
+    if abs(float(f"{scaled:.{digits}g}")) >= 1000 and step < len(_LARGE) - 1:
         step, scaled = step + 1, scaled / 1000
     prefix = _LARGE[step] if step >= 0 else _SMALL[-step]
     text = f"{scaled:.{digits}g}"

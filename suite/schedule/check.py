@@ -50,9 +50,9 @@ class Timeline:
 
 
 class _Stage:
-    """One stage's program and the laws its ops must keep."""
+    """One stage's program and the laws its ops must keep. bound: forwards in flight at most; None for an evaluation."""
 
-    def __init__(self, program: Program, place: Place, work: Work, bound: int) -> None:
+    def __init__(self, program: Program, place: Place, work: Work, bound: int | None) -> None:
         self.program, self.place, self.work, self.bound = program, place, work, bound
         self.ran: set[Op] = set()
         self.accepted: tuple[Op, ...] = ()
@@ -66,6 +66,10 @@ class _Stage:
         work = self.work
         if op.stage != self.place.stage:
             return f"{op} belongs to stage {op.stage}, not {self.place.stage}"
+        if (op.kind is Kind.EVALUATE) is not (self.bound is None):
+            return (
+                f"{op} runs in {'an evaluation' if self.bound is None else 'training'}, which its kind has no place in"
+            )
         if op in self.ran:
             return f"{op} runs twice"
         if op.kind is Kind.UPDATE:
@@ -77,7 +81,7 @@ class _Stage:
             return f"{op} is outside the work, microbatches {work.first} to {work.end - 1}"
         if op.kind is Kind.BACKWARD and op.index not in self.open:
             return f"{op} comes before its forward"
-        if op.kind is Kind.FORWARD and len(self.open) >= self.bound:
+        if op.kind is Kind.FORWARD and self.bound is not None and len(self.open) >= self.bound:
             return f"{op} would be forward number {len(self.open) + 1} in flight, the schedule promised {self.bound}"
         return None
 
@@ -93,7 +97,7 @@ class _Stage:
 
     def missing(self) -> str | None:
         """What a program that has ended left undone."""
-        if all(op.kind is Kind.EVALUATE for op in self.ran) and self.ran:
+        if self.bound is None:
             undone = self.work.microbatches - len(self.ran)
             return f"{undone} microbatches are not evaluated" if undone else None
         left = [i for i in range(self.work.first, self.work.end) if i not in self.gaps]
@@ -118,7 +122,7 @@ def check(
 def check_evaluation(program: Callable[[Place, Work], Program], stages: int, work: Work) -> Timeline:
     """The same for a program of evaluation ops."""
     places = [Place(stage, stages) for stage in range(stages)]
-    return _drive([_Stage(program(p, work), p, work, 0) for p in places], stages, ticks)
+    return _drive([_Stage(program(p, work), p, work, None) for p in places], stages, ticks)
 
 
 def _drive(parts: list[_Stage], stages: int, cost: Callable[[Op], float]) -> Timeline:
@@ -144,10 +148,11 @@ def _drive(parts: list[_Stage], stages: int, cost: Callable[[Op], float]) -> Tim
     def start(part: _Stage, now: float) -> None:
         for op in part.accepted:
             need = needs(op, stages)
-            if need is None or need in done:
+            if need is None or need in done or op.stage != part.place.stage:
                 if why := part.fault(op):
-                    slots.append(Slot(op, now, now + 1))
-                    raise illegal(why, op)
+                    culprit = op._replace(stage=part.place.stage)
+                    slots.append(Slot(culprit, now, now + 1))
+                    raise illegal(why, culprit)
                 part.run(op)
                 part.busy = True
                 end = now + cost(op)

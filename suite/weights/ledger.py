@@ -58,14 +58,18 @@ class Ledger:
         elif op.kind is Kind.UPDATE:
             self.updates += 1
             self.stored.add(self.updates)
+            self._free(op)  # a step is in place where nobody will read the version before it
         if read is not None:
             self.entries.append(Entry(op, read, self.updates, clock.due))
         copies = self.alive | ({(read.version, read.ahead)} if read else set())
         self.peak = max(self.peak, len(copies))
         if op.kind is Kind.BACKWARD:
             del self.open[op.index]
+        self._free(op)
+        return read
+
+    def _free(self, op: Op) -> None:
         if not self.open:
             self.drained_at = self.updates
         oldest = self.policy.oldest(self.clock(op))
         self.stored = {version for version in self.stored if version >= oldest or version == self.updates}
-        return read

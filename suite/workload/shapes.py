@@ -99,7 +99,7 @@ class Transformer:
         )
 
     def head(self, width: int = 4) -> LayerShape:
-        """Final norm and language head; the loss keeps the log-probabilities, its backward pass two more of that size."""
+        """Final norm and language head; the loss keeps the log-probabilities, its backward pass two more as large."""
         h, s, v = self.hidden, self.sequence, self.vocabulary
         return LayerShape(
             name="head",

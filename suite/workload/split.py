@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from suite.core.errors import Refused
+from suite.core.errors import Refused, UnknownName
+from suite.workload.shapes import Transformer
 
 Split = tuple[range, ...]
 
@@ -27,20 +28,30 @@ def by_cost(costs: Sequence[float], stages: int) -> Split:
     total = [0.0]
     for cost in costs:
         total.append(total[-1] + cost)
-    # best[n] = (slowest, sum of squares, cuts) for the first n layers on the stages seen so far
-    best = {n: (total[n], total[n] ** 2, (n,)) for n in range(1, count + 1)}
+    # The bound comes first, on its own: a prefix with the quickest slowest stage need not be part of the best whole,
+    # once a later stage is slower than all of it.
+    slowest = dict(enumerate(total))
     for used in range(2, stages + 1):
-        step = {}
-        for n in range(used, count + 1):
-            options = []
-            for cut in range(n - 1, used - 2, -1):
-                slowest, squares, cuts = best[cut]
+        slowest = {
+            n: min(max(slowest[cut], total[n] - total[cut]) for cut in range(used - 1, n))
+            for n in range(used, count + 1)
+        }
+    bound = slowest[count]
+    # best[n] = (sum of squares, minus each cut) for the first n layers on the stages seen so far, none above the bound
+    best: dict[int, tuple[float, tuple[int, ...]]]
+    best = {n: (total[n] ** 2, (-n,)) for n in range(1, count + 1) if total[n] <= bound}
+    for _ in range(1, stages):
+        step: dict[int, tuple[float, tuple[int, ...]]] = {}
+        for cut, (squares, cuts) in best.items():
+            for n in range(cut + 1, count + 1):
                 own = total[n] - total[cut]
-                options.append((max(slowest, own), squares + own * own, (*cuts, n)))
-            step[n] = min(options, key=lambda option: (option[0], option[1], tuple(-cut for cut in option[2])))
+                if own > bound:
+                    break
+                option = (squares + own * own, (*cuts, -n))
+                step[n] = min(step.get(n, option), option)
         best = step
-    cuts = best[count][2]
-    return tuple(range(start, stop) for start, stop in zip((0, *cuts), cuts, strict=False))
+    ends = [-cut for cut in best[count][1]]
+    return tuple(range(start, stop) for start, stop in zip((0, *ends), ends, strict=False))
 
 
 def evenly(layers: int, stages: int, *, ends: bool = False) -> Split:
@@ -54,3 +65,12 @@ def evenly(layers: int, stages: int, *, ends: bool = False) -> Split:
     else:
         costs = [1.0] * layers
     return by_cost(costs, stages)
+
+
+def divide(shape: Transformer, stages: int, by: str) -> Split:
+    """The layers of a GPT (embedding, blocks, head) on `stages` stages: 'even' counts blocks, 'cost' adds flops."""
+    if by == "even":
+        return evenly(shape.layers + 2, stages, ends=True)
+    if by == "cost":
+        return by_cost([layer.flops for layer in shape.shapes()], stages)
+    raise UnknownName("split", by, ("even", "cost"))

@@ -1,0 +1,52 @@
+# make reproduce | test | report | doctor | benchmark | install
+# SCALE=laptop chooses how much is reproduced; PYTHON=... INSTALL=no uses the interpreter at hand as it is.
+
+PYTHON  ?= python3
+INSTALL ?= yes
+SCALE   ?= laptop
+TESTS   ?= tests
+
+ifeq ($(INSTALL),no)
+RUN   := $(PYTHON)
+READY :=
+else
+RUN   := .venv/bin/python
+READY := .venv/ready
+endif
+
+# a command is told to stop when make is gone, however make went
+GUARD := $(shell command -v setpriv >/dev/null 2>&1 && echo setpriv --pdeathsig TERM)
+
+.PHONY: reproduce test lint report doctor benchmark install clean
+
+reproduce: $(READY)
+	@$(GUARD) $(RUN) -m suite.reproduce scale=$(SCALE)
+
+test: $(READY) lint
+	@$(GUARD) $(RUN) -m pytest $(TESTS)
+
+lint: $(READY)
+	@$(RUN) -m ruff check
+	@$(RUN) -m ruff format --check
+	@$(RUN) -m mypy
+
+report: $(READY)
+	@$(RUN) -m suite.report
+
+doctor: $(READY)
+	@$(RUN) -m suite.doctor
+
+benchmark: $(READY)
+	@$(GUARD) $(RUN) -m pytest --benchmark-only tests/benchmarks
+
+install: $(READY)
+
+# torch goes in first and alone: the pinned release takes the CPU build where one is at hand; deepspeed builds no kernels
+.venv/ready: pyproject.toml constraints.txt
+	$(GUARD) $(PYTHON) -m venv .venv
+	$(GUARD) .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch setuptools
+	$(GUARD) env DS_BUILD_OPS=0 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable ".[dev,mpi]"
+	@touch .venv/ready
+
+clean:
+	rm -rf .venv reports/records reports/traces reports/index.html reports/records.csv

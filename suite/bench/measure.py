@@ -1,0 +1,213 @@
+"""Decides how systems are measured against one another: all up at once, in turns A B A B, one record per run.
+
+A turn is a few batches of one system while the others' ranks sleep, so that slow drift of a shared machine falls on
+all alike. Warm-up batches are trained, not timed. Whatever happens to one system, it leaves a record and the others go on.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from suite.bench import predict, provenance
+from suite.bench.experiment import Run
+from suite.bench.launch import Ranks, Trouble
+from suite.bench.progress import Progress
+from suite.bench.store import Store, key_of
+from suite.core.errors import MissingDependency, SuiteError, Unsupported
+from suite.core.record import Metric, Outcome, Record, Source
+from suite.core.trace import Span, Trace
+
+
+class Session:
+    """One run while it goes on: its ranks, and what it has left so far."""
+
+    def __init__(self, run: Run, key: str, scratch: Path) -> None:
+        self.run, self.key = run, key
+        self.config = run.config
+        self.plan = run.config["measure"]
+        self.ranks = Ranks(run.config, run.grid.size, scratch / key)
+        self.durations: list[float] = []
+        self.losses: list[float] = []
+        self.validation: list[float] = []
+        self.gemm = 0.0
+        self.memory: dict[str, list[int]] = {}
+        self.trace = Trace()
+        self.extra: dict[str, Any] = {}
+        self.trouble: Trouble | None = None
+        self.started = time.time()
+        self.seconds = 0.0
+
+    def guarded(self, step: Any, *arguments: Any) -> None:
+        """Take one step; trouble ends this run and no other."""
+        if self.trouble is not None:
+            return
+        begin = time.monotonic()
+        try:
+            step(*arguments)
+        except Trouble as trouble:
+            self.trouble = trouble
+        self.seconds += time.monotonic() - begin
+        if self.trouble is not None:
+            self.ranks.stop(polite=False)
+
+    def start(self) -> None:
+        self.ranks.start(self.plan["deadline"])
+        answers = self.ranks.ask(self.plan["deadline"], do="prepare")
+        self.gemm = sum(answer["gemm"] for answer in answers)
+        self.extra = {"data": answers[0]["data"], "staged": any(answer["staged"] for answer in answers)}
+        if self.plan["warm_up"]:
+            self.train(self.plan["warm_up"], timed=False)
+
+    def train(self, batches: int, *, timed: bool = True) -> None:
+        """One turn. A batch takes as long as its slowest rank."""
+        answers = self.ranks.ask(self.plan["deadline"], do="train", batches=batches)
+        self._keep_losses(answers)
+        if timed:
+            self.durations += [max(times) for times in zip(*(a["durations"] for a in answers), strict=True)]
+        self.trace = Trace(Span.from_row(row) for answer in answers for row in answer["spans"]).shifted()
+
+    def finish(self) -> None:
+        """Memory over one more batch, validation, and the end of the ranks."""
+        answers = self.ranks.ask(self.plan["deadline"], do="memory")
+        self._keep_losses(answers)
+        for answer in answers:
+            for kind, size in answer["memory"].items():
+                self.memory.setdefault(kind, []).append(size)
+        if self.plan["evaluate"]:
+            answers = self.ranks.ask(self.plan["deadline"], do="evaluate", batches=self.plan["evaluate"])
+            self.validation.append(answers[0]["loss"])
+        self.ranks.stop()
+
+    def _keep_losses(self, answers: Sequence[dict[str, Any]]) -> None:
+        self.losses += [float("nan") if loss is None else loss for loss in answers[0]["losses"]]
+        bad = next((number for number, loss in enumerate(self.losses) if not math.isfinite(loss)), None)
+        if bad is not None:
+            raise Trouble(Outcome.DIVERGED, f"the loss of batch {bad} is {self.losses[bad]}")
+
+    def record(self, store: Store) -> Record:
+        """What this run leaves; the samples it got are kept whatever happened."""
+        cores = provenance.machine()["cores"]
+        crowded = self.run.grid.size * self.config["launch"]["threads"] > cores
+        note = f"oversubscribed: {self.run.grid.size} ranks on {cores} cores, not comparable" if crowded else ""
+        metrics = {"batch_time": Metric("s", "lower", tuple(self.durations), note)} if self.durations else {}
+        units = {"tokens_per_batch": "token"}
+        for name, value in predict.counts(self.config).items():
+            metrics[name] = Metric(units.get(name, "flop"), "", (value,))
+        if self.gemm:
+            threads = self.config["launch"]["threads"]
+            told = f"measured: {self.run.grid.size} ranks multiply matrices at once, {threads} threads each"
+            metrics["peak_flops"] = Metric("flop/s", "higher", (self.gemm,), told)
+        memory = {"predicted": _predicted(self.config)}
+        if self.memory:
+            memory["measured"] = self.memory
+        return Record(
+            key=self.key,
+            experiment=self.config["experiment"]["name"],
+            system=self.config["system"]["name"],
+            label=self.run.label,
+            outcome=self.trouble.outcome if self.trouble else Outcome.OK,
+            reason=self.trouble.reason if self.trouble else "",
+            source=Source.MEASURED,
+            config=self.config,
+            metrics=metrics,
+            memory=memory,
+            series={"loss": self.losses, "validation_loss": self.validation},
+            trace=store.write_trace(self.key, self.run.grid, self.trace) if self.trace else None,
+            notes=tuple(["messages are staged through host memory"] if self.extra.get("staged") else []),
+            provenance=_provenance(self.run, self.started, self.seconds, self.extra),
+        )
+
+
+def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
+    """Makes the runs of one experiment that have no record yet; the records of all of them, in order."""
+    if not runs:
+        return []
+    store = Store(Path(runs[0].config["reports"]))
+    keys = {id(run): key_of(run.config, provenance.circumstances()) for run in runs}
+    title = runs[0].config["experiment"]["name"]
+    expected = float(runs[0].config["experiment"]["seconds"])
+    todo = [run for run in runs if not store.stands(keys[id(run)], run.config["measure"]["keep"])]
+    for run in todo:
+        if run.refusal is not None:
+            store.write(_refused(run, keys[id(run)]))
+    scratch = Path(tempfile.mkdtemp(prefix="suite-"))
+    sessions = [Session(run, keys[id(run)], scratch) for run in todo if run.refusal is None]
+    progress.advance(expected * (1 - len(sessions) / len(runs)))
+    share = expected / len(runs)
+    try:
+        for session in sessions:
+            progress.show(f"{title} · starting {session.run.label}")
+            session.guarded(session.start)
+            _settle(session, store)
+            progress.advance(0.4 * share)
+        turns = max((session.plan["turns"] for session in sessions), default=0)
+        for turn in range(turns):
+            for session in sessions:
+                if turn < session.plan["turns"]:
+                    progress.show(f"{title} · turn {turn + 1} of {turns} · {session.run.label}")
+                    session.guarded(session.train, session.plan["batches"])
+                    _settle(session, store)
+                progress.advance(0.5 * share / turns)
+        for session in sessions:
+            progress.show(f"{title} · finishing {session.run.label}")
+            if session.trouble is None:
+                session.guarded(session.finish)
+                store.write(session.record(store))
+            progress.advance(0.1 * share)
+    finally:
+        for session in sessions:
+            session.ranks.stop(polite=False)
+        shutil.rmtree(scratch, ignore_errors=True)
+    return [record for run in runs if (record := store.find(keys[id(run)])) is not None]
+
+
+def _settle(session: Session, store: Store) -> None:
+    """A run in trouble leaves its record at once: nothing later can lose it."""
+    if session.trouble is not None:
+        store.write(session.record(store))
+
+
+def _refused(run: Run, key: str) -> Record:
+    """The record of a run that was refused before any rank started."""
+    assert run.refusal is not None
+    kinds = {Unsupported: Outcome.UNSUPPORTED, MissingDependency: Outcome.MISSING_DEPENDENCY}
+    outcome = next((outcome for kind, outcome in kinds.items() if isinstance(run.refusal, kind)), Outcome.UNSUPPORTED)
+    return Record(
+        key=key,
+        experiment=run.config["experiment"]["name"],
+        system=run.config["system"]["name"],
+        label=run.label,
+        outcome=outcome,
+        reason=str(run.refusal),
+        source=Source.ANALYTIC,
+        config=run.config,
+        provenance=_provenance(run, time.time(), 0.0, {}),
+    )
+
+
+def _provenance(run: Run, started: float, seconds: float, extra: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **provenance.circumstances(),
+        "commit": provenance.commit(),
+        "command": run.command,
+        "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 3),
+        **extra,
+    }
+
+
+def _predicted(config: dict[str, Any]) -> dict[str, list[int]]:
+    """Predicted bytes by kind, one per rank; empty where there is no formula for the model."""
+    try:
+        kinds = [budget.by_kind() for budget in predict.budgets(config)]
+    except SuiteError:
+        return {}
+    names = list(dict.fromkeys(name for rank in kinds for name in rank))
+    return {name: [rank.get(name, 0) for rank in kinds] for name in names}

@@ -1,0 +1,61 @@
+"""Decides what is known of a run before it starts: its split, its flops, the memory each rank will need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from suite.core.build import build
+from suite.core.grid import Grid
+from suite.core.op import Work
+from suite.memory.budget import Budget
+from suite.workload import flops
+from suite.workload.shapes import Transformer
+from suite.workload.split import divide
+
+_WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def budgets(config: Mapping[str, Any]) -> list[Budget]:
+    """The memory of each rank, in rank order."""
+    grid = Grid(**config["grid"])
+    shape: Transformer = build(config["model"]["shape"])
+    shapes = shape.shapes(_WIDTH[config["model"]["dtype"]])
+    schedule, layout = build(config["schedule"]), build(config["memory"]["layout"])
+    moments = ("moment_1", "moment_2") if "Adam" in config["optimizer"]["_target_"] else ("velocity",)
+    microbatch = config["batch"]["microbatch"]
+    work = Work(0, config["batch"]["size"] // (microbatch * grid.data), None, 0)
+    split = divide(shape, grid.inter, config["split"])
+    recompute = config["weights"].get("graph") == "recompute"
+    result = []
+    for rank in range(grid.size):
+        place = grid.place(rank)
+        own = [shapes[index] for index in split[place.stage]]
+        entries = sum(layer.parameters + layer.tied for layer in own)
+        # a stage's output stays with its graph, and its input is the first layer's saved one
+        boundary = 0 if place.last else own[-1].output
+        saved = microbatch * (sum(layer.saved for layer in own) + boundary)
+        entering = 0 if place.first else microbatch * shapes[split[place.stage].start - 1].output
+        working = max(microbatch * layer.working + layer.weight_working for layer in own)
+        if recompute:
+            working, saved = saved + working, entering
+        result.append(
+            Budget(
+                layout=layout(entries=entries, moments=moments, dtype=config["model"]["dtype"]),
+                activations=saved,
+                in_flight=schedule.in_flight(place, work),
+                working=working,
+            )
+        )
+    return result
+
+
+def counts(config: Mapping[str, Any]) -> dict[str, float]:
+    """Tokens and flops of one training batch, over all ranks."""
+    shape: Transformer = build(config["model"]["shape"])
+    size = config["batch"]["size"]
+    return {
+        "tokens_per_batch": float(size * shape.sequence),
+        "flops_per_batch": float(flops.training(shape, size)),
+        "flops_per_batch_recompute": float(flops.training(shape, size, recompute=True)),
+    }

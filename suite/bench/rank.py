@@ -1,0 +1,157 @@
+"""Decides what one rank does: connect to the parent, build its part of the system, do as told, end with the parent.
+
+Started as `python -m mpi4py -m suite.bench.rank JOB.json`. Loads torch only after it has said hello.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import queue
+import resource
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from suite.comm import here, rank_here
+from suite.core.build import build, locate
+from suite.core.errors import MissingDependency, Unsupported
+from suite.core.protocols import Missing
+from suite.core.record import Outcome
+
+_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "Cannot allocate memory")
+
+
+class Control:
+    """The rank's end of the socket. Its parent's death is this process's end, whatever it is doing."""
+
+    def __init__(self, host: str, port: int, token: str) -> None:
+        self.socket = socket.create_connection((host, port), timeout=60)
+        self.socket.settimeout(None)
+        self.commands: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.stopping = False
+        self.say(rank=rank_here(), pid=os.getpid(), token=token)
+        threading.Thread(target=self._listen, name="control", daemon=True).start()
+
+    def _listen(self) -> None:
+        try:
+            for line in self.socket.makefile("rb"):
+                self.commands.put(json.loads(line))
+        except OSError:
+            pass
+        if not self.stopping:
+            os._exit(3)
+
+    def say(self, **message: Any) -> None:
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """The outcome that an exception of a rank stands for."""
+    if isinstance(error, MemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY):
+        return Outcome.OOM
+    if isinstance(error, Unsupported):
+        return Outcome.UNSUPPORTED
+    if isinstance(error, MissingDependency | ModuleNotFoundError):
+        return Outcome.MISSING_DEPENDENCY
+    return Outcome.FAILED
+
+
+class Rank:
+    """The commands a parent may give. Batches are counted over the whole run, evaluation apart."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        from suite.engine.host import gemm_rate, prepare
+
+        prepare(config["launch"]["threads"])
+        if config["launch"]["memory_limit"]:
+            limit = int(config["launch"]["memory_limit"])
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        self.config, self.gemm_rate = config, gemm_rate
+        system = locate(config["system"]["_target_"])
+        probed = system.probe(config)
+        if isinstance(probed, Missing):
+            raise MissingDependency(config["system"]["name"], probed.reason)
+        self.text = build(config["data"]["source"])
+        self.world = here(inline=config["comm"]["inline"])
+        self.system = system(world=self.world, config=config)
+        self.seen = 0
+
+    def _batch(self, number: int) -> Any:
+        from suite.data.text import batch_at
+
+        size, sequence = self.config["batch"]["size"], self.config["model"]["shape"]["sequence"]
+        return batch_at(self.text.train, number, batch=size, sequence=sequence, seed=self.config["seed"])
+
+    def _next(self, count: int) -> list[Any]:
+        self.seen += count
+        return [self._batch(number) for number in range(self.seen - count, self.seen)]
+
+    def prepare(self) -> dict[str, Any]:
+        """All ranks at once: the rate of matrix products while every rank computes, as in a batch."""
+        return {
+            "gemm": self.gemm_rate(dtype=self.config["model"]["dtype"]),
+            "staged": bool(self.world.staged),
+            "data": self.text.provenance(),
+        }
+
+    def train(self, batches: int) -> dict[str, Any]:
+        """Seconds and loss of each batch, and the spans of the last."""
+        ready = self._next(batches)
+        durations, losses = [], []
+        last = perf_counter()
+        for batch in ready:
+            losses.append(self.system.train_batch(batch))
+            end = perf_counter()
+            durations.append(end - last)
+            last = end
+        return {"durations": durations, "losses": losses, "spans": [span.row() for span in self.system.observe()]}
+
+    def memory(self) -> dict[str, Any]:
+        loss, held = self.system.memory(self._next(1)[0])
+        return {"losses": [loss], "memory": held}
+
+    def evaluate(self, batches: int) -> dict[str, Any]:
+        from itertools import islice
+
+        from suite.data.text import windows
+
+        size, sequence = self.config["batch"]["size"], self.config["model"]["shape"]["sequence"]
+        chosen = list(islice(windows(self.text.validation, batch=size, sequence=sequence), batches))
+        return {"loss": self.system.evaluate(chosen)}
+
+    def close(self) -> None:
+        self.system.close()
+        self.world.close()
+
+
+def main(job: Path) -> None:
+    content = json.loads(job.read_text())
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    control = Control(**content["control"])
+    try:
+        rank = Rank(content["config"])
+        while True:
+            message = control.commands.get()
+            if message["do"] == "stop":
+                control.stopping = True
+                rank.close()
+                return
+            answer = getattr(rank, message.pop("do"))(**message)
+            control.say(event="done", **answer)
+    except BaseException as error:
+        control.stopping = True
+        reason = "".join(traceback.format_exception(error)).strip()
+        control.say(event="failed", outcome=outcome_of(error).value, reason=reason)
+        raise
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,82 @@
+"""Decides which runs cannot run, before any rank starts: the numbers, the rule and a legal value.
+
+Nothing here loads torch: shapes, schedules and folders are enough to know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from suite.core.build import build, locate
+from suite.core.errors import Refused, UnknownName, Unsupported
+from suite.core.grid import Grid
+from suite.core.op import Work
+from suite.core.protocols import Schedule
+from suite.schedule.check import check as check_schedule
+from suite.workload.split import divide
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Raises Refused (or a kind of it) for the first thing that cannot work."""
+    grid = Grid(**config["grid"])
+    if grid.tensor != 1:
+        raise Unsupported(f"grid.tensor={grid.tensor}", rule="no system here splits a layer", legal="grid.tensor=1")
+    _batch(config, grid)
+    _launcher(config, grid)
+    _measure(config["measure"])
+    divide(build(config["model"]["shape"]), grid.inter, config["split"])
+    schedule = build(config["schedule"])
+    if not isinstance(schedule, Schedule):
+        raise Refused(f"{config['schedule']['_target_']} is no schedule", rule="program() and in_flight()")
+    check_schedule(schedule, grid.inter, Work(0, microbatches(config), None, 0))
+    _data(config)
+
+
+def microbatches(config: Mapping[str, Any]) -> int:
+    """Microbatches per replica and batch."""
+    return int(config["batch"]["size"]) // (int(config["batch"]["microbatch"]) * int(config["grid"]["data"]))
+
+
+def _batch(config: Mapping[str, Any], grid: Grid) -> None:
+    size, microbatch = config["batch"]["size"], config["batch"]["microbatch"]
+    for name, value in (("batch.size", size), ("batch.microbatch", microbatch)):
+        if not isinstance(value, int) or value < 1:
+            raise Refused(f"{name}={value}", rule="a whole number of at least 1", legal="1")
+    chunk = microbatch * grid.data
+    if size % chunk:
+        raise Refused(
+            f"batch.size={size} on grid.data={grid.data} replicas with batch.microbatch={microbatch}",
+            rule="grid.data * batch.microbatch divides batch.size",
+            legal=f"batch.size={math.ceil(size / chunk) * chunk}",
+        )
+
+
+def _launcher(config: Mapping[str, Any], grid: Grid) -> None:
+    launch = config["launch"]
+    if grid.size > launch["max_ranks"]:
+        raise Refused(
+            f"{grid.size} ranks ({grid})",
+            rule=f"launch={launch['name']} starts at most launch.max_ranks={launch['max_ranks']}",
+            legal=f"a grid of at most {launch['max_ranks']} ranks",
+        )
+    if launch["threads"] < 1:
+        raise Refused(f"launch.threads={launch['threads']}", rule="at least 1", legal="1")
+
+
+def _measure(measure: Mapping[str, Any]) -> None:
+    for name, least in (("warm_up", 0), ("turns", 1), ("batches", 1), ("evaluate", 0)):
+        if measure[name] < least:
+            raise Refused(f"measure.{name}={measure[name]}", rule=f"at least {least}", legal=str(least))
+    if not measure["deadline"] > 0:
+        raise Refused(f"measure.deadline={measure['deadline']}", rule="more than 0 seconds", legal="120")
+    if measure["keep"] not in ("all", "ok", "none"):
+        raise UnknownName("measure.keep", str(measure["keep"]), ("all", "ok", "none"))
+
+
+def _data(config: Mapping[str, Any]) -> None:
+    """The folder is there and of the published form; the text is long enough for one sequence."""
+    if config["data"]["folder"] is not None:
+        module = config["data"]["source"]["_target_"].rpartition(".")[0]
+        locate(f"{module}.check_folder")(config["data"]["name"], config["data"]["folder"])

@@ -1,0 +1,184 @@
+"""Decides how threads of one process stand in for ranks: the transport of tests, and of one rank alone.
+
+It is a full implementation of the interfaces, not a mock: the same engine runs on it, value by value.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from suite.core.errors import RankError
+from suite.core.op import Kind, Op, feeds
+from suite.core.protocols import Group, Handle, Transport, Value
+
+CAPACITY = 8  # values of an evaluation that may wait in a lane
+
+
+class Hub:
+    """What the threads share: mailboxes, meetings, and the first failure, which wakes everybody."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.changed = threading.Condition()
+        self.inbox: list[dict[Op, Value]] = [{} for _ in range(size)]
+        self.meetings: dict[tuple[tuple[int, ...], int], dict[int, torch.Tensor]] = {}
+        self.results: dict[tuple[tuple[int, ...], int], list[Any]] = {}
+        self.failure: BaseException | None = None
+
+    def fail(self, error: BaseException) -> None:
+        with self.changed:
+            self.failure = self.failure or error
+            self.changed.notify_all()
+
+    def wait(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Hold `changed` while calling. Raises RankError when another rank has failed."""
+        held = self.changed.wait_for(lambda: self.failure is not None or ready(), timeout)
+        if self.failure is not None and not ready():
+            raise RankError(f"another rank failed: {self.failure!r}")
+        return held
+
+
+def run(size: int, rank_main: Callable[[LoopbackWorld], Any]) -> list[Any]:
+    """Call `rank_main(world)` in `size` threads; their results by rank. The first failure ends all, and is raised."""
+    hub = Hub(size)
+    results: list[Any] = [None] * size
+
+    def one(rank: int) -> None:
+        try:
+            results[rank] = rank_main(LoopbackWorld(hub, rank))
+        except BaseException as error:
+            hub.fail(error)
+
+    threads = [threading.Thread(target=one, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if hub.failure is not None:
+        raise hub.failure
+    return results
+
+
+class LoopbackTransport:
+    """Lanes as dictionaries: a value is handed over by reference, detached."""
+
+    any_order = True
+
+    def __init__(self, hub: Hub, rank: int, before: int | None, after: int | None, stages: int) -> None:
+        self.hub, self.rank, self.before, self.after, self.stages = hub, rank, before, after, stages
+
+    def send(self, op: Op, value: Value) -> None:
+        target = feeds(op, self.stages)
+        if target is None:
+            return
+        rank = self.after if target.stage > op.stage else self.before
+        assert rank is not None, f"{op} has no neighbour on this rank"
+        inbox = self.hub.inbox[rank]
+        value = tuple(tensor.detach() for tensor in value)
+        with self.hub.changed:
+            if op.kind is Kind.EVALUATE:
+                self.hub.wait(lambda: sum(o.kind is Kind.EVALUATE for o in inbox) < CAPACITY)
+            inbox[op] = value
+            self.hub.changed.notify_all()
+
+    def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
+        inbox = self.hub.inbox[self.rank]
+        with self.hub.changed:
+            if timeout != 0:
+                self.hub.wait(lambda: any(op in inbox for op in wish), timeout)
+            for op in wish:
+                if op in inbox:
+                    value = inbox.pop(op)
+                    self.hub.changed.notify_all()
+                    return op, value
+        return None
+
+    def progress(self) -> None:
+        if self.hub.failure is not None:
+            raise RankError(f"another rank failed: {self.hub.failure!r}")
+
+    def close(self) -> None:
+        left = [str(op) for op in self.hub.inbox[self.rank]]
+        if left and self.hub.failure is None:
+            raise RankError(f"rank {self.rank} closes with values unreceived: {', '.join(left)}")
+
+
+class _Meeting:
+    """One collective of one rank: done when all members have come."""
+
+    def __init__(self, group: LoopbackGroup, tensor: torch.Tensor, key: tuple[tuple[int, ...], int]) -> None:
+        self.group, self.tensor, self.key = group, tensor, key
+        self.finished = False
+
+    def done(self) -> bool:
+        hub = self.group.hub
+        with hub.changed:
+            if not self.finished and self.key in hub.results:
+                waiting = hub.results[self.key]
+                self.tensor.copy_(waiting[0])
+                waiting[1] -= 1
+                if waiting[1] == 0:
+                    del hub.results[self.key]
+                self.finished = True
+        return self.finished
+
+    def wait(self) -> None:
+        with self.group.hub.changed:
+            self.group.hub.wait(lambda: self.finished or self.key in self.group.hub.results)
+        self.done()
+
+
+class LoopbackGroup:
+    """Reductions add in rank order."""
+
+    def __init__(self, hub: Hub, rank: int, ranks: Sequence[int]) -> None:
+        self.hub, self.rank, self.ranks = hub, rank, tuple(ranks)
+        self.count = 0
+
+    def _meet(self, tensor: torch.Tensor, combine: Callable[[list[torch.Tensor]], torch.Tensor]) -> Handle:
+        key = (self.ranks, self.count)
+        self.count += 1
+        with self.hub.changed:
+            parts = self.hub.meetings.setdefault(key, {})
+            parts[self.rank] = tensor
+            if len(parts) == len(self.ranks):
+                result = combine([parts[rank].detach() for rank in self.ranks])
+                self.hub.results[key] = [result, len(self.ranks)]
+                del self.hub.meetings[key]
+                self.hub.changed.notify_all()
+        return _Meeting(self, tensor, key)
+
+    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
+        def combine(parts: list[torch.Tensor]) -> torch.Tensor:
+            total = parts[0].clone()
+            for part in parts[1:]:
+                total = total + part if op == "sum" else torch.maximum(total, part)
+            return total
+
+        return self._meet(tensor, combine)
+
+    def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:
+        return self._meet(tensor, lambda parts: parts[self.ranks.index(root)].clone())
+
+
+class LoopbackWorld:
+    """One thread's view of its hub."""
+
+    staged = False
+
+    def __init__(self, hub: Hub, rank: int) -> None:
+        self.hub, self.rank, self.size = hub, rank, hub.size
+        self.groups: dict[tuple[int, ...], LoopbackGroup] = {}
+
+    def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
+        return LoopbackTransport(self.hub, self.rank, before, after, stages)
+
+    def group(self, ranks: Sequence[int]) -> Group:
+        return self.groups.setdefault(tuple(ranks), LoopbackGroup(self.hub, self.rank, ranks))
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,268 @@
+"""Decides how values travel between ranks over MPI: what is sent in one message, what follows, and how ranks wait.
+
+One receive of constant size is posted per lane. A value whose header and tensors fit in `inline` bytes is one message;
+of a larger one the header goes first and every tensor follows from where it lies into a tensor of exact size, so that
+neither side keeps state about shapes and nothing large is copied. Bytes only: nothing is pickled, every dtype passes.
+Payload starts at multiples of 64 bytes: a float64 product changes its last bits when its input lies elsewhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from mpi4py import MPI
+
+from suite.comm.process_group import ProcessGroups
+from suite.comm.waiting import until
+from suite.core.errors import Refused
+from suite.core.op import Kind, Op, feeds
+from suite.core.protocols import Group, Transport, Value
+
+INLINE = 16 * 1024  # bytes: the cheapest correct size, a second message costs nothing beyond it
+CAPACITY = 8  # values of an evaluation that may be unreceived in a lane
+ALIGN = 64
+_HEAD, _BODY = 1, 2  # tags
+_FIXED = struct.Struct("<qBBHI")  # index, kind, inline, number of tensors, stage
+_DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+    torch.complex128,
+)
+_CODE = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_KINDS = tuple(Kind)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGN) * ALIGN
+
+
+def _bytes(tensor: torch.Tensor) -> Any:
+    """The memory of a contiguous tensor as an MPI message."""
+    size = tensor.numel() * tensor.element_size()
+    return [MPI.buffer.fromaddress(tensor.data_ptr(), size), size, MPI.BYTE]
+
+
+def encode(op: Op, value: Value, inline: bool) -> bytes:
+    """The header: op, and each tensor's dtype and shape."""
+    parts = [_FIXED.pack(op.index, _KINDS.index(op.kind), inline, len(value), op.stage)]
+    for tensor in value:
+        if tensor.dtype not in _CODE:
+            raise Refused(f"a tensor of {tensor.dtype} in a lane", rule=f"one of {', '.join(map(str, _DTYPES))}")
+        parts.append(struct.pack(f"<BB{tensor.dim()}q", _CODE[tensor.dtype], tensor.dim(), *tensor.shape))
+    return b"".join(parts)
+
+
+def decode(data: bytes | memoryview) -> tuple[Op, bool, list[tuple[torch.dtype, tuple[int, ...]]], int]:
+    """The inverse of `encode`, and the header's length."""
+    index, kind, inline, count, stage = _FIXED.unpack_from(data)
+    at, tensors = _FIXED.size, []
+    for _ in range(count):
+        code, dims = struct.unpack_from("<BB", data, at)
+        tensors.append((_DTYPES[code], struct.unpack_from(f"<{dims}q", data, at + 2)))
+        at += 2 + 8 * dims
+    return Op(stage, _KINDS[kind], index), bool(inline), tensors, at
+
+
+class _Incoming(NamedTuple):
+    op: Op
+    value: Value
+    requests: list[Any]
+
+
+class _Inbound:
+    """The lane from one neighbour: a posted receive, and values whose tensors are still coming."""
+
+    def __init__(self, comm: Any, source: int, inline: int, device: torch.device) -> None:
+        self.comm, self.source, self.inline, self.device = comm, source, inline, device
+        self.buffer = torch.empty(inline, dtype=torch.uint8)
+        self.view = memoryview(self.buffer.numpy())
+        self.coming: deque[_Incoming] = deque()
+        self._post()
+
+    def _post(self) -> None:
+        self.posted = self.comm.Irecv(_bytes(self.buffer), source=self.source, tag=_HEAD)
+
+    def poll(self, mailbox: dict[Op, Value]) -> None:
+        while self.posted.Test():
+            op, inline, described, at = decode(self.view)
+            tensors, requests = [], []
+            for dtype, shape in described:
+                tensor = torch.empty(shape, dtype=dtype, device=self.device)
+                size = tensor.numel() * tensor.element_size()
+                if inline:
+                    at = _aligned(at)
+                    if size:
+                        tensor.copy_(self.buffer[at : at + size].view(dtype).view(shape))
+                    at += size
+                elif size:
+                    requests.append(self.comm.Irecv(_bytes(tensor), source=self.source, tag=_BODY))
+                tensors.append(tensor)
+            self.coming.append(_Incoming(op, tuple(tensors), requests))
+            self._post()
+        while self.coming and all(request.Test() for request in self.coming[0].requests):
+            op, value, _ = self.coming.popleft()
+            mailbox[op] = value
+
+    def close(self) -> None:
+        self.posted.Cancel()
+        self.posted.Wait()
+
+
+class _Outbound:
+    """The lane to one neighbour: what is still being sent, kept alive until MPI has let go of it."""
+
+    def __init__(self, comm: Any, target: int, inline: int) -> None:
+        self.comm, self.target, self.inline = comm, target, inline
+        self.sending: deque[tuple[list[Any], Any]] = deque()
+        self.spare: list[torch.Tensor] = []
+
+    def send(self, op: Op, value: Value) -> None:
+        # a synchronous-mode send completes when it is received: that is how an evaluation counts what waits
+        post = self.comm.Issend if op.kind is Kind.EVALUATE else self.comm.Isend
+        head = encode(op, value, inline=True)
+        size = len(head)
+        for tensor in value:
+            size = _aligned(size) + tensor.numel() * tensor.element_size()
+        buffer = self.spare.pop() if self.spare else torch.empty(self.inline, dtype=torch.uint8)
+        if size <= self.inline:
+            at = len(head)
+            buffer.numpy()[:at] = memoryview(head)
+            for tensor in value:
+                at, count = _aligned(at), tensor.numel() * tensor.element_size()
+                if count:
+                    buffer[at : at + count].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+                at += count
+            requests = [post(_bytes(buffer[:size]), dest=self.target, tag=_HEAD)]
+        else:
+            head = encode(op, value, inline=False)
+            if len(head) > self.inline:
+                raise Refused(f"a header of {len(head)} bytes", rule=f"at most comm.inline = {self.inline} bytes")
+            buffer.numpy()[: len(head)] = memoryview(head)
+            requests = [post(_bytes(buffer[: len(head)]), dest=self.target, tag=_HEAD)]
+            requests += [post(_bytes(t), dest=self.target, tag=_BODY) for t in value if t.numel()]
+        self.sending.append((requests, (buffer, value)))
+
+    def poll(self) -> None:
+        while self.sending and all(request.Test() for request in self.sending[0][0]):
+            buffer, _ = self.sending.popleft()[1]
+            self.spare.append(buffer)
+
+
+class MpiTransport:
+    """Lanes to the stage before and the stage after."""
+
+    any_order = True
+
+    def __init__(self, world: MpiWorld, before: int | None, after: int | None, stages: int) -> None:
+        self.stages, self.world = stages, world
+        self.comm = world.comm.Dup()  # two engines in one process do not hear each other
+        device = torch.device("cpu") if world.staged else world.device
+        self.to = {r: _Outbound(self.comm, r, world.inline) for r in (before, after) if r is not None}
+        self.come = [_Inbound(self.comm, r, world.inline, device) for r in (before, after) if r is not None]
+        self.before, self.after = before, after
+        self.mailbox: dict[Op, Value] = {}
+
+    def send(self, op: Op, value: Value) -> None:
+        target = feeds(op, self.stages)
+        if target is None:
+            return
+        rank = self.after if target.stage > op.stage else self.before
+        assert rank is not None, f"{op} has no neighbour on this rank"
+        lane = self.to[rank]
+        value = tuple(tensor.detach().contiguous() for tensor in value)
+        if self.world.device.type == "cuda":
+            if self.world.staged:
+                value = tuple(tensor.cpu() for tensor in value)
+            else:
+                torch.cuda.current_stream().synchronize()  # MPI does not know of streams
+        if op.kind is Kind.EVALUATE:
+            until(lambda: len(lane.sending) < CAPACITY, self.progress)
+        lane.send(op, value)
+
+    def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
+        def here() -> bool:
+            return any(op in self.mailbox for op in wish)
+
+        self.progress()
+        if timeout != 0:
+            until(here, self.progress, timeout)
+        for op in wish:
+            if op in self.mailbox:
+                value = self.mailbox.pop(op)
+                if self.world.staged:
+                    value = tuple(tensor.to(self.world.device) for tensor in value)
+                return op, value
+        return None
+
+    def progress(self) -> None:
+        for inbound in self.come:
+            inbound.poll(self.mailbox)
+        for outbound in self.to.values():
+            outbound.poll()
+
+    def close(self) -> None:
+        until(lambda: not any(lane.sending for lane in self.to.values()), self.progress)
+        barrier = self.comm.Ibarrier()  # nobody withdraws a receive that a neighbour may still need
+        until(barrier.Test, self.progress)
+        for inbound in self.come:
+            inbound.close()
+        self.comm.Free()
+
+
+class MpiWorld:
+    """The ranks that mpiexec started. MPI carries point-to-point messages, gloo or NCCL the collectives."""
+
+    def __init__(self, *, inline: int = INLINE, device: str = "cpu") -> None:
+        if inline < 4 * ALIGN:
+            raise Refused(f"comm.inline={inline}", rule=f"at least {4 * ALIGN} bytes", legal=str(INLINE))
+        self.inline, self.device = inline, torch.device(device)
+        self.staged = self.device.type == "cuda" and not cuda_aware()
+        self.comm = MPI.COMM_WORLD.Dup()
+        self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+        hosts = self.comm.allgather(MPI.Get_processor_name())
+        local = len(set(hosts)) == 1
+        host = "127.0.0.1" if local else hosts[0]
+        self.listener = (
+            torch.distributed.TCPStore(host, 0, is_master=True, wait_for_workers=False) if self.rank == 0 else None
+        )
+        port = self.comm.bcast(self.listener.port if self.listener else None)
+        backend = "nccl" if self.device.type == "cuda" else "gloo"
+        self.collectives = ProcessGroups(self.rank, self.size, host=host, port=port, local=local, backend=backend)
+
+    def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
+        return MpiTransport(self, before, after, stages)
+
+    def group(self, ranks: Sequence[int]) -> Group:
+        return self.collectives.group(ranks)
+
+    def close(self) -> None:
+        self.comm.Barrier()
+        self.collectives.close()
+        self.comm.Free()
+
+
+def cuda_aware() -> bool:
+    """Whether this MPI reads device memory (Open MPI's own answer; False where it gives none)."""
+    try:
+        return bool(ctypes.CDLL(None).MPIX_Query_cuda_support())
+    except AttributeError:
+        return False
+
+
+def library() -> str:
+    """The MPI library, in one line."""
+    return str(MPI.Get_library_version().split("\n")[0].split(",")[0].strip("\x00 "))

@@ -1,0 +1,33 @@
+"""Decides how a rank's process is set up before it computes, and how fast its processor multiplies matrices."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from time import perf_counter
+
+import torch
+
+_PR_SET_TIMERSLACK = 29
+_TIMER_SLACK = 1000  # ns: Linux lets a sleep overrun by 50 us unless told otherwise, as long as the sleep itself
+
+now = perf_counter
+
+
+def prepare(threads: int) -> None:
+    """One thread count for torch, and short sleeps that are short."""
+    torch.set_num_threads(threads)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, _TIMER_SLACK, 0, 0, 0)
+
+
+def gemm_rate(size: int = 768, seconds: float = 0.3, dtype: str = "float32") -> float:
+    """Flop/s of the quickest of several size x size products, on the threads that are set: a measured peak."""
+    a, b = torch.rand(2, size, size, dtype=getattr(torch, dtype))
+    out = torch.empty_like(a)
+    best, begin = float("inf"), now()
+    while now() - begin < seconds:
+        start = now()
+        torch.mm(a, b, out=out)
+        best = min(best, now() - start)
+    return 2 * size**3 / best

@@ -1,0 +1,68 @@
+"""Decides how the suite's engine stands among compared systems: a config in, batches through, a trace and bytes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from suite.core.build import build
+from suite.core.grid import Grid
+from suite.core.protocols import Missing, Ready, Value, World
+from suite.core.trace import Trace
+from suite.engine.train import Engine
+from suite.workload.split import divide
+
+
+def network(config: Mapping[str, Any]) -> Any:
+    """The module of a config's network: layers(shape, ...), ties(shape), loss."""
+    return import_module(config["model"]["network"])
+
+
+def tensors(batch: Value) -> tuple[torch.Tensor, ...]:
+    """A batch of arrays as torch sees it, nothing copied."""
+    return tuple(torch.from_numpy(part) for part in batch)
+
+
+class EngineSystem:
+    """Every system that is a schedule, a weight policy and a memory layout on the one engine."""
+
+    @classmethod
+    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+        return Ready()
+
+    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+        model, made = config["model"], network(config)
+        shape = build(model["shape"])
+        grid = Grid(**config["grid"])
+        self.engine = Engine(
+            made.layers(shape, dropout=model["dropout"], dtype=model["dtype"]),
+            loss=made.loss,
+            optimizer=build(config["optimizer"]),
+            microbatch=config["batch"]["microbatch"],
+            grid=grid,
+            schedule=build(config["schedule"]),
+            weights=build(config["weights"]),
+            memory=build(config["memory"]["layout"]),
+            split=divide(shape, grid.inter, config["split"]),
+            tied=made.ties(shape),
+            seed=config["seed"],
+            world=world,
+        )
+
+    def train_batch(self, batch: Value) -> float:
+        return self.engine.train_batch(tensors(batch))
+
+    def evaluate(self, batches: Sequence[Value]) -> float:
+        return self.engine.evaluate(tensors(batch) for batch in batches)
+
+    def observe(self) -> Trace:
+        return self.engine.trace
+
+    def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
+        return self.engine.memory(tensors(batch))
+
+    def close(self) -> None:
+        self.engine.close()

@@ -1,0 +1,324 @@
+"""Decides how a user trains: layers, loss, optimizer, grid and schedule make an engine; batches go in, losses come out.
+
+    engine = Engine(layers, loss=cross_entropy, optimizer=AdamW(lr=1e-3), grid=Grid(inter=2), microbatch=4)
+    for loss in engine.train(batches): ...
+
+Every rank of the grid runs the same lines. A batch is (inputs, targets), each a tensor or a tuple of tensors with the
+samples in the first dimension; every rank is given the whole batch and takes its own rows: chunk
+(microbatch * replicas + replica) of `microbatch` rows. Losses are means over the batch, known on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from time import perf_counter
+
+import torch
+from torch import nn
+
+from suite.comm import here
+from suite.comm.waiting import until
+from suite.core.errors import Refused
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op, Work
+from suite.core.protocols import Schedule, UpdateRule, Value, WeightPolicy, World
+from suite.core.trace import REDUCE, STEP, Trace
+from suite.engine.live import LiveBytes
+from suite.engine.random import drawing, initial, undisturbed
+from suite.engine.stage import Stage, as_value
+from suite.engine.state import LayoutOf, ModelState
+from suite.engine.store import Store
+from suite.engine.update import Update
+from suite.engine.worker import drive
+from suite.memory.layout import dense
+from suite.schedule import MessageDriven, evaluation
+from suite.weights.policy import Latest
+from suite.workload.split import Split, evenly
+
+Layer = nn.Module | Callable[[], nn.Module]
+Batch = Sequence[torch.Tensor | Sequence[torch.Tensor]]
+
+
+class Engine:
+    """One rank's part of a training run on a `G_inter x G_data` grid (AxoNN Algorithms 1 and 2).
+
+    layers: modules, or functions that make them (then each rank makes its own stage's only, the same on every split)
+    loss: loss(*outputs, *targets) -> the mean over a microbatch, one number
+    microbatch: samples per microbatch
+    split: which layers make a stage; None divides them evenly
+    tied: pairs of weights that are one, as (first layer, name, last layer, name); a weight that two modules of the
+        list share is found by itself. Ties join the first stage and the last
+    seed: selects dropout masks and, for functions, initial weights
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        *,
+        loss: Callable[..., torch.Tensor],
+        optimizer: UpdateRule,
+        microbatch: int,
+        grid: Grid | None = None,
+        schedule: Schedule | None = None,
+        weights: WeightPolicy | None = None,
+        memory: LayoutOf = dense,
+        split: Split | None = None,
+        tied: Sequence[tuple[int, str, int, str]] = (),
+        seed: int = 0,
+        world: World | None = None,
+    ) -> None:
+        self.grid = grid or Grid()
+        self.world = world or here()
+        if self.world.size != self.grid.size:
+            raise Refused(
+                f"a grid of {self.grid.size} ranks ({self.grid}) in a world of {self.world.size}",
+                rule="one rank per place of the grid",
+                legal=f"mpiexec -n {self.grid.size} python -m mpi4py ...",
+            )
+        if microbatch < 1:
+            raise Refused(f"microbatch={microbatch}", rule="at least 1 sample", legal="1")
+        self.microbatch, self.schedule = microbatch, schedule or MessageDriven()
+        self.rank = self.world.rank
+        self.place = place = self.grid.place(self.rank)
+        self.split = split or evenly(len(layers), self.grid.inter)
+        self.columns = [self.world.group(self.grid.column(rank)) for rank in range(self.grid.inter)]
+        ends = [self.world.group(self.grid.ends(self.grid.rank(data=d, inter=0))) for d in range(self.grid.data)]
+        self.everyone = self.world.group(range(self.grid.size))
+        self.transport = self.world.transport(
+            self.grid.neighbour(self.rank, -1), self.grid.neighbour(self.rank, +1), self.grid.inter
+        )
+        own = self.split[place.stage]
+        made = _make(layers, own, seed)
+        ties = _ties(layers, tied)
+        _untie(made, own)
+        self.stage = Stage(made, first_layer=own.start, seed=seed, loss=loss if place.last else None)
+        trained = [p for p in self.stage.layers.parameters() if p.requires_grad]
+        self.state = ModelState(trained, optimizer.states, memory)
+        self.store = Store(weights or Latest())
+        self.update = Update(
+            self.state,
+            optimizer,
+            column=self.columns[place.stage],
+            ends=ends[place.replica],
+            ties=[_tie_here(made, own, tie) for tie in ties],
+            progress=self.transport.progress,
+        )
+        self._agree(made, own, ties, ends[place.replica])
+        self.microbatches = self.updates = self.evaluated = 0  # counted over the whole training, per replica
+        self.trace = Trace()
+        self.live: LiveBytes | None = None
+        self.peak = 0
+
+    # -- what a user calls -------------------------------------------------------------------------------------------
+
+    def train(self, batches: Iterable[Batch]) -> Iterator[float]:
+        """The loss of each batch, in order, made as it is asked for."""
+        for batch in batches:
+            yield self.train_batch(batch)
+
+    def train_batch(self, batch: Batch) -> float:
+        """One batch: forward and backward passes of its microbatches, an update. Its mean loss, on every rank."""
+        work, loss = self._run(batch, step=True)
+        self.microbatches += work.microbatches
+        self.updates += work.updates
+        return loss
+
+    def gradients(self, batch: Batch) -> list[torch.Tensor]:
+        """The reduced gradients of this stage's weights for `batch`, in order; no step, nothing else changes."""
+        self._run(batch, step=False)
+        gradients = [view.clone() for view in self.state.views]
+        self.state.gradient.zero_()
+        return gradients
+
+    def evaluate(self, batches: Iterable[Batch]) -> float:
+        """Mean loss over `batches`, in evaluation mode; changes no training state."""
+        total, count = 0.0, 0
+        for batch in batches:
+            inputs, targets = (as_value(part) for part in batch)
+            work = Work(self.evaluated, self._count(inputs), None, 0)
+            losses: list[torch.Tensor] = []
+
+            def execute(op: Op, value: Value) -> Value:
+                at = op.index - work.first  # noqa: B023 - called within this turn of the loop
+                output = self.stage.evaluate(
+                    self._rows(inputs, at) if self.place.first else value,  # noqa: B023
+                    self._rows(targets, at) if self.place.last else (),  # noqa: B023
+                )
+                if self.place.last:
+                    losses.append(output[0] / (work.microbatches * self.place.replicas))  # noqa: B023
+                return output
+
+            drive(
+                evaluation(self.place, work),
+                execute,
+                self.transport,
+                rank=self.rank,
+                stages=self.grid.inter,
+                bound=0,
+                trace=Trace(),
+            )
+            self.evaluated += work.microbatches
+            total += self._shared_sum(losses)
+            count += 1
+        if not count:
+            raise Refused("an evaluation of no batches", rule="at least 1 batch")
+        return total / count
+
+    def memory(self, batch: Batch) -> tuple[float, dict[str, int]]:
+        """Trains on `batch`: its loss, and this rank's peak bytes by kind, counted at allocation."""
+        held = self.state.allocated()
+        with LiveBytes() as self.live:
+            loss = self.train_batch(batch)
+        peak, phase = self.live.peak, self.live.peak_phase
+        self.live = None
+        return loss, {**held, phase: peak}
+
+    def close(self) -> None:
+        """Ends the lanes; call it on every rank."""
+        self.transport.close()
+
+    # -- how --------------------------------------------------------------------------------------------------------
+
+    def _run(self, batch: Batch, *, step: bool) -> tuple[Work, float]:
+        """One batch from drain to drain: its work and its mean loss."""
+        inputs, targets = (as_value(part) for part in batch)
+        work = Work(self.microbatches, self._count(inputs), None, self.updates)
+        losses: list[torch.Tensor] = []
+
+        def execute(op: Op, value: Value) -> Value:
+            read = self.store.run(op)
+            if op.kind is Kind.UPDATE:
+                self._update(op, step)
+                return ()
+            if op.kind is Kind.BACKWARD:
+                return self.stage.backward(op.index, value)
+            assert read is not None
+            output = self.stage.forward(
+                op.index,
+                self._rows(inputs, op.index - work.first) if self.place.first else value,
+                targets=self._rows(targets, op.index - work.first) if self.place.last else (),
+                sample=op.index * self.place.replicas + self.place.replica,
+                scale=1.0 / (work.share(op.index) * self.place.replicas),
+                read=read,
+            )
+            if self.place.last:
+                losses.append(output[0])
+            return output
+
+        self.trace = Trace()
+        self.store.begin(work)
+        with undisturbed():
+            self.peak = drive(
+                self.schedule.program(self.place, work),
+                execute,
+                self.transport,
+                rank=self.rank,
+                stages=self.grid.inter,
+                bound=self.schedule.in_flight(self.place, work),
+                trace=self.trace,
+            )
+        return work, self._shared_sum(losses)
+
+    def _update(self, op: Op, step: bool) -> None:
+        if self.live is not None:
+            self.live.phase = "scratch"
+        start = perf_counter()
+        self.update.reduce()
+        reduced = perf_counter()
+        if step:
+            self.update.step()
+        self.trace.add(self.rank, REDUCE, start, reduced, op)
+        self.trace.add(self.rank, STEP, reduced, perf_counter(), op)
+
+    def _count(self, inputs: Value) -> int:
+        """Microbatches per replica in a batch; Refused where they do not divide it."""
+        samples, chunk = inputs[0].shape[0], self.microbatch * self.grid.data
+        if samples == 0 or samples % chunk:
+            raise Refused(
+                f"a batch of {samples} samples on {self.grid.data} replicas of microbatch {self.microbatch}",
+                rule="replicas * microbatch divides the batch",
+                legal=f"a batch of {max(1, samples // chunk) * chunk}",
+            )
+        return samples // chunk
+
+    def _rows(self, parts: Value, index: int) -> Value:
+        """The rows of the batch's microbatch `index` on this replica."""
+        start = (index * self.place.replicas + self.place.replica) * self.microbatch
+        return tuple(part[start : start + self.microbatch] for part in parts)
+
+    def _shared_sum(self, losses: Sequence[torch.Tensor]) -> float:
+        """The sum of all last stages' losses, in double precision, on every rank."""
+        total = torch.zeros(1, dtype=torch.float64, device=self.state.gradient.device)
+        for loss in losses:
+            total += loss.double()
+        if self.grid.size > 1:
+            until(self.everyone.all_reduce(total).done, self.transport.progress)
+        return float(total)
+
+    def _agree(self, made: list[nn.Module], own: range, ties: Sequence[_Tie], ends: object) -> None:
+        """Start from one set of weights: replica 0's, and the first stage's for a tie. Broadcast, not averaged."""
+        column = self.columns[self.place.stage]
+        for layer in made:
+            for tensor in (*layer.parameters(), *layer.buffers()):
+                if len(column.ranks) > 1:
+                    until(column.broadcast(tensor.data, column.ranks[0]).done, self.transport.progress)
+        for tie in ties:
+            held = _tie_here(made, own, tie)
+            if len(held) == 2:
+                held[1].data.copy_(held[0].data)
+            elif held and self.grid.inter > 1:
+                until(ends.broadcast(held[0].data, ends.ranks[0]).done, self.transport.progress)  # type: ignore[attr-defined]
+
+
+_Tie = tuple[int, str, int, str]
+
+
+def _make(layers: Sequence[Layer], own: range, seed: int) -> list[nn.Module]:
+    made = []
+    for number in own:
+        layer = layers[number]
+        if not isinstance(layer, nn.Module):
+            with undisturbed(), drawing(*initial(seed, number)):
+                layer = layer()
+        made.append(layer)
+    return made
+
+
+def _ties(layers: Sequence[Layer], named: Sequence[_Tie]) -> list[_Tie]:
+    """The named ties, and weights that two modules of the list share."""
+    ties, seen = list(named), {}
+    for number, layer in enumerate(layers):
+        if isinstance(layer, nn.Module):
+            for name, parameter in layer.named_parameters():
+                if id(parameter) in seen and seen[id(parameter)][0] != number:
+                    ties.append((*seen[id(parameter)], number, name))
+                seen[id(parameter)] = (number, name)
+    for first, _, last, _ in ties:
+        if (first, last) != (0, len(layers) - 1):
+            raise Refused(
+                f"a tie of layers {first} and {last} of {len(layers)}",
+                rule="ties join the first layer and the last, which the first and the last stage hold",
+                legal=f"layers 0 and {len(layers) - 1}",
+            )
+    return ties
+
+
+def _untie(made: list[nn.Module], own: range) -> None:
+    """Give each layer its own copy of a shared weight: both ends of a tie are leaves, summed at the update."""
+    seen: set[int] = set()
+    for layer in made:
+        for module in layer.modules():
+            for name, parameter in list(module.named_parameters(recurse=False)):
+                if id(parameter) in seen:
+                    setattr(module, name, nn.Parameter(parameter.detach().clone(), parameter.requires_grad))
+        seen.update(id(parameter) for parameter in layer.parameters())
+
+
+def _tie_here(made: list[nn.Module], own: range, tie: _Tie) -> tuple[nn.Parameter, ...]:
+    """The ends of `tie` that this stage holds, the first layer's before the last's."""
+    first, first_name, last, last_name = tie
+    held = []
+    for number, name in ((first, first_name), (last, last_name)):
+        if number in own:
+            held.append(made[number - own.start].get_parameter(name))
+    return tuple(held)

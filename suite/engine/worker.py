@@ -1,0 +1,68 @@
+"""Decides how one rank drives a program: run the first accepted op that is ready, ship its output, tell the program.
+
+This loop is all there is: order comes from the schedule, readiness from the transport, numbers from `execute`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+from suite.core.errors import IllegalSchedule
+from suite.core.op import Kind, Op, Program, feeds, needs
+from suite.core.protocols import Transport, Value
+from suite.core.trace import CATEGORY, WAIT, Trace
+
+Execute = Callable[[Op, Value], Value]
+
+
+def drive(
+    program: Program, execute: Execute, transport: Transport, *, rank: int, stages: int, bound: int, trace: Trace
+) -> int:
+    """Run `program` to its end; the most forwards that were open at once, never above `bound`.
+
+    execute(op, value) computes an op from its message (empty where it needs none) and returns what to send.
+    """
+    in_flight = peak = 0
+    accepted = next(program, ())
+    while accepted:
+        begin = perf_counter()
+        op, value = _ready(accepted, transport, stages)
+        start = perf_counter()
+        if needs(op, stages) is not None:
+            trace.add(rank, WAIT, begin, start, op)
+        if op.kind is Kind.FORWARD:
+            in_flight += 1
+            peak = max(peak, in_flight)
+            if in_flight > bound:
+                raise IllegalSchedule(f"{op} would be forward number {in_flight} in flight, {bound} were promised")
+        elif op.kind is Kind.BACKWARD:
+            in_flight -= 1
+        output = execute(op, value)
+        end = perf_counter()
+        if op.kind is not Kind.UPDATE:  # an update records its two halves itself
+            sent = sum(tensor.nbytes for tensor in output) if feeds(op, stages) else 0
+            trace.add(rank, CATEGORY[op.kind], start, end, op, sent)
+        transport.send(op, output)
+        try:
+            accepted = program.send(op)
+        except StopIteration:
+            accepted = ()
+    return peak
+
+
+def _ready(accepted: tuple[Op, ...], transport: Transport, stages: int) -> tuple[Op, Value]:
+    """The first op of `accepted` that needs nothing or whose message is here; waits only when there is none."""
+    wish: dict[Op, Op] = {}
+    free = None
+    for op in accepted:
+        need = needs(op, stages)
+        if need is None:
+            free = op  # whatever stands behind it is never asked
+            break
+        wish[need] = op
+    arrival = transport.arrived(tuple(wish), None if free is None else 0) if wish else None
+    if arrival is not None:
+        return wish[arrival[0]], arrival[1]
+    assert free is not None
+    return free, ()

@@ -1,0 +1,102 @@
+"""Decides the GPT that is trained: modules for the layers that workload.shapes counts.
+
+Pre-norm blocks with fused attention, learned positions, a language head that shares the embedding's matrix. Initial
+weights are GPT-2's: normal with deviation 0.02, the two projections into the residual scaled by 1/sqrt(2 * layers).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from suite.workload.shapes import Transformer
+
+DEVIATION = 0.02
+
+
+class Embedding(nn.Module):
+    """Tokens [b, s] to activations [b, s, h]."""
+
+    def __init__(self, shape: Transformer) -> None:
+        super().__init__()
+        self.token = nn.Embedding(shape.vocabulary, shape.hidden)
+        self.position = nn.Embedding(shape.sequence, shape.hidden)
+        nn.init.normal_(self.token.weight, std=DEVIATION)
+        nn.init.normal_(self.position.weight, std=DEVIATION)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.token(tokens) + self.position.weight[: tokens.shape[1]]  # [b, s, h] + [s, h]
+
+
+class Block(nn.Module):
+    """One transformer layer, [b, s, h] to [b, s, h]."""
+
+    def __init__(self, shape: Transformer, dropout: float = 0.0) -> None:
+        super().__init__()
+        h = shape.hidden
+        self.heads, self.dropout = shape.heads, dropout
+        self.norm_1, self.norm_2 = nn.LayerNorm(h), nn.LayerNorm(h)
+        self.qkv = nn.Linear(h, 3 * h, bias=shape.attention_bias)
+        self.project = nn.Linear(h, h)
+        self.widen, self.narrow = nn.Linear(h, 4 * h), nn.Linear(4 * h, h)
+        for linear in (self.qkv, self.project, self.widen, self.narrow):
+            into_residual = linear in (self.project, self.narrow)
+            nn.init.normal_(linear.weight, std=DEVIATION / (math.sqrt(2 * shape.layers) if into_residual else 1.0))
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, s, h = x.shape
+        # three views of one tensor: [b, heads, s, h / heads] each
+        q, k, v = self.qkv(self.norm_1(x)).view(b, s, 3, self.heads, h // self.heads).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, dropout_p=self.dropout if self.training else 0.0
+        )
+        x = x + self._drop(self.project(attended.transpose(1, 2).reshape(b, s, h)))
+        return x + self._drop(self.narrow(F.gelu(self.widen(self.norm_2(x)))))
+
+    def _drop(self, x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x, self.dropout, self.training) if self.dropout else x
+
+
+class Head(nn.Module):
+    """Final norm and language head, [b, s, h] to logits [b, s, v]."""
+
+    def __init__(self, shape: Transformer) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(shape.hidden)
+        self.weight = nn.Parameter(torch.empty(shape.vocabulary, shape.hidden))
+        nn.init.normal_(self.weight, std=DEVIATION)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(self.norm(x), self.weight)
+
+
+def layers(shape: Transformer, *, dropout: float = 0.0, dtype: str = "float32") -> list[Callable[[], nn.Module]]:
+    """One function per layer: a stage makes only its own, and draws the same weights wherever it stands."""
+
+    def make(kind: Callable[[], nn.Module]) -> nn.Module:
+        # weights are drawn in float32 and then cast, so that every precision starts from the same numbers
+        return kind().to(getattr(torch, dtype))
+
+    kinds: list[Callable[[], nn.Module]] = [
+        partial(Embedding, shape),
+        *[partial(Block, shape, dropout)] * shape.layers,
+        partial(Head, shape),
+    ]
+    return [partial(make, kind) for kind in kinds]
+
+
+def ties(shape: Transformer) -> list[tuple[int, str, int, str]]:
+    """The weights that are one, as Engine's `tied` wants them."""
+    return [(0, "token.weight", shape.layers + 1, "weight")] if shape.tied else []
+
+
+def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy per token, in nats. logits [b, s, v], targets [b, s]."""
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
