@@ -1,7 +1,7 @@
 """Decides what `python -m suite.draw` does: prints the schedule of a config as a text grid.
 
-    python -m suite.draw system=gpipe grid.inter=4 draw.microbatches=4
-    python -m suite.draw system=axonn grid.inter=3 draw.microbatches=5 schedule.prefer=forward
+python -m suite.draw system=gpipe grid.inter=4 draw.microbatches=4
+python -m suite.draw system=axonn grid.inter=3 draw.microbatches=5 schedule.prefer=forward
 """
 
 from __future__ import annotations

@@ -24,9 +24,7 @@ def main(overrides: Sequence[str]) -> int:
     try:
         base = resolve(overrides)
         names = base["scale"]["reproduce"]
-        expected = {
-            name: float(resolve([f"experiment={name}", *overrides])["experiment"]["seconds"]) for name in names
-        }
+        expected = {name: float(resolve([f"experiment={name}", *overrides])["experiment"]["seconds"]) for name in names}
     except SuiteError as error:
         print(f"refused: {error}", file=sys.stderr)
         return 2

@@ -58,8 +58,9 @@ class Session:
             self.ranks.stop(polite=False)
 
     def start(self) -> None:
-        self.ranks.start(self.plan["deadline"])
-        answers = self.ranks.ask(self.plan["deadline"], do="prepare")
+        deadline = self.config["launch"]["deadline"]
+        self.ranks.start(deadline)
+        answers = self.ranks.ask(deadline, do="prepare")
         self.gemm = sum(answer["gemm"] for answer in answers)
         self.extra = {"data": answers[0]["data"], "staged": any(answer["staged"] for answer in answers)}
         if self.plan["warm_up"]:
@@ -77,9 +78,8 @@ class Session:
         """Memory over one more batch, validation, and the end of the ranks."""
         answers = self.ranks.ask(self.plan["deadline"], do="memory")
         self._keep_losses(answers)
-        for answer in answers:
-            for kind, size in answer["memory"].items():
-                self.memory.setdefault(kind, []).append(size)
+        kinds = dict.fromkeys(kind for answer in answers for kind in answer["memory"])
+        self.memory = {kind: [answer["memory"].get(kind, 0) for answer in answers] for kind in kinds}
         if self.plan["evaluate"]:
             answers = self.ranks.ask(self.plan["deadline"], do="evaluate", batches=self.plan["evaluate"])
             self.validation.append(answers[0]["loss"])
@@ -204,7 +204,9 @@ def _provenance(run: Run, started: float, seconds: float, extra: dict[str, Any])
 
 
 def _predicted(config: dict[str, Any]) -> dict[str, list[int]]:
-    """Predicted bytes by kind, one per rank; empty where there is no formula for the model."""
+    """Predicted bytes by kind, one per rank; empty where there is no formula for the system or the model."""
+    if not config["system"]["budget"]:
+        return {}
     try:
         kinds = [budget.by_kind() for budget in predict.budgets(config)]
     except SuiteError:

@@ -17,7 +17,7 @@ _WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def budgets(config: Mapping[str, Any]) -> list[Budget]:
-    """The memory of each rank, in rank order."""
+    """The memory of each rank of a system on the suite's engine, in rank order."""
     grid = Grid(**config["grid"])
     shape: Transformer = build(config["model"]["shape"])
     shapes = shape.shapes(_WIDTH[config["model"]["dtype"]])
@@ -37,14 +37,18 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
         saved = microbatch * (sum(layer.saved for layer in own) + boundary)
         entering = 0 if place.first else microbatch * shapes[split[place.stage].start - 1].output
         working = max(microbatch * layer.working + layer.weight_working for layer in own)
+        in_flight = schedule.in_flight(place, work)
+        # every microbatch open on the stage before is open here, or waits here, or comes back as a gradient
+        before = 0 if place.first else schedule.in_flight(grid.place(rank - 1), work)
         if recompute:
             working, saved = saved + working, entering
         result.append(
             Budget(
                 layout=layout(entries=entries, moments=moments, dtype=config["model"]["dtype"]),
                 activations=saved,
-                in_flight=schedule.in_flight(place, work),
+                in_flight=in_flight,
                 working=working,
+                waiting=max(0, before - in_flight) * entering,
             )
         )
     return result

@@ -61,6 +61,8 @@ def _launcher(config: Mapping[str, Any], grid: Grid) -> None:
             rule=f"launch={launch['name']} starts at most launch.max_ranks={launch['max_ranks']}",
             legal=f"a grid of at most {launch['max_ranks']} ranks",
         )
+    if not launch["deadline"] > 0:
+        raise Refused(f"launch.deadline={launch['deadline']}", rule="more than 0 seconds", legal="120")
     if launch["threads"] < 1:
         raise Refused(f"launch.threads={launch['threads']}", rule="at least 1", legal="1")
 

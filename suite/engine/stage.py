@@ -85,17 +85,18 @@ class Stage:
     def backward(self, index: int, gradients: Value) -> Value:
         """The gradients of microbatch `index`'s inputs; weights add theirs to `.grad`. None given on the last stage."""
         inputs, outputs, targets, sample, scale = self.open.pop(index)
+        statistics = []
         if outputs is None:
-            kept = [buffer.clone() for buffer in self.layers.buffers()]
+            statistics = [(buffer, buffer.clone()) for buffer in self.layers.buffers()]
             outputs = self._outputs(_writable(inputs, self.layers), targets, sample, scale)
-            for buffer, before in zip(self.layers.buffers(), kept, strict=True):
-                buffer.copy_(before)  # running statistics count a forward pass once
         floating = [tensor for tensor in outputs if tensor.is_floating_point()]
         if self.loss is not None:
             torch.autograd.backward(floating[0])
         else:
             paired = [(o, g) for o, g in zip(floating, gradients, strict=True) if o.requires_grad]
             torch.autograd.backward([o for o, _ in paired], [g for _, g in paired])
+        for buffer, before in statistics:
+            buffer.copy_(before)  # running statistics count a forward pass once
         return tuple(
             torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
             for tensor in inputs

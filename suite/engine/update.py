@@ -60,5 +60,6 @@ class Update:
             last.copy_(first)
 
     def step(self) -> None:
-        self.rule.step(self.state.rule, self.state.gradient)
-        self.state.gradient.zero_()
+        if self.state.entries:  # a stage may hold no weights at all
+            self.rule.step(self.state.rule, self.state.gradient)
+            self.state.gradient.zero_()

@@ -18,6 +18,7 @@ class Budget:
     activations: saved for one microbatch's backward pass
     in_flight: microbatches whose activations are alive at once
     working: the largest transient of a pass, beyond what is saved
+    waiting: messages that have come and are not yet used
     extra_versions: bytes of weight versions beside the newest
     drains: whether nothing is in flight during an update (a flush)
     """
@@ -26,6 +27,7 @@ class Budget:
     activations: int
     in_flight: int
     working: int
+    waiting: int = 0
     extra_versions: int = 0
     drains: bool = True
 
@@ -33,7 +35,7 @@ class Budget:
         """Peak bytes by kind at the moment of the overall peak; they sum to `peak`."""
         kinds = dict(self.layout.by_kind())
         scratch = self.layout.bytes(life="step") + self.layout.bytes(life="bucket")
-        live = self.activations * self.in_flight + self.working
+        live = self.activations * self.in_flight + self.working + self.waiting
         if self.extra_versions:
             kinds["weights"] = kinds.get("weights", 0) + self.extra_versions
         if self.drains:

@@ -19,7 +19,7 @@ FORMS = ("dense", "indexed")
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One model state: `entries` numbers of `dtype`. kind groups states on the page: weights, gradients, moments, ..."""
+    """One model state: `entries` numbers of `dtype`. kind groups states on the page: weights, moments, ..."""
 
     name: str
     kind: str

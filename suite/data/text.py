@@ -1,0 +1,250 @@
+"""Decides which text a language model reads: as bytes, split into training and validation once and for all.
+
+Bytes need no tokenizer and no download, and every corpus then has the same 256 tokens. The default corpus is the source
+of Python's own standard library, which every machine that runs the suite has; WikiText-103 and BookCorpus (AxoNN VI-D,
+SAMO V-B) load from their published files. Splits depend on names and positions only, so that a smaller limit, another
+order of reading or another rank cannot move a line from training to validation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import sysconfig
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from suite.core.errors import Refused, UnknownName
+
+Tokens = NDArray[np.uint8] | NDArray[np.uint16]
+Batch = tuple[NDArray[np.int64], NDArray[np.int64]]  # inputs and targets, both [batch, sequence]
+
+VOCABULARY = 256  # one token per byte
+BLOCK = 1 << 16  # bytes of a BookCorpus block, before it is stretched to the end of its line
+HELD_OUT = 20  # every twentieth block is validation
+LINE_END = b"\n"
+# tests are left out because many distributions strip them, and the last one is written by the machine's own build
+SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test"})
+SKIPPED_PREFIX = "_sysconfigdata"
+
+LAYOUTS: dict[str, tuple[tuple[str, ...], ...]] = {  # of each group, the first name that is there is read
+    "wikitext_103": (("wiki.train.tokens", "wiki.train.raw"), ("wiki.valid.tokens", "wiki.valid.raw")),
+    "bookcorpus": (("books_large_p1.txt",), ("books_large_p2.txt",)),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Text:
+    """One corpus: 1-D token arrays, every token below `vocabulary`."""
+
+    name: str
+    train: Tokens
+    validation: Tokens
+    vocabulary: int = VOCABULARY
+
+    def provenance(self) -> dict[str, str | int]:
+        """Name, bytes and sha256 of the tokens, training before validation. Reads all of them: a parent's business."""
+        digest = hashlib.sha256()
+        for part in (self.train, self.validation):
+            digest.update(np.ascontiguousarray(part).data)
+        return {"name": self.name, "bytes": self.train.nbytes + self.validation.nbytes, "sha256": digest.hexdigest()}
+
+
+def standard_library(
+    *, limit_bytes: int | None = None, validation: float = 0.1, folder: str | os.PathLike[str] | None = None
+) -> Text:
+    """The Python sources of the standard library (about 12 MB), one after the other in the order of their names.
+
+    limit_bytes: read no more than this, and no more files than it takes; the last file of either part is cut
+    validation: share of the files held out, chosen by a hash of the relative name, and their share of the limit
+    folder: another tree of .py files; None is the running interpreter's own library
+
+    Third-party packages and test folders are left out.
+    """
+    if not 0.0 < validation < 1.0:
+        raise Refused(f"validation={validation}", rule="a share above 0 and below 1", legal="0.1")
+    _positive_limit(limit_bytes)
+    root = Path(sysconfig.get_path("stdlib") if folder is None else folder)
+    names = sorted(_sources(root)) if root.is_dir() else []
+    share = None if limit_bytes is None else round(limit_bytes * validation)
+    rest = None if limit_bytes is None or share is None else limit_bytes - share
+    train = _concatenated(root, [name for name in names if _draw(name) >= validation], rest)
+    valid = _concatenated(root, [name for name in names if _draw(name) < validation], share)
+    if not train or not valid:
+        raise Refused(
+            f"{len(train)} bytes of training and {len(valid)} of validation text in {root} ({len(names)} sources, "
+            f"limit_bytes={limit_bytes}, validation={validation})",
+            rule="both parts hold at least one file",
+            legal="limit_bytes=4000000, validation=0.1 and the folder of a standard library",
+        )
+    return Text("standard_library", _as_tokens(train), _as_tokens(valid))
+
+
+def wikitext_103(folder: str | os.PathLike[str], *, limit_bytes: int | None = None) -> Text:
+    """WikiText-103 from its published files, wiki.{train,valid}.{tokens,raw}; the split is its authors'.
+
+    The files are mapped, not read: a rank touches only the pages its batches need. wiki.test is not used.
+
+    limit_bytes: use the first so many bytes of the training file
+    """
+    _positive_limit(limit_bytes)
+    train, valid = (np.memmap(path, dtype=np.uint8, mode="r") for path in _files("wikitext_103", folder))
+    return Text("wikitext_103", train[:limit_bytes], valid)
+
+
+def bookcorpus(
+    folder: str | os.PathLike[str],
+    *,
+    limit_bytes: int | None = None,
+    block_bytes: int = BLOCK,
+    held_out: int = HELD_OUT,
+) -> Text:
+    """BookCorpus from books_large_p1.txt and books_large_p2.txt, one sentence per line.
+
+    It has no published split. Each file is cut into blocks of `block_bytes`, each stretched to the end of its line, and
+    every `held_out`-th block of a file is validation. Both parts are copied into memory (4.6 GB without a limit).
+
+    limit_bytes: stop after so many bytes, both parts together; a block is never cut
+    """
+    _positive_limit(limit_bytes)
+    if block_bytes < 1 or held_out < 2:
+        raise Refused(f"block_bytes={block_bytes}, held_out={held_out}", rule="at least 1 and 2", legal=f"{BLOCK}, 20")
+    parts: dict[bool, list[bytes]] = {False: [], True: []}
+    total = 0
+    for path in _files("bookcorpus", folder):
+        for number, block in enumerate(_line_blocks(path, block_bytes)):
+            if limit_bytes is not None and total + len(block) > limit_bytes:
+                break
+            parts[number % held_out == held_out - 1].append(block)
+            total += len(block)
+    if not parts[False] or not parts[True]:
+        raise Refused(
+            f"{len(parts[False])} training and {len(parts[True])} validation blocks in {folder}",
+            rule=f"at least {held_out} blocks of {block_bytes} bytes",
+            legal=f"limit_bytes={2 * held_out * block_bytes}, or none",
+        )
+    return Text("bookcorpus", _as_tokens(b"".join(parts[False])), _as_tokens(b"".join(parts[True])))
+
+
+def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
+    """Refuse a corpus whose files are not where they should be, without reading them."""
+    if name == "standard_library":
+        return
+    if name not in LAYOUTS:
+        raise UnknownName("corpus", name, ["standard_library", *LAYOUTS])
+    _files(name, folder)
+
+
+def batch_at(tokens: Tokens, k: int, *, batch: int, sequence: int, seed: int) -> Batch:
+    """Batch number `k` of a training run: `batch` windows at random positions, and the same one token later.
+
+    A function of (seed, k) and the tokens: any rank, at any time, in any order draws the same. The generator's raw
+    stream is used because numpy keeps it the same from release to release.
+    """
+    _fits(tokens, batch, sequence)
+    if seed < 0 or k < 0:
+        raise Refused(f"seed={seed}, batch number {k}", rule="neither is negative", legal="0")
+    draws = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(k,))).random_raw(batch)
+    starts = (draws % np.uint64(len(tokens) - sequence)).astype(np.int64)
+    return _cut(tokens, starts, sequence)
+
+
+def batches(tokens: Tokens, *, batch: int, sequence: int, seed: int, first: int = 0) -> Iterator[Batch]:
+    """Training batches number `first`, `first + 1`, ... without end; a resumed run names the batch it stopped at."""
+    k = first
+    while True:
+        yield batch_at(tokens, k, batch=batch, sequence=sequence, seed=seed)
+        k += 1
+
+
+def windows(tokens: Tokens, *, batch: int, sequence: int) -> Iterator[Batch]:
+    """Validation batches: every window of `sequence` tokens once, in order, none overlapping; the last may be short."""
+    _fits(tokens, batch, sequence)
+    starts = np.arange(0, len(tokens) - sequence, sequence, dtype=np.int64)
+    for at in range(0, len(starts), batch):
+        yield _cut(tokens, starts[at : at + batch], sequence)
+
+
+def _cut(tokens: Tokens, starts: NDArray[np.int64], sequence: int) -> Batch:
+    positions = starts[:, None] + np.arange(sequence + 1)  # [batch, sequence + 1]
+    window = tokens[positions].astype(np.int64)
+    return np.ascontiguousarray(window[:, :-1]), np.ascontiguousarray(window[:, 1:])
+
+
+def _fits(tokens: Tokens, batch: int, sequence: int) -> None:
+    if batch < 1 or sequence < 1:
+        raise Refused(f"batch={batch}, sequence={sequence}", rule="both at least 1", legal="1")
+    if len(tokens) <= sequence:
+        raise Refused(
+            f"{len(tokens)} tokens for windows of {sequence}",
+            rule="a window and the token after it",
+            legal=f"sequence={max(1, len(tokens) - 1)}" if len(tokens) > 1 else "a longer text",
+        )
+
+
+def _positive_limit(limit_bytes: int | None) -> None:
+    if limit_bytes is not None and limit_bytes < 1:
+        raise Refused(f"limit_bytes={limit_bytes}", rule="at least 1, or none", legal="4000000")
+
+
+def _as_tokens(text: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(text, dtype=np.uint8)
+
+
+def _concatenated(root: Path, names: Iterable[str], limit: int | None) -> bytes:
+    """The files one after the other, up to `limit` bytes; those beyond it are not opened."""
+    text = bytearray()
+    for name in names:
+        if limit is not None and len(text) >= limit:
+            break
+        text += (root / name).read_bytes()
+    return bytes(text[:limit])
+
+
+def _draw(name: str) -> float:
+    """A number in [0, 1) that only the name decides."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2.0**64
+
+
+def _sources(root: Path) -> Iterable[str]:
+    for here, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS]
+        for name in files:
+            if name.endswith(".py") and not name.startswith(SKIPPED_PREFIX):
+                yield Path(here, name).relative_to(root).as_posix()
+
+
+def _line_blocks(path: Path, size: int) -> Iterator[bytes]:
+    """The file in blocks of at least `size` bytes that end where a line ends."""
+    if path.stat().st_size == 0:  # an empty file cannot be mapped
+        return
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        start = 0
+        while start < len(text):
+            end = text.find(LINE_END, min(start + size, len(text)) - 1) + 1
+            stop = end or len(text)
+            yield text[start:stop]
+            start = stop
+
+
+def _files(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
+    """The files of a published layout. Raises Refused with what is there instead."""
+    expected = " and ".join(" or ".join(group) for group in LAYOUTS[name])
+    legal = f"the folder that holds {LAYOUTS[name][0][0]}"
+    if folder is None or not Path(folder).is_dir():
+        raise Refused(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
+    root = Path(folder)
+    found = [next((root / file for file in group if (root / file).is_file()), None) for group in LAYOUTS[name]]
+    paths = [path for path in found if path is not None]
+    empty = [path.name for path in paths if path.stat().st_size == 0]
+    if len(paths) < len(found) or empty:
+        here = sorted(path.name for path in root.iterdir())
+        shown = ", ".join(here[:8]) + (", ..." if len(here) > 8 else "")
+        what = f"empty: {', '.join(empty)}" if empty else f"holds {shown or 'nothing'}"
+        raise Refused(f"{name}: {root} {what}", rule=f"it holds {expected}", legal=legal)
+    return paths

@@ -1,0 +1,235 @@
+"""Decides every number that the page shows beside a record, from the record's raw samples and its trace.
+
+Records keep samples, so a better statistic needs no new run. Numbers that are not there are nan, never zero: a missing
+measurement must not look like a good one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+
+import pandas as pd
+
+from suite.core.record import Outcome, Record
+from suite.core.trace import BUBBLE, allowed_makespan, breakdown
+from suite.report.load import Entry, Store, grid_of, text_at
+
+NAN = float("nan")
+BATCH_TIME = "batch_time"
+OVERSUBSCRIBED = "oversubscribed"  # a note of batch_time that starts so: its times stand in no ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Finite samples of one quantity, summed up."""
+
+    median: float = NAN
+    low: float = NAN
+    high: float = NAN
+    n: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One record in numbers. Times in seconds, memory in bytes (largest rank), shares and efficiency from 0 to 1."""
+
+    key: str
+    experiment: str
+    system: str
+    label: str
+    machine: str
+    outcome: str
+    source: str
+    reason: str
+    file: str
+    current: bool  # False where a newer record of the same label stands in the store
+    comparable: bool  # whether the times may stand in a ratio
+    grid: str
+    batch_time_median: float
+    batch_time_min: float
+    batch_time_max: float
+    batch_time_n: int
+    tokens_per_second: float
+    flops_per_batch: float
+    flops_per_batch_recompute: float
+    peak_flops: float
+    percent_of_peak: float
+    efficiency: float
+    bubble_share: float
+    memory_predicted_peak: float
+    memory_measured_peak: float
+    final_loss: float
+    loss_difference: float
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The runs of one experiment on one machine: what stands side by side.
+
+    entries: the newest record of each label, the reference first; earlier: those that a newer one supersedes
+    """
+
+    name: str
+    machine: str
+    entries: tuple[Entry, ...]
+    earlier: tuple[Entry, ...]
+    reference: Entry | None
+
+    @property
+    def lead(self) -> Entry:
+        """The newest entry: its config speaks for the experiment."""
+        return max(self.entries, key=_age)
+
+    def find(self, label: str) -> Entry | None:
+        return next((entry for entry in self.entries if entry.record.label == label), None)
+
+
+def groups(store: Store) -> list[Group]:
+    """Experiments by name, those of this machine first."""
+    found: dict[tuple[str, str], list[Entry]] = {}
+    for entry in store.entries:
+        found.setdefault((entry.machine, entry.record.experiment), []).append(entry)
+    return [_group(name, machine, found[machine, name]) for machine, name in sorted(found)]
+
+
+def _group(name: str, machine: str, entries: list[Entry]) -> Group:
+    newest: dict[str, Entry] = {}
+    for entry in sorted(entries, key=_age):
+        newest[entry.record.label] = entry
+    label = text_at(max(newest.values(), key=_age).record.config, "experiment", "reference")
+    shown = sorted(newest.values(), key=lambda entry: (entry.record.label != label, natural(entry.record.label)))
+    earlier = tuple(entry for entry in entries if newest[entry.record.label] is not entry)
+    return Group(name, machine, tuple(shown), earlier, newest.get(label))
+
+
+def _age(entry: Entry) -> tuple[str, str]:
+    return text_at(entry.record.provenance, "started"), entry.file
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """Sort key under which 'axonn 2x1' comes before 'axonn 10x1'."""
+    return [(int(part), "") if part.isdecimal() and len(part) < 19 else (-1, part) for part in re.split(r"(\d+)", text)]
+
+
+def summary(values: Iterable[float]) -> Samples:
+    """Median, least, largest and number of the finite `values`."""
+    finite = [value for value in values if math.isfinite(value)]
+    return Samples(statistics.median(finite), min(finite), max(finite), len(finite)) if finite else Samples()
+
+
+def samples(record: Record, metric: str) -> Samples:
+    return summary(record.metrics[metric].values) if metric in record.metrics else Samples()
+
+
+def note(record: Record, metric: str) -> str:
+    return record.metrics[metric].note if metric in record.metrics else ""
+
+
+def comparable(record: Record) -> bool:
+    """Whether the batch times may stand in a ratio."""
+    return not note(record, BATCH_TIME).startswith(OVERSUBSCRIBED)
+
+
+def ratio(above: float, below: float) -> float:
+    """above / below, nan where that is no number."""
+    return above / below if math.isfinite(above) and math.isfinite(below) and below > 0 else NAN
+
+
+def loss_difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """The largest |ours - theirs| / |theirs| over the batches that both ran; inf where one of the two is not finite."""
+    worst = NAN
+    for a, b in zip(ours, theirs, strict=False):
+        if not (math.isfinite(a) and math.isfinite(b)):
+            return math.inf
+        difference = 0.0 if a == b else (abs(a - b) / abs(b) if b else math.inf)
+        worst = difference if math.isnan(worst) else max(worst, difference)
+    return worst
+
+
+def memory_peak(record: Record, side: str) -> float:
+    """Bytes of the rank that holds most, all kinds together. `side` is predicted or measured."""
+    return float(max((sum(rank) for rank in _ranks(record, side)), default=NAN))
+
+
+def memory_by_kind(record: Record, side: str) -> dict[str, float]:
+    """Bytes by kind on the rank that holds most."""
+    ranks = _ranks(record, side)
+    return dict(zip(record.memory[side], max(ranks, key=sum), strict=True)) if ranks else {}
+
+
+def _ranks(record: Record, side: str) -> list[tuple[float, ...]]:
+    return list(zip_longest(*record.memory.get(side, {}).values(), fillvalue=0))
+
+
+def shares(entry: Entry) -> dict[str, float]:
+    """Seconds of one batch by category, mean over the ranks; empty without a trace."""
+    return breakdown(entry.trace.spans, entry.trace.grid) if entry.trace else {}
+
+
+def efficiency(entry: Entry) -> float:
+    """The makespan that the trace's own op times allow, over the makespan that was measured."""
+    if entry.trace is None:
+        return NAN
+    return ratio(allowed_makespan(entry.trace.spans, entry.trace.grid), entry.trace.spans.makespan)
+
+
+def derive(entry: Entry, reference: Entry | None, *, current: bool = True) -> Row:
+    """The numbers of one record; `reference` is the run whose losses it is compared with."""
+    record = entry.record
+    time = samples(record, BATCH_TIME)
+    flops, peak = samples(record, "flops_per_batch").median, samples(record, "peak_flops").high
+    seconds = shares(entry)
+    loss = record.series.get("loss", [])
+    grid = grid_of(record) or (entry.trace.grid if entry.trace else None)
+    return Row(
+        key=record.key,
+        experiment=record.experiment,
+        system=record.system,
+        label=record.label,
+        machine=entry.machine,
+        outcome=record.outcome.value,
+        source=record.source.value,
+        reason=record.reason,
+        file=entry.file,
+        current=current,
+        comparable=comparable(record),
+        grid=str(grid or ""),
+        batch_time_median=time.median,
+        batch_time_min=time.low,
+        batch_time_max=time.high,
+        batch_time_n=time.n,
+        tokens_per_second=ratio(samples(record, "tokens_per_batch").median, time.median),
+        flops_per_batch=flops,
+        flops_per_batch_recompute=samples(record, "flops_per_batch_recompute").median,
+        peak_flops=peak,
+        percent_of_peak=100 * ratio(flops, time.median * peak),
+        efficiency=efficiency(entry),
+        bubble_share=ratio(seconds.get(BUBBLE, NAN), sum(seconds.values())),
+        memory_predicted_peak=memory_peak(record, "predicted"),
+        memory_measured_peak=memory_peak(record, "measured"),
+        final_loss=loss[-1] if loss else NAN,
+        loss_difference=loss_difference(loss, reference.record.series.get("loss", [])) if reference else NAN,
+    )
+
+
+def frame(store: Store) -> pd.DataFrame:
+    """One row a record, in the order of the page; columns as `Row` says."""
+    rows = [
+        asdict(derive(entry, group.reference, current=current))
+        for group in groups(store)
+        for entries, current in ((group.entries, True), (group.earlier, False))
+        for entry in entries
+    ]
+    return pd.DataFrame(rows, columns=list(Row.__dataclass_fields__))
+
+
+def usable(entry: Entry | None) -> str:
+    """Why the entry can stand in no comparison; empty if it can."""
+    if entry is None:
+        return "no record"
+    return "" if entry.record.outcome is Outcome.OK else f"outcome {entry.record.outcome.value}"

@@ -1,0 +1,81 @@
+"""Decides whether what an experiment expects is met: ours beside the target, and a verdict with its reason.
+
+An experiment's config says what it expects of its systems. A row is judged only from runs that ended well and whose
+times are comparable; everything else is "not comparable" and says why, never silently met.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from suite.report import derive
+from suite.report.load import real, text_at
+
+
+class Judgement(StrEnum):
+    MET = "met"
+    NOT_MET = "not met"
+    NOT_COMPARABLE = "not comparable"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One expectation: `ours` should be at most `target`. kind: ratio (of median batch times) or loss."""
+
+    what: str
+    kind: str
+    system: str
+    versus: str
+    ours: float
+    target: float
+    judgement: Judgement
+    why: str = ""
+
+
+def findings(group: derive.Group) -> list[Finding]:
+    """The expectations that the group's newest config states, in its order."""
+    experiment = group.lead.record.config.get("experiment")
+    rows = experiment.get("expect") if isinstance(experiment, dict) else None
+    return [judge(group, row) for row in rows] if isinstance(rows, list) else []
+
+
+def judge(group: derive.Group, row: Any) -> Finding:
+    """One expectation against the runs of its group."""
+    what, kind, system, versus = (text_at(row, name) for name in ("what", "kind", "system", "versus"))
+    target = row.get("at_most") if isinstance(row, dict) else None
+    limit = real(target)
+    ours, why = derive.NAN, ""
+    if math.isnan(limit):
+        why = f"at_most is {target!r}; rule: a finite number; legal: 1.0"
+    elif kind not in {"ratio", "loss"}:
+        why = f"kind is {kind!r}; rule: ratio or loss"
+    else:
+        ours, why = _ours(group, kind, system, versus)
+    if why:
+        judgement = Judgement.NOT_COMPARABLE
+    else:
+        judgement = Judgement.MET if ours <= limit else Judgement.NOT_MET
+    return Finding(what, kind, system, versus, ours, limit, judgement, why)
+
+
+def _ours(group: derive.Group, kind: str, system: str, versus: str) -> tuple[float, str]:
+    """Our value, or why there is none."""
+    ours, theirs = group.find(system), group.find(versus)
+    for label, entry in ((system, ours), (versus, theirs)):
+        if why := derive.usable(entry):
+            return derive.NAN, f"{label}: {why}"
+        if kind == "ratio" and entry is not None and not derive.comparable(entry.record):
+            return derive.NAN, f"{label}: {derive.note(entry.record, derive.BATCH_TIME)}"
+    assert ours is not None
+    assert theirs is not None
+    if kind == "ratio":
+        value = derive.ratio(
+            derive.samples(ours.record, derive.BATCH_TIME).median,
+            derive.samples(theirs.record, derive.BATCH_TIME).median,
+        )
+        return value, "" if math.isfinite(value) else "no batch times"
+    value = derive.loss_difference(ours.record.series.get("loss", []), theirs.record.series.get("loss", []))
+    return value, "no batch that both ran" if math.isnan(value) else ""

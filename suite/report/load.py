@@ -1,0 +1,213 @@
+"""Decides which files of a reports folder are records, and which are set aside with a reason.
+
+A page must come out of whatever a folder holds: a truncated file, a record of another schema version or a trace path
+that leaves the folder costs its own row and nothing else. The files may come from elsewhere, so none is trusted: sizes
+are bounded, shapes are checked here once, and what is behind this border can rely on them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from suite.core.errors import DamagedRecord, OtherSchema, Refused, SuiteError
+from suite.core.grid import Grid
+from suite.core.record import Record
+from suite.core.trace import Span, Trace
+
+MOST_BYTES = 2**63  # that a rank can say it holds
+LONGEST = 1e9  # seconds that one batch can take
+MAX_BYTES = 64 << 20  # of one record, or of one trace when unpacked: a small gzip can hold terabytes
+
+
+class Aside(StrEnum):
+    """Why a file is not used."""
+
+    DAMAGED = "damaged record"
+    OTHER_SCHEMA = "other schema version"
+    TRACE = "unusable trace"
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A file that is not used. `name` is relative to the reports folder."""
+
+    name: str
+    kind: Aside
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrace:
+    """The spans of one batch, shifted to start at zero, and the grid they ran on."""
+
+    grid: Grid
+    spans: Trace
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record and where it lies. `machine` is empty for records made here, else the folder under measured/."""
+
+    record: Record
+    file: str
+    machine: str = ""
+    trace: StoredTrace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Everything a reports folder holds."""
+
+    folder: Path
+    entries: tuple[Entry, ...] = ()
+    aside: tuple[SetAside, ...] = ()
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        return tuple(entry.record for entry in self.entries)
+
+
+def read_store(folder: Path) -> Store:
+    """Read `folder`/records/*.json and `folder`/measured/MACHINE/*.json. A missing folder is an empty store."""
+    entries: list[Entry] = []
+    aside: list[SetAside] = []
+    seen: dict[tuple[str, str], str] = {}
+    for path, machine, base in _files(folder):
+        name = path.relative_to(folder).as_posix()
+        try:
+            record = _record(path)
+            if (machine, record.key) in seen:
+                raise DamagedRecord(f"key {record.key!r} is taken by {seen[machine, record.key]}; rule: one file a key")
+        except OtherSchema as error:
+            aside.append(SetAside(name, Aside.OTHER_SCHEMA, str(error)))
+            continue
+        except DamagedRecord as error:
+            aside.append(SetAside(name, Aside.DAMAGED, str(error)))
+            continue
+        seen[machine, record.key] = name
+        trace = None
+        if record.trace is not None:
+            try:
+                trace = _trace(base, record.trace, folder)
+            except DamagedRecord as error:
+                aside.append(SetAside(f"{name}: trace {record.trace}", Aside.TRACE, str(error)))
+        entries.append(Entry(record, name, machine, trace))
+    return Store(folder, tuple(entries), tuple(aside))
+
+
+def _files(folder: Path) -> Iterable[tuple[Path, str, Path]]:
+    """Each candidate with its machine and the folder its trace path starts from."""
+    for path in sorted(folder.glob("records/*.json")):
+        yield path, "", folder
+    for path in sorted(folder.glob("measured/*/*.json")):
+        yield path, path.parent.name, path.parent
+
+
+def _record(path: Path) -> Record:
+    try:
+        if not path.is_file():
+            raise DamagedRecord("not a file")
+        if (size := path.stat().st_size) > MAX_BYTES:
+            raise DamagedRecord(f"{size} bytes; rule: a record is at most {MAX_BYTES} bytes")
+        record = Record.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, OverflowError, RecursionError) as error:
+        raise DamagedRecord(f"{type(error).__name__}: {error}") from error
+    if fault := _fault(record):
+        raise DamagedRecord(fault)
+    return record
+
+
+def _fault(record: Record) -> str:
+    """What of the record's optional parts has another shape than its docstring says."""
+    if record.trace is not None and not isinstance(record.trace, str):
+        return f"trace is {type(record.trace).__name__}; rule: a path or null"
+    for name, metric in record.metrics.items():
+        if not all(isinstance(text, str) for text in (metric.unit, metric.better, metric.note)):
+            return f"metric {name}: unit, better and note are text"
+    if not isinstance(record.memory, dict):
+        return "memory is a mapping"
+    for side, kinds in record.memory.items():
+        if not isinstance(kinds, dict):
+            return f"memory.{side} is a mapping of kinds"
+        for kind, ranks in kinds.items():
+            if not (isinstance(ranks, list) and all(0 <= real(item) <= MOST_BYTES for item in ranks)):
+                return f"memory.{side}.{kind} is not a list of bytes per rank, 0 to 2**63; legal: [1024, 2048]"
+    return ""
+
+
+def real(value: Any) -> float:
+    """`value` as a finite number, nan for anything else that a config or a record may hold in its place."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value) if math.isfinite(value) else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def _trace(base: Path, name: str, folder: Path) -> StoredTrace:
+    """The trace at `base`/`name`. Raises DamagedRecord for a path that leaves `base` and for anything unreadable."""
+    try:
+        path = (base / name).resolve()
+        if not (path.is_relative_to(base.resolve()) and path.is_relative_to(folder.resolve())):
+            raise DamagedRecord(f"{name!r} leaves the store; rule: a path inside it; legal: traces/NAME.json.gz")
+        if not path.is_file():
+            raise DamagedRecord("no such file")
+        with gzip.open(path) as stream:
+            raw = stream.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise DamagedRecord(f"more than {MAX_BYTES} bytes unpacked; rule: at most that")
+        data = json.loads(raw)
+        axes = {axis: data["grid"].get(axis, 1) for axis in ("data", "inter", "tensor")}
+        if not all(type(size) is int for size in axes.values()):
+            raise DamagedRecord(f"grid {axes}; rule: whole numbers")
+        grid = Grid(**axes)
+        spans = Trace(Span.from_row(row) for row in data["spans"]).shifted()
+    except DamagedRecord:
+        raise
+    except (OSError, EOFError, zlib.error, SuiteError) as error:
+        raise DamagedRecord(f"{type(error).__name__}: {error}") from error
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise DamagedRecord(f"not a trace: {type(error).__name__}: {error}") from error
+    _check(spans, grid)
+    return StoredTrace(grid, spans, path.relative_to(folder.resolve()).as_posix())
+
+
+def _check(spans: Trace, grid: Grid) -> None:
+    if not spans:
+        raise DamagedRecord("0 spans; rule: a trace has at least 1")
+    for span in spans:
+        if not 0 <= span.rank < grid.size:
+            raise DamagedRecord(f"a span of rank {span.rank}; rule: 0 to {grid.size - 1} on grid {grid}")
+        if not (math.isfinite(span.start) and math.isfinite(span.end) and span.start <= span.end):
+            raise DamagedRecord(f"a span from {span.start} to {span.end}; rule: finite, and no end before its start")
+    if not spans.makespan <= LONGEST:
+        raise DamagedRecord(f"{spans.makespan} s from start to end; rule: at most {LONGEST:g} s")
+
+
+def grid_of(record: Record) -> Grid | None:
+    """The grid that the record's config names, None where it names none."""
+    axes = record.config.get("grid")
+    if not isinstance(axes, dict):
+        return None
+    sizes = {axis: axes.get(axis, 1) for axis in ("data", "inter", "tensor")}
+    try:
+        return Grid(**sizes) if all(type(size) is int for size in sizes.values()) else None
+    except Refused:
+        return None
+
+
+def text_at(mapping: Any, *path: str) -> str:
+    """The text at `path` of nested mappings, empty where there is none: a config may hold anything."""
+    for name in path:
+        mapping = mapping.get(name) if isinstance(mapping, dict) else None
+    return mapping if isinstance(mapping, str) else ""

@@ -1,0 +1,235 @@
+"""Decides what the page holds and writes it: one offline file that shows hostile records as text.
+
+A report is read years later and far away, so the page carries its style, script and pictures inside and asks no network
+for anything (a content security policy says so to the browser). Autoescape is on everywhere; the only markup that is
+not escaped is what this package made itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from suite.core.errors import Refused
+from suite.core.trace import WAIT
+from suite.core.units import si
+from suite.report import derive, expect, figure, gantt, perfetto, view
+from suite.report.load import Entry, Store, read_store, text_at
+
+_TEMPLATES = Path(__file__).with_name("templates")
+_SAFE_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An `<svg>` with its caption; legend: (colour, name)."""
+
+    caption: str
+    svg: Markup
+    legend: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One experiment on one machine, as the page shows it."""
+
+    anchor: str
+    title: str
+    machine: str
+    question: str
+    paper: str
+    where: str
+    score: str
+    sources: str
+    tables: tuple[view.Table, ...]
+    expected: view.Table | None
+    pictures: tuple[Picture, ...]
+    gantts: tuple[tuple[str, Picture], ...]
+    failures: tuple[tuple[str, str, str], ...]
+    remarks: tuple[tuple[str, str], ...]
+    runs: tuple[view.Table, ...]
+
+
+def write_report(folder: Path) -> Path:
+    """Read the records in `folder`; write its index.html, records.csv and traces/*.perfetto.json.gz.
+
+    Returns the page's path. Raises OSError where the folder cannot be written, Refused where its traces folder is a
+    link that leaves it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    store = read_store(folder)
+    exports = _export(store)
+    _write(folder, "records.csv", derive.frame(store).to_csv(index=False, lineterminator="\n"))
+    return _write(folder, "index.html", render(store, exports))
+
+
+def render(store: Store, exports: Mapping[str, str] | None = None) -> str:
+    """The page as text. `exports`: Perfetto file by record file, both relative to the store's folder."""
+    script = (_TEMPLATES / "table.js").read_text(encoding="utf-8")
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    machines = sorted({entry.machine for entry in store.entries})
+    return environment.get_template("page.html.j2").render(
+        style=Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        sections=[_section(number, group, dict(exports or {})) for number, group in enumerate(derive.groups(store), 1)],
+        facts=[(name, view.facts([e for e in store.entries if e.machine == name])) for name in machines],
+        aside=view.set_aside(store.aside),
+        records=len(store.entries),
+    )
+
+
+def _section(number: int, group: derive.Group, exports: dict[str, str]) -> Section:
+    config = group.lead.record.config
+    rows = [derive.derive(entry, group.reference) for entry in group.entries]
+    found = expect.findings(group)
+    reference = group.reference.record.label if group.reference else ""
+    tables = (view.systems(rows, reference), view.memory(group.entries))
+    runs = (
+        view.runs(group.entries, exports, "Runs and the commands that make them"),
+        view.runs(group.earlier, exports, "Earlier records of the same labels"),
+    )
+    salt = f"e{number}"
+    return Section(
+        anchor=salt,
+        title=text_at(config, "experiment", "title") or group.name,
+        machine=group.machine,
+        question=text_at(config, "experiment", "question"),
+        paper=text_at(config, "experiment", "paper"),
+        where=text_at(config, "experiment", "where"),
+        score=_score(found),
+        sources=", ".join(sorted({row.source for row in rows})),
+        tables=tuple(table for table in tables if table is not None),
+        expected=view.expectations(found),
+        pictures=tuple(_pictures(group.entries, salt)),
+        gantts=tuple(_gantts(group.entries)),
+        failures=tuple(view.failures(group.entries)),
+        remarks=tuple(_remarks(group.entries)),
+        runs=tuple(table for table in runs if table is not None),
+    )
+
+
+def _score(found: Sequence[expect.Finding]) -> str:
+    counts = [(sum(f.judgement is verdict for f in found), verdict.value) for verdict in expect.Judgement]
+    return ", ".join(f"{count} {name}" for count, name in counts if count) or "nothing expected"
+
+
+def _remarks(entries: Sequence[Entry]) -> list[tuple[str, str]]:
+    """Each remark once, with the labels it is about."""
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        notes = [*entry.record.notes, *(f"{name}: {m.note}" for name, m in entry.record.metrics.items() if m.note)]
+        for note in dict.fromkeys(notes):
+            found.setdefault(note, []).append(entry.record.label)
+    whole = len(entries)
+    return [("all" if len(labels) == whole > 1 else ", ".join(labels), note) for note, labels in found.items()]
+
+
+def _pictures(entries: Sequence[Entry], salt: str) -> list[Picture]:
+    records = [entry.record for entry in entries]
+    colours = figure.palette([record.label for record in records])
+    faint = {record.label for record in records if not derive.comparable(record)}
+    found = []
+
+    def add(caption: str, svg: str, legend: Mapping[str, str]) -> None:
+        found.append(Picture(caption, Markup(svg), tuple((colour, text) for text, colour in legend.items())))
+
+    loss = {record.label: record.series["loss"] for record in records if record.series.get("loss")}
+    held_out = {r.label: r.series["validation_loss"] for r in records if r.series.get("validation_loss")}
+    if loss or held_out:
+        add(
+            "Loss per batch." + (" Hollow, dotted: validation." if held_out else ""),
+            figure.losses(loss, held_out, colours, f"{salt}-loss"),
+            {label: colours[label] for label in colours if label in loss or label in held_out},
+        )
+    times = {r.label: r.metrics[derive.BATCH_TIME].values for r in records if derive.samples(r, derive.BATCH_TIME).n}
+    if times:
+        caption = "Batch time: every sample, and the median as a bar." + (" Pale: not comparable." if faint else "")
+        add(caption, figure.batch_times(times, faint, colours, f"{salt}-time"), {})
+    parts = {entry.record.label: derive.shares(entry) for entry in entries if entry.trace}
+    if parts:
+        svg = figure.breakdowns(parts, faint, f"{salt}-parts")
+        add("Where the time of one traced batch goes.", svg, _legend(parts, figure.COLOURS))
+    sides = [
+        {r.label: kinds for r in records if (kinds := derive.memory_by_kind(r, side))}
+        for side in ("predicted", "measured")
+    ]
+    if any(sides):
+        svg = figure.memory(sides[0], sides[1], f"{salt}-memory")
+        caption = "Memory by kind on the fullest rank. Pale: predicted; full: measured."
+        add(caption, svg, _legend(sides[0] | sides[1], figure.KINDS))
+    return found
+
+
+def _legend(parts: Mapping[str, Mapping[str, float]], known: Mapping[str, str]) -> dict[str, str]:
+    """The names that occur with a length, in the order they are stacked."""
+    seen = {name: 0.0 for named in parts.values() for name, value in named.items() if value > 0}
+    return {name: known.get(name, figure.OTHER) for name in figure.ordered(seen, known)}
+
+
+def _gantts(entries: Sequence[Entry]) -> list[tuple[str, Picture]]:
+    found = []
+    for entry in entries:
+        if entry.trace is None:
+            continue
+        spans, grid, label = entry.trace.spans, entry.trace.grid, entry.record.label
+        drawn, end = gantt.window(spans)
+        caption = "Numbers are microbatches; point at a box for its op and time."
+        if len(drawn) < len(spans):
+            caption += f" Drawn: the first {len(drawn)} of {len(spans)} spans, to {si(end, 's')}."
+        names = figure.ordered(dict.fromkeys((span.category for span in drawn), 0.0), figure.COLOURS)
+        colours = tuple((gantt.colour(name), "idle" if name == WAIT else name) for name in names)
+        found.append((label, Picture(caption, Markup(gantt.gantt(spans, grid, label)), colours)))
+    return found
+
+
+def _export(store: Store) -> dict[str, str]:
+    """Write every trace for Perfetto; the file by record file."""
+    found = {}
+    for entry in store.entries:
+        if entry.trace is None:
+            continue
+        key = entry.record.key
+        if not _SAFE_KEY.fullmatch(key):
+            key = "key-" + hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:16]
+        if entry.machine:
+            key += "-" + hashlib.sha256(entry.machine.encode("utf-8", "replace")).hexdigest()[:8]
+        name = f"traces/{key}.perfetto.json.gz"
+        _write(store.folder, name, perfetto.packed(entry.trace.spans, entry.trace.grid))
+        found[entry.file] = name
+    return found
+
+
+def _write(folder: Path, name: str, content: str | bytes) -> Path:
+    """Write `folder`/`name` by atomic rename. A link in its place is replaced, a folder that is a link is refused."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.resolve().is_relative_to(folder.resolve()):
+        raise Refused(f"{path.parent} leads out of {folder}", rule="reports are written inside their folder")
+    data: Any = content if isinstance(content, bytes) else content.encode("utf-8", "replace")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return path

@@ -1,0 +1,274 @@
+"""Decides what stands in the page's tables: which columns, in which words, and how a missing number looks.
+
+Cells are plain text and a sort value; no markup is made here, so that whatever a record holds can only ever be text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from suite.core.record import Outcome
+from suite.core.units import seconds, si
+from suite.report import derive
+from suite.report.derive import Row
+from suite.report.expect import Finding, Judgement
+from suite.report.figure import KINDS, ordered
+from suite.report.load import Entry, SetAside, real, text_at
+
+NONE = "–"
+_SIGNS = {Judgement.MET: "✓ ", Judgement.NOT_MET: "✗ ", Judgement.NOT_COMPARABLE: "○ "}
+_TONES = {Judgement.MET: "good", Judgement.NOT_MET: "bad", Judgement.NOT_COMPARABLE: "faint"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """`value` is what a column sorts by, `detail` a second, smaller line; tone: good, bad, faint or a badge's name."""
+
+    text: str
+    value: float | None = None
+    detail: str = ""
+    tone: str = ""
+    links: tuple[tuple[str, str], ...] = ()  # (address, text)
+    code: str = ""
+    badge: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    numeric: bool = True
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The first cell of a row is its heading."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+def number(value: float, text: str, detail: str = "", tone: str = "") -> Cell:
+    """A numeric cell; one that is no number shows as a dash and sorts last."""
+    if math.isnan(value):
+        return Cell(NONE, tone="faint")
+    return Cell(text, value, detail, tone)
+
+
+def quantity(value: float, unit: str, detail: str = "", tone: str = "") -> Cell:
+    return number(value, si(value, unit), detail, tone)
+
+
+def percent(value: float, digits: int = 1) -> str:
+    return f"{value:.{digits}f} %"
+
+
+def systems(rows: Sequence[Row], reference: str) -> Table:
+    """The experiment's systems side by side."""
+    columns = (
+        Column("system", numeric=False, detail="source"),
+        Column("grid", numeric=False, detail="stages × replicas"),
+        Column("batch time", detail="median [min … max], samples"),
+        Column("tokens/s"),
+        Column("percent of peak"),
+        Column("flop per batch", detail="and with recomputation"),
+        Column("memory", detail="measured; predicted"),
+        Column("bubble", detail="share of the batch"),
+        Column("efficiency", detail="allowed / measured"),
+        Column("last loss", detail=f"difference to {reference}" if reference else "no reference"),
+    )
+    return Table("Systems side by side", columns, tuple(_system(row) for row in rows))
+
+
+def _system(row: Row) -> tuple[Cell, ...]:
+    time, tone = row.batch_time_median, "" if row.comparable else "faint"
+    spread = f"[{_span(row.batch_time_min, row.batch_time_max)}], {row.batch_time_n}"
+    if not row.comparable:
+        spread += "\nnot comparable"
+    apart = "" if math.isnan(row.loss_difference) else f"{row.loss_difference:.2g}"
+    recompute = row.flops_per_batch_recompute
+    return (
+        Cell(row.label, detail=row.source, badge="" if row.outcome == Outcome.OK else row.outcome),
+        Cell(row.grid or NONE),
+        quantity(time, "s", spread, tone),
+        quantity(row.tokens_per_second, "", tone=tone),
+        number(
+            row.percent_of_peak,
+            percent(row.percent_of_peak),
+            f"of {si(row.peak_flops, 'flop/s')}",
+            tone,
+        ),
+        quantity(row.flops_per_batch, "flop", "" if math.isnan(recompute) else si(recompute, "flop")),
+        _both(row.memory_measured_peak, row.memory_predicted_peak),
+        number(row.bubble_share, percent(100 * row.bubble_share)),
+        number(row.efficiency, percent(100 * row.efficiency)),
+        number(row.final_loss, f"{row.final_loss:.4g}", apart),
+    )
+
+
+def _span(low: float, high: float) -> str:
+    """'14 … 17 ms', and both units where they differ."""
+    first, last = si(low, "s"), si(high, "s")
+    return f"{first.split()[0] if first.split()[-1] == last.split()[-1] else first} … {last}"
+
+
+def memory(entries: Sequence[Entry]) -> Table | None:
+    """Bytes by kind on the fullest rank, predicted below measured; None where no record has any."""
+    found = {
+        entry.record.label: tuple(derive.memory_by_kind(entry.record, side) for side in ("measured", "predicted"))
+        for entry in entries
+    }
+    found = {label: sides for label, sides in found.items() if any(sides)}
+    if not found:
+        return None
+    names = list(ordered({kind: 0.0 for sides in found.values() for side in sides for kind in side}, KINDS))
+    columns = (
+        Column("system", numeric=False),
+        *(Column(name, detail="measured; predicted") for name in names),
+        Column("sum", detail="measured; predicted"),
+    )
+    rows = tuple(
+        (
+            Cell(label),
+            *(_both(measured.get(name, derive.NAN), predicted.get(name, derive.NAN)) for name in names),
+            _both(
+                sum(measured.values()) if measured else derive.NAN, sum(predicted.values()) if predicted else derive.NAN
+            ),
+        )
+        for label, (measured, predicted) in found.items()
+    )
+    return Table("Memory by kind, on the rank that holds most", columns, rows)
+
+
+def _both(measured: float, predicted: float) -> Cell:
+    """A measured size with the predicted one below."""
+    below = "" if math.isnan(predicted) else si(predicted, "B")
+    return Cell(NONE, None, below, "faint") if math.isnan(measured) else Cell(si(measured, "B"), measured, below)
+
+
+def expectations(findings: Sequence[Finding]) -> Table | None:
+    """What was expected, ours, the target and the verdict."""
+    columns = (
+        Column("expectation", numeric=False),
+        Column("compared", numeric=False),
+        Column("ours"),
+        Column("target"),
+        Column("verdict", numeric=False),
+    )
+    rows = tuple(
+        (
+            Cell(finding.what or NONE),
+            Cell(f"{finding.system or NONE} / {finding.versus or NONE}", detail=_kind(finding.kind)),
+            number(finding.ours, f"{finding.ours:.3g}"),
+            number(finding.target, f"≤ {finding.target:.3g}"),
+            Cell(
+                _SIGNS[finding.judgement] + finding.judgement.value,
+                detail=finding.why,
+                tone=_TONES[finding.judgement],
+            ),
+        )
+        for finding in findings
+    )
+    return Table("Expected, and what came out", columns, rows) if rows else None
+
+
+def _kind(kind: str) -> str:
+    words = {"ratio": "ratio of median batch times", "loss": "largest relative difference of the losses"}
+    return words.get(kind, kind)
+
+
+def failures(entries: Sequence[Entry]) -> list[tuple[str, str, str]]:
+    """Label, outcome and reason of the runs that did not end well."""
+    return [
+        (entry.record.label, entry.record.outcome.value, entry.record.reason or "no reason was recorded")
+        for entry in entries
+        if entry.record.outcome is not Outcome.OK
+    ]
+
+
+def runs(entries: Sequence[Entry], exports: dict[str, str], title: str) -> Table | None:
+    """Each run's files and the command that makes it again. `exports`: Perfetto file by record file."""
+    columns = (
+        Column("run", numeric=False),
+        Column("files", numeric=False),
+        Column("took"),
+        Column("command", numeric=False),
+    )
+    rows = tuple(
+        (
+            Cell(entry.record.label, detail=text_at(entry.record.provenance, "started")),
+            Cell("", links=_links(entry, exports)),
+            number(took := _took(entry), seconds(took) if math.isfinite(took) else NONE),
+            Cell("", code=text_at(entry.record.provenance, "command") or "not recorded"),
+        )
+        for entry in entries
+    )
+    return Table(title, columns, rows) if rows else None
+
+
+def _links(entry: Entry, exports: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    found = [(address(entry.file), "record")]
+    if entry.trace is not None:
+        found.append((address(entry.trace.file), "trace"))
+    if entry.file in exports:
+        found.append((address(exports[entry.file]), "Perfetto"))
+    return tuple(found)
+
+
+def _took(entry: Entry) -> float:
+    return real(entry.record.provenance.get("seconds"))
+
+
+def address(file: str) -> str:
+    """A link to `file` below the page; './' first, so that no file name reads as a scheme."""
+    return "./" + quote(file.encode("utf-8", "surrogateescape"))
+
+
+def set_aside(aside: Sequence[SetAside]) -> Table | None:
+    columns = (
+        Column("file", numeric=False),
+        Column("is", numeric=False),
+        Column("reason", numeric=False),
+    )
+    rows = tuple((Cell(item.name), Cell(item.kind.value), Cell(item.reason)) for item in aside)
+    return Table("Files set aside", columns, rows) if rows else None
+
+
+def facts(entries: Sequence[Entry], most: int = 4) -> list[tuple[str, list[str]]]:
+    """What the records say of their making, by name: each distinct value once, at most `most` of a name."""
+    found: dict[str, dict[str, None]] = {}
+    for entry in entries:
+        for name, text in _flat(entry.record.provenance):
+            if name != "seconds" and not name.startswith("command"):
+                found.setdefault(name, {})[text] = None
+    result = []
+    first = ("machine", "versions", "commit", "started")
+    for name in sorted(found, key=lambda name: (*(not name.startswith(word) for word in first), name)):
+        texts = found[name]
+        values = sorted(texts)
+        if name == "started":
+            values = values if len(values) == 1 else [f"{values[0]} to {values[-1]}"]
+        more = len(values) - most
+        result.append((name.replace(".", " · "), values[:most] + ([f"and {more} more"] if more > 0 else [])))
+    commands = sorted({text_at(entry.record.provenance, "command") for entry in entries} - {""})
+    if commands:
+        more = len(commands) - 2
+        result.append(("command", commands[:2] + ([f"and {more} more, beside each run"] if more > 0 else [])))
+    total = sum(took for entry in entries if math.isfinite(took := _took(entry)))
+    return [*result, ("records", [f"{len(entries)}, {seconds(total)} of running"])]
+
+
+def _flat(value: Any, path: str = "") -> Iterable[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from _flat(item, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list):
+        yield path, json.dumps(value, ensure_ascii=False)
+    else:
+        yield path, str(value)

@@ -1,0 +1,237 @@
+"""Decides whether the house keeps its import rules, by reading every module and by fresh interpreters.
+
+The rules are what lets a report be rebuilt without torch, a schedule be checked without MPI, and two axes of a system
+be combined that never met; one convenient import would end that unnoticed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STDLIB_ONLY = ("core", "schedule", "weights", "memory", "workload")
+TORCH = re.compile(r"suite/(comm|models|pruning|engine)/|suite/gnn/(exchange|train)\.py$|baselines/")
+MPI = re.compile(r"suite/comm/mpi\.py$")
+HYDRA = re.compile(r"suite/bench/experiment\.py$|suite/[^/]+\.py$")
+PRINTS = re.compile(r"suite/[^/]+\.py$|suite/.*/__main__\.py$")  # entry points talk to people
+BASELINE_AT_TOP = {"torch"}
+MAX_LINES = 330
+
+
+class Import(NamedTuple):
+    """`name` is imported by the file at `path`, on `line`; `top` outside any function."""
+
+    path: str
+    line: int
+    name: str
+    top: bool
+
+    @property
+    def root(self) -> str:
+        return self.name.partition(".")[0]
+
+    def inside(self, *packages: str) -> bool:
+        return any(self.name == package or self.name.startswith(f"{package}.") for package in packages)
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} imports {self.name}"
+
+
+def modules(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def read(path: Path) -> list[Import]:
+    """Every import of a module. `from a import b` counts as a.b too, which may be a module."""
+    relative = path.relative_to(ROOT)
+    package = relative.parts[:-1]
+    found = []
+
+    def visit(node: ast.AST, top: bool) -> None:
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join((*package[: len(package) - node.level + 1], *filter(None, [node.module])))
+            base = base if node.level else str(node.module)
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        found.extend(Import(relative.as_posix(), node.lineno, name, top) for name in names)  # type: ignore[attr-defined]
+        inner = top and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            visit(child, inner)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")), top=True)
+    return found
+
+
+@pytest.fixture(scope="module")
+def imports() -> list[Import]:
+    return [found for path in modules("suite", "baselines") for found in read(path)]
+
+
+def within(imports: list[Import], *folders: str) -> Iterator[Import]:
+    return (i for i in imports if i.path.startswith(tuple(f"{folder}/" for folder in folders)))
+
+
+def assert_none(broken: Iterator[Import] | list[Import]) -> None:
+    assert not [str(found) for found in broken]
+
+
+def test_the_reader_sees_every_form_of_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules below are only as good as this."""
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    path = tmp_path / "suite" / "engine" / "x.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        "import os, torch.nn as nn\nfrom suite.core import op\nfrom . import stage\nfrom ..simulate.kernel import run\n"
+        "if True:\n    import numpy\nclass C:\n    import scipy\n    def f(self):\n        from mpi4py import MPI\n"
+    )
+    seen = [(found.name, found.top) for found in read(path)]
+    assert seen == [
+        ("os", True),
+        ("torch.nn", True),
+        ("suite.core.op", True),
+        ("suite.engine.stage", True),
+        ("suite.simulate.kernel.run", True),
+        ("numpy", True),
+        ("scipy", True),
+        ("mpi4py.MPI", False),
+    ]
+
+
+def test_there_is_something_to_read() -> None:
+    assert {"suite/core/op.py", "baselines/gpipe.py"} <= {
+        path.relative_to(ROOT).as_posix() for path in modules("suite", "baselines")
+    }
+
+
+@pytest.mark.parametrize("part", STDLIB_ONLY)
+def test_the_pure_parts_import_core_and_the_standard_library(imports: list[Import], part: str) -> None:
+    own = ("suite.core", f"suite.{part}")
+    assert_none(
+        i for i in within(imports, f"suite/{part}") if not (i.root in sys.stdlib_module_names or i.inside(*own))
+    )
+
+
+def test_engine_and_simulate_never_meet(imports: list[Import]) -> None:
+    assert_none(i for i in within(imports, "suite/engine") if i.inside("suite.simulate"))
+    assert_none(i for i in within(imports, "suite/simulate") if i.inside("suite.engine"))
+
+
+@pytest.mark.parametrize(
+    ("packages", "allowed"),
+    [(("torch", "torchvision"), TORCH), (("mpi4py",), MPI), (("hydra", "omegaconf"), HYDRA)],
+    ids=["torch", "mpi4py", "hydra"],
+)
+def test_heavy_packages_stay_in_their_rooms(
+    imports: list[Import], packages: tuple[str, ...], allowed: re.Pattern[str]
+) -> None:
+    assert_none(i for i in imports if i.root in packages and not allowed.match(i.path))
+
+
+def test_suite_never_imports_baselines(imports: list[Import]) -> None:
+    assert_none(i for i in within(imports, "suite") if i.root == "baselines")
+
+
+def test_report_imports_core_only_of_suite(imports: list[Import]) -> None:
+    assert_none(
+        i for i in within(imports, "suite/report") if i.root == "suite" and not i.inside("suite.core", "suite.report")
+    )
+
+
+def test_baselines_import_third_parties_when_called(imports: list[Import]) -> None:
+    known = sys.stdlib_module_names | {"suite", "baselines"} | BASELINE_AT_TOP
+    assert_none(i for i in within(imports, "baselines") if i.top and i.root not in known)
+    assert_none(i for i in imports if i.path == "baselines/gpipe.py" and i.top and i.root == "torch")
+
+
+# Fresh interpreters: what an import really loads
+
+
+def loaded(*names: str) -> set[str]:
+    """The packages that a fresh interpreter holds after importing `names`."""
+    code = (
+        f"import sys\nfor name in {list(names)!r}: __import__(name)\nprint(*{{m.split('.')[0] for m in sys.modules}})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_the_pure_parts_load_nothing_but_the_standard_library() -> None:
+    names = [dotted(path) for part in STDLIB_ONLY for path in modules(f"suite/{part}")]
+    # a site hook may load a package into every interpreter: what a bare one holds is not charged to the suite
+    assert loaded("suite", *names) - loaded("sys") <= {*sys.stdlib_module_names, "suite"}
+
+
+@pytest.mark.parametrize("name", ["suite.bench.experiment", "suite.report", "suite.simulate", "suite.data.text"])
+def test_what_a_parent_imports_loads_no_torch(name: str) -> None:
+    path = ROOT.joinpath(*name.split("."))
+    if not (path.with_suffix(".py").exists() or (path / "__init__.py").exists()):
+        pytest.skip(f"{name} is not there yet")
+    assert not loaded(name) & {"torch", "mpi4py"}
+
+
+# Manners that a reader relies on
+
+
+def test_every_module_says_what_it_decides() -> None:
+    silent = [p for p in modules("suite", "baselines") if not ast.get_docstring(ast.parse(p.read_text("utf-8")))]
+    assert not [path.relative_to(ROOT).as_posix() for path in silent]
+
+
+def test_libraries_do_not_print() -> None:
+    printing = [
+        f"{name}:{node.lineno}"
+        for path in modules("suite", "baselines")
+        if not PRINTS.match(name := path.relative_to(ROOT).as_posix())
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert not printing
+
+
+def test_files_stay_readable_in_one_sitting() -> None:
+    lengths = {p.relative_to(ROOT).as_posix(): len(p.read_text("utf-8").splitlines()) for p in modules("suite")}
+    assert not {name: lines for name, lines in lengths.items() if lines > MAX_LINES}
+
+
+def tracked() -> list[Path]:
+    """What git tracks; every file outside hidden and generated folders where there is no repository."""
+    if shutil.which("git") and (ROOT / ".git").exists():
+        done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+        return [path for name in done.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+    generated = ("__pycache__", "build", "outputs", "multirun")
+    return [
+        path
+        for path in ROOT.rglob("*")
+        if path.is_file() and not any(p.startswith(".") or p in generated for p in path.relative_to(ROOT).parts)
+    ]
+
+
+def test_no_file_knows_the_machine_it_was_written_on() -> None:
+    # put together here, so that this file is not one of them
+    slash = "/"
+    words = [slash + "work" + slash, slash.join(("", "tmp", "w")), ".".join(("pypi", "org")), "files." + "pythonhosted"]
+    pattern = re.compile("|".join(rf"(?<![\w.]){re.escape(word)}" for word in words).encode())
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0].decode()}"
+        for path in tracked()
+        for match in [pattern.search(path.read_bytes())]
+        if match
+    ]
+    assert not found

@@ -1,0 +1,79 @@
+"""Killing a reproduction at any moment loses no finished run and leaves no process; the same command goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from suite.core.record import Record
+
+LIMIT = 10.0  # seconds after which no process may be left
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    """Scratch files lie below `folder`, so every rank's command line names it."""
+    scratch = folder / "scratch"
+    scratch.mkdir(exist_ok=True)
+    line = [sys.executable, "-m", "suite.reproduce", "scale=smoke", f"reports={folder / 'reports'}"]
+    env = {**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def ours(folder: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if str(folder) in line and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+def records(folder: Path) -> dict[str, Record]:
+    files = (folder / "reports" / "records").glob("*.json")
+    return {file.name: Record.from_json(file.read_text()) for file in files}
+
+
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [
+        (signal.SIGKILL, "the first ranks are starting"),
+        (signal.SIGTERM, "the first ranks are starting"),
+        (signal.SIGKILL, "two records are there"),
+        (signal.SIGINT, "two records are there and two ranks are up"),
+    ],
+)
+def test_killed(tmp_path: Path, number: signal.Signals, moment: str) -> None:
+    parent = start(tmp_path)
+    end = time.monotonic() + 90
+    reached = False
+    while not reached:
+        assert time.monotonic() < end and parent.poll() is None, parent.communicate()[0]
+        time.sleep(0.05)
+        ranks = [process for process in ours(tmp_path) if process.pid != parent.pid]
+        reached = bool(ranks) if moment.startswith("the first") else len(records(tmp_path)) >= 2
+        if "are up" in moment:
+            reached = reached and len(ranks) >= 3
+    finished = records(tmp_path)
+    parent.send_signal(number)
+    parent.wait(LIMIT)
+    gone = time.monotonic() + LIMIT
+    while ours(tmp_path):
+        assert time.monotonic() < gone, f"left: {[' '.join(p.cmdline()) for p in ours(tmp_path)]}"
+        time.sleep(0.05)
+    after = records(tmp_path)
+    assert {name: after[name] for name in finished} == finished
+    assert not list((tmp_path / "reports").rglob("*.partial")) or number is signal.SIGKILL
+    if "two records are there" == moment:
+        again = start(tmp_path)
+        said = again.communicate(timeout=120)[0].decode()
+        assert again.returncode == 0, said
+        resumed = records(tmp_path)
+        assert len(resumed) == 5 and {name: resumed[name] for name in finished} == finished
+        assert (tmp_path / "reports" / "index.html").exists()

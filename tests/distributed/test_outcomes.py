@@ -1,0 +1,134 @@
+"""One record per run, whatever happens: each outcome provoked for real, with the samples it got before."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from suite.__main__ import exit_code, run
+from suite.bench.experiment import Run, expand
+from suite.bench.measure import measure
+from suite.bench.progress import Progress
+from suite.core.record import Outcome, Record
+
+SUPPORT = Path(__file__).parents[1] / "support"
+SHORT = ["measure.warm_up=1", "measure.turns=2", "measure.batches=1", "measure.evaluate=1", "batch.size=8"]
+
+
+def faulty(tmp_path: Path, fault: str, *more: str) -> list[str]:
+    return [
+        *SHORT,
+        f"reports={tmp_path}",
+        "system._target_=faulty.Faulty",
+        "system.name=faulty",
+        f"+system.fault={fault}",
+        f"launch.python_path=[{SUPPORT}]",
+        *more,
+    ]
+
+
+def no_rank_left() -> bool:
+    mine = psutil.Process(os.getpid()).children(recursive=True)
+    return not [child for child in mine if child.is_running() and "suite.bench.rank" in " ".join(child.cmdline())]
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome", "words", "more"),
+    [
+        ("raise", Outcome.FAILED, "a deliberate fault", ["grid.inter=2"]),
+        ("kill", Outcome.LOST_RANK, "rank 1 ended without a word", ["grid.inter=2"]),
+        ("hang", Outcome.TIMEOUT, "train_batch", ["grid.inter=2", "measure.deadline=3"]),
+        ("oom", Outcome.OOM, "allocate memory", ["launch.memory_limit=40000000000"]),
+        ("diverge", Outcome.DIVERGED, "nan", []),
+        ("missing", Outcome.MISSING_DEPENDENCY, "its package is not installed", []),
+        ("package", Outcome.MISSING_DEPENDENCY, "a_package_that_nobody_has", []),
+    ],
+)
+def test_a_fault_is_an_outcome(tmp_path: Path, fault: str, outcome: Outcome, words: str, more: list[str]) -> None:
+    (record,) = run(faulty(tmp_path, fault, *more))
+    assert record.outcome is outcome, record.reason
+    assert words in record.reason
+    if fault == "hang":
+        assert "faulty.py" in record.reason, "no stack of the stuck rank"
+    if fault != "missing":
+        assert len(record.metrics["batch_time"].values) == 1, "the sample before the fault is kept"
+        assert len(record.series["loss"]) >= 2
+    assert (tmp_path / "records" / f"{record.key}.json").exists()
+    assert exit_code([record]) == 2
+    assert no_rank_left()
+
+
+def test_one_rank_alone_fails_the_same_way(tmp_path: Path) -> None:
+    (record,) = run(faulty(tmp_path, "kill"))
+    assert record.outcome is Outcome.LOST_RANK
+    assert no_rank_left()
+
+
+def test_a_fault_ends_nothing_but_itself(tmp_path: Path) -> None:
+    """Three systems in turns, the middle one killed: the others have all their samples."""
+    runs = [
+        *expand([*SHORT, f"reports={tmp_path}"]),
+        *expand(faulty(tmp_path, "kill", "grid.inter=2")),
+        *expand([*SHORT, f"reports={tmp_path}", "grid.inter=2"]),
+    ]
+    records = measure(runs, Progress(10))
+    assert [record.outcome for record in records] == [Outcome.OK, Outcome.LOST_RANK, Outcome.OK]
+    assert [len(record.metrics["batch_time"].values) for record in records] == [2, 1, 2]
+    assert exit_code(records) == 1
+    assert records[0].series["loss"] == pytest.approx(records[2].series["loss"], rel=1e-5)
+
+
+def test_refusals_are_records_and_start_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("suite.bench.launch.Ranks.start", lambda *_: pytest.fail("a rank was started"))
+    for more in (["batch.size=7"], ["grid.inter=9"], ["grid.inter=200"], ["grid.tensor=2"]):
+        (record,) = run([*SHORT, f"reports={tmp_path}", "batch.microbatch=2", *more])
+        assert record.outcome is Outcome.UNSUPPORTED
+        assert "rule:" in record.reason and "legal:" in record.reason
+
+
+def test_pytorch_on_a_grid_is_unsupported(tmp_path: Path) -> None:
+    (record,) = run([*SHORT, f"reports={tmp_path}", "system=pytorch", "grid.inter=2"])
+    assert record.outcome is Outcome.UNSUPPORTED, record.reason
+
+
+def test_no_mpiexec_is_a_missing_dependency(tmp_path: Path) -> None:
+    (record,) = run([*SHORT, f"reports={tmp_path}", "grid.inter=2", "launch.mpiexec=no-such-launcher"])
+    assert record.outcome is Outcome.MISSING_DEPENDENCY
+    assert "mpiexec" in record.reason
+
+
+def test_the_same_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [*SHORT, f"reports={tmp_path}"]
+    (first,) = run(command)
+    monkeypatch.setattr("suite.bench.launch.Ranks.start", lambda *_: pytest.fail("measured again"))
+    (again,) = run(command)
+    assert again == first
+    monkeypatch.undo()
+    (other,) = run([*command, "measure.keep=none"])
+    assert other.metrics["batch_time"].values != first.metrics["batch_time"].values
+    path = tmp_path / "records" / f"{first.key}.json"
+    path.write_text(path.read_text()[:100])
+    (mended,) = run(command)
+    assert mended.outcome is Outcome.OK, "a damaged record is measured anew"
+
+
+def test_failures_run_again_when_only_successes_are_kept(tmp_path: Path) -> None:
+    command = faulty(tmp_path, "raise")
+    (failed,) = run(command)
+    (kept,) = run(command)
+    assert kept == failed
+    (again,) = run([*command, "measure.keep=ok"])
+    assert again.provenance["started"] >= failed.provenance["started"]
+    assert again.key == failed.key or again.outcome is Outcome.FAILED
+
+
+def labels(records: list[Record]) -> list[str]:
+    return [record.label for record in records]
+
+
+def test_an_experiment_keeps_its_order(tmp_path: Path) -> None:
+    runs: list[Run] = expand([*SHORT, f"reports={tmp_path}"]) + expand([*SHORT, f"reports={tmp_path}", "system=gpipe"])
+    assert labels(measure(runs, Progress(5))) == ["axonn 1x1", "gpipe 1x1"]

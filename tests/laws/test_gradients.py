@@ -1,0 +1,122 @@
+"""Law 2 on loopback: every flush schedule on every grid gives the one-process gradients, bit for bit.
+
+MPI ranks face the same check in tests/distributed.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import Case, all_cases, gpt_case
+from laws import check_gradients, engine_of, gradients_of
+from reference import SEED, Reference, as_tuple
+
+from baselines.gpipe import GPipe
+from suite.bench.experiment import groups, resolve
+from suite.comm import loopback
+from suite.core.build import build
+from suite.core.grid import Grid
+from suite.core.protocols import Schedule
+from suite.engine.random import drawing, initial
+from suite.schedule import MessageDriven, OneFOneB
+from suite.weights import Latest
+
+GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(data=2, inter=2)]
+OTHER_ORDERS = [
+    MessageDriven(pipeline_limit=5, prefer="forward"),
+    MessageDriven(cap=1),
+    MessageDriven(pipeline_limit=1),
+    OneFOneB(),
+]
+
+
+def of_every_system() -> list[tuple[str, Schedule]]:
+    """The schedules of conf/system that run on the engine: a new YAML is tested by being there."""
+    found: dict[Schedule, str] = {}
+    for name in groups()["system"]:
+        config = resolve([f"system={name}"])
+        if config["system"]["_target_"] == "suite.engine.system.EngineSystem":
+            found.setdefault(build(config["schedule"]), name)
+    return [(name, schedule) for schedule, name in found.items()]
+
+
+@pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_every_system_gives_the_gradients_of_one_process(case: Case, grid: Grid) -> None:
+    for name, schedule in of_every_system():
+        compared = loopback.run(grid.size, lambda world, s=schedule: check_gradients(case, grid, s, world))
+        assert sum(compared) > 0, name
+
+
+@pytest.mark.parametrize("schedule", OTHER_ORDERS, ids=str)
+def test_other_orders_too(schedule: Schedule) -> None:
+    for grid in (Grid(inter=3), Grid(inter=4), Grid(inter=2, data=2)):
+        for case in (gpt_case("tied", "float64"), all_cases()[4]):
+            loopback.run(grid.size, lambda world, c=case, g=grid: check_gradients(c, g, schedule, world))
+
+
+@pytest.mark.parametrize("schedule", [MessageDriven(), GPipe()], ids=str)
+def test_recomputation_replays_dropout_and_leaves_statistics(schedule: Schedule) -> None:
+    for case in (gpt_case("dropout", "float64", dropout=0.3), all_cases()[4]):
+        for grid in (Grid(), Grid(inter=2)):
+            loopback.run(
+                grid.size,
+                lambda world, c=case, g=grid: check_gradients(c, g, schedule, world, weights=Latest("recompute")),
+            )
+
+
+def test_more_than_two_replicas_agree_to_rounding() -> None:
+    grid = Grid(data=4)
+    loopback.run(4, lambda world: check_gradients(all_cases()[0], grid, MessageDriven(), world, tolerance=1e-12))
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_the_whole_batch_in_plain_pytorch(grid: Grid) -> None:
+    """One backward pass over the whole batch, one shared tied weight: equal to 1e-12."""
+    case = gpt_case("tied", "float64")
+    batch = case.batch(0, 6, grid.data)
+    layers = []
+    for number, make in enumerate(case.layers):
+        with drawing(*initial(SEED, number)):
+            layers.append(make())
+    first, first_name, last, last_name = case.ties[0]
+    shared = layers[first].get_parameter(first_name)
+    setattr(layers[last], last_name, shared)
+    model = torch.nn.Sequential(*layers)
+    case.loss(model(batch[0]), batch[1]).backward()
+
+    def rank(world: loopback.LoopbackWorld) -> None:
+        engine = engine_of(case, grid, MessageDriven(), world)
+        engine.train_batch(batch)
+        own = [p for k in engine.split[engine.place.stage] for p in layers[k].parameters()]
+        for got, right in zip(gradients_of(engine), own, strict=True):
+            assert (got - right.grad.flatten()).abs().max() < 1e-12
+        engine.close()
+
+    loopback.run(grid.size, rank)
+
+
+def test_gradients_without_a_step_change_nothing() -> None:
+    case = gpt_case("dropout", "float64", dropout=0.2)
+
+    def rank(world: loopback.LoopbackWorld) -> None:
+        engine = engine_of(case, Grid(inter=2), MessageDriven(), world)
+        batch = case.batch(0, 4, 1)
+        once, again = engine.gradients(batch), engine.gradients(batch)
+        assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
+        assert engine.updates == engine.microbatches == 0
+        engine.train_batch(batch)
+        assert all(torch.equal(a.flatten(), b) for a, b in zip(once, gradients_of(engine), strict=True))
+        engine.close()
+
+    loopback.run(2, rank)
+
+
+def test_the_reference_itself_differs_by_order() -> None:
+    """The check can fail: another number of replicas adds in another order, and is not bit-equal."""
+    case = gpt_case("untied", "float64", tied=False)
+    batch = case.batch(0, 6, 2)
+    _, one = Reference(case, 1).gradients(batch, 0)
+    _, two = Reference(case, 2).gradients(batch, 0)
+    assert not all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    assert as_tuple(batch[0])[0].shape[0] == 24

@@ -1,0 +1,299 @@
+"""Decides whether every schedule keeps laws 1 and 5 (untimed): each op once, in order, bounded, as quick as promised.
+
+A schedule that breaks one of them would train wrongly or hang on real ranks, where nothing points at the culprit; here
+a broken one must be named before any rank starts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baselines.gpipe import GPipe
+from suite.core.errors import IllegalSchedule, Refused
+from suite.core.op import Kind, Op, Place, Program, Work, needs
+from suite.core.protocols import Schedule
+from suite.schedule import MessageDriven, OneFOneB, evaluation
+from suite.schedule.check import Timeline, check, check_evaluation
+
+SCHEDULES: tuple[Schedule, ...] = (
+    GPipe(),
+    OneFOneB(),
+    MessageDriven(),
+    MessageDriven(prefer="forward"),
+    MessageDriven(pipeline_limit=1),
+    MessageDriven(pipeline_limit=3, prefer="forward"),
+    MessageDriven(pipeline_limit=10),
+    MessageDriven(pipeline_limit=6, cap=2),
+)
+STAGES, MICROBATCHES = range(1, 9), range(1, 33)
+
+schedules = st.one_of(
+    st.just(GPipe()),
+    st.just(OneFOneB()),
+    st.builds(
+        MessageDriven,
+        pipeline_limit=st.none() | st.integers(1, 12),
+        cap=st.none() | st.integers(1, 6),
+        prefer=st.sampled_from(["backward", "forward"]),
+    ),
+)
+works = st.builds(
+    Work,
+    first=st.integers(0, 100),
+    microbatches=st.integers(1, 32),
+    update_every=st.none() | st.integers(1, 34),
+    update=st.integers(0, 20),
+)
+
+
+def assert_legal(timeline: Timeline, schedule: Schedule, work: Work) -> None:
+    """The law again, written down apart from the checker: over finished orders instead of running programs."""
+    ends = {slot.op: slot.end for slot in timeline.slots}
+    for slot in timeline.slots:
+        need = needs(slot.op, timeline.stages)
+        assert need is None or ends[need] <= slot.start, f"{slot.op} started before {need} ended"
+    for stage in range(timeline.stages):
+        order = timeline.order(stage)
+        at = {op: position for position, op in enumerate(order)}
+        indices = range(work.first, work.end)
+        expected = {Op(stage, kind, index) for index in indices for kind in (Kind.FORWARD, Kind.BACKWARD)}
+        expected |= {Op(stage, Kind.UPDATE, work.update + number) for number in range(work.updates)}
+        assert set(order) == expected
+        assert len(order) == len(expected)
+        for index in indices:
+            forward, backward = at[Op(stage, Kind.FORWARD, index)], at[Op(stage, Kind.BACKWARD, index)]
+            assert forward < backward < at[Op(stage, Kind.UPDATE, work.due(index))]
+        alive = peak = 0
+        for op in order:
+            alive += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0)
+            peak = max(peak, alive)
+        assert peak == timeline.peak[stage] <= schedule.in_flight(Place(stage, timeline.stages), work)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_every_size_is_legal(schedule: Schedule) -> None:
+    for stages in STAGES:
+        for microbatches in MICROBATCHES:
+            work = Work(first=0, microbatches=microbatches, update_every=None, update=0)
+            assert_legal(check(schedule, stages, work), schedule, work)
+
+
+@settings(max_examples=150, deadline=None)
+@given(schedules, st.integers(1, 8), works, st.integers(0, 2**32))
+def test_any_work_at_any_speed_is_legal(schedule: Schedule, stages: int, work: Work, seed: int) -> None:
+    """Every op takes its own time, so that messages come in any order that real ranks could see."""
+    clock = random.Random(seed)
+    assert_legal(check(schedule, stages, work, cost=lambda _: clock.choice((0.0, 0.5, 1.0, 3.7))), schedule, work)
+
+
+@pytest.mark.parametrize("schedule", [GPipe(), OneFOneB()], ids=str)
+def test_static_promises_are_tight(schedule: Schedule) -> None:
+    for stages in STAGES:
+        work = Work(first=5, microbatches=12, update_every=None, update=2)
+        promised = tuple(schedule.in_flight(Place(stage, stages), work) for stage in range(stages))
+        assert check(schedule, stages, work).peak == promised
+
+
+def test_a_cap_bounds_activations_on_every_stage() -> None:
+    work = Work(first=0, microbatches=16, update_every=None, update=0)
+    assert check(MessageDriven(pipeline_limit=6), 4, work).peak == (6, 6, 4, 1)
+    assert check(MessageDriven(pipeline_limit=6, cap=2), 4, work).peak == (2, 2, 2, 1)
+
+
+@pytest.mark.parametrize("prefer", ["backward", "forward"])
+def test_the_last_stage_turns_at_once(prefer: str) -> None:
+    """AxoNN Algorithm 2, lines 15-17: a forward at the last stage is followed by its own backward."""
+    timeline = check(MessageDriven(pipeline_limit=9, prefer=prefer), 3, Work(0, 6, None, 0))
+    assert "".join(op.kind for op in timeline.order(2)) == "FB" * 6 + "U"
+
+
+def test_every_stage_evaluates_every_microbatch_once() -> None:
+    for stages in STAGES:
+        for first, microbatches in ((0, 1), (7, 5)):
+            timeline = check_evaluation(evaluation, stages, Work(first, microbatches, None, 0))
+            for stage in range(stages):
+                wanted = tuple(Op(stage, Kind.EVALUATE, index) for index in range(first, first + microbatches))
+                assert timeline.order(stage) == wanted
+
+
+# Asynchronous 1F1B: version gaps
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 4])
+@pytest.mark.parametrize("microbatches", [1, 5, 8, 11])
+def test_version_gaps_of_one_f_one_b(every: int, microbatches: int) -> None:
+    """Before the forward of microbatch j (from 0) a stage has run max(0, j - warm-up) backwards, before its backward j;
+    the gap is the number of full groups in between, and a short last group adds none because it closes at the end."""
+    for stages in STAGES:
+        timeline = check(OneFOneB(), stages, Work(10, microbatches, every, 4))
+        for stage, gaps in enumerate(timeline.gaps):
+            warm_up = stages - 1 - stage
+            assert gaps == tuple(j // every - max(0, j - warm_up) // every for j in range(microbatches))
+
+
+@pytest.mark.parametrize("stages", STAGES)
+def test_steady_gap_is_the_distance_to_the_last_stage(stages: int) -> None:
+    """PipeOptim Equation 4: s = D - rank - 1."""
+    timeline = check(OneFOneB(), stages, Work(0, 20, 1, 0))
+    for stage, gaps in enumerate(timeline.gaps):
+        assert set(gaps[stages - 1 :]) == {stages - 1 - stage}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_a_flush_has_no_gaps(schedule: Schedule) -> None:
+    assert all(set(gaps) == {0} for gaps in check(schedule, 5, Work(0, 9, None, 0)).gaps)
+
+
+# Law 5, untimed: the closed form of the bubble
+
+
+def costs(forward: float, backward: float) -> Callable[[Op], float]:
+    return lambda op: {Kind.FORWARD: forward, Kind.BACKWARD: backward}.get(op.kind, 0.0)
+
+
+def assert_closed_form(schedule: Schedule, stages: int, microbatches: int, forward: float, backward: float) -> None:
+    work = Work(0, microbatches, None, 0)
+    timeline = check(schedule, stages, work, cost=costs(forward, backward))
+    both = forward + backward
+    assert timeline.makespan == pytest.approx((microbatches + stages - 1) * both, rel=1e-9)
+    for stage in range(stages):
+        bubble = timeline.idle(stage) / (microbatches * both)
+        assert bubble == pytest.approx((stages - 1) / microbatches, rel=1e-9, abs=1e-9)
+        assert 1 - timeline.idle(stage) / timeline.makespan == pytest.approx(
+            microbatches / (microbatches + stages - 1), rel=1e-9
+        )
+
+
+@pytest.mark.parametrize("stages", STAGES)
+def test_bubble_at_unit_cost(stages: int) -> None:
+    for microbatches in MICROBATCHES:
+        for schedule in (GPipe(), OneFOneB(), MessageDriven(pipeline_limit=stages), MessageDriven()):
+            assert_closed_form(schedule, stages, microbatches, 1.0, 1.0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from([GPipe(), OneFOneB()]),
+    st.integers(1, 8),
+    st.integers(1, 32),
+    st.floats(1e-3, 10.0),
+    st.floats(1e-3, 10.0),
+)
+def test_bubble_of_static_orders_at_any_cost(
+    schedule: Schedule, stages: int, microbatches: int, forward: float, backward: float
+) -> None:
+    assert_closed_form(schedule, stages, microbatches, forward, backward)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 8), st.integers(1, 32), st.integers(1, 4096), st.sampled_from([1, 2]))
+def test_bubble_of_message_driven_at_non_integer_costs(stages: int, microbatches: int, k: int, ratio: int) -> None:
+    """Times are multiples of 1/1024, which add without rounding: a tie decided by rounding is another schedule."""
+    forward = k / 1024
+    assert_closed_form(MessageDriven(pipeline_limit=stages), stages, microbatches, forward, ratio * forward)
+
+
+def test_message_driven_misses_the_closed_form_where_its_limit_starves_it() -> None:
+    """Where a backward is no whole number of forwards, a limit of the stages costs time; two more microbatches win it
+    back (AxoNN IV-A sets the limit to the stages and says nothing of it)."""
+    work, cost = Work(0, 16, None, 0), costs(0.375, 0.625)
+    closed = (16 + 5 - 1) * 1.0
+    assert check(MessageDriven(pipeline_limit=5), 5, work, cost=cost).makespan > closed
+    assert check(MessageDriven(pipeline_limit=7), 5, work, cost=cost).makespan == closed
+
+
+def test_preferring_forward_is_never_quicker_at_unit_cost_and_sometimes_slower() -> None:
+    ratios = []
+    for stages in STAGES:
+        for microbatches in (1, 4, 8, 16):
+            work = Work(0, microbatches, None, 0)
+            slow, quick = (check(MessageDriven(prefer=p), stages, work).makespan for p in ("forward", "backward"))
+            ratios.append(slow / quick)
+    assert min(ratios) == 1.0
+    assert 1.0 < max(ratios) <= 1.16
+
+
+# Broken schedules
+
+
+@dataclass(frozen=True)
+class Script:
+    """A schedule that runs what it is told, stage by stage; `promise` is its bound on activations."""
+
+    stages: Mapping[int, Sequence[str]]
+    promise: int = 9
+
+    def program(self, place: Place, work: Work) -> Program:
+        for text in self.stages.get(place.stage, ()):
+            yield tuple(Op.parse(part) for part in text.split("|") if part)
+
+    def in_flight(self, place: Place, work: Work) -> int:
+        return self.promise
+
+
+ONE = {1: ("1F0", "1B0", "1F1", "1B1", "1U0")}  # a legal last stage for two microbatches and one update
+
+
+@pytest.mark.parametrize(
+    ("stages", "promise", "named", "marked"),
+    [
+        ({0: ("0F0",), 1: ("1B0",)}, 9, "1B0 comes before its forward", "stage 1 | [B0]"),
+        ({0: ("0F0", "0F0"), **ONE}, 9, "0F0 runs twice", "[F0]"),
+        ({0: ("0F0", "0B0", "0F1", "0B1", "0B1"), **ONE}, 9, "0B1 runs twice", "[B1]"),
+        ({0: ("0F0", "0F1", "0B0", "0B1"), **ONE}, 9, "stage 0: 0 updates of 1 run", None),
+        ({0: ("0F0", "0F1", "0B0", "0U0"), **ONE}, 9, "0U0 comes before the backward of microbatch 1", "[U0]"),
+        ({0: ("0F0", "0F1", "0B0", "0B1", "0U1"), **ONE}, 9, "0U1 is out of turn: the next update is 0", "[U1]"),
+        ({0: ("0B0",), **ONE}, 9, "deadlock: stage 0 waits for 1B0; stage 1 waits for 0F0", None),
+        ({0: ("0F0", "0B0"), 1: ("1F0", "1F1")}, 9, "deadlock: stage 0 waits for 1B0; stage 1 waits for 0F1", None),
+        ({0: ("0F0", "0F1"), **ONE}, 1, "0F1 would be forward number 2 in flight, the schedule promised 1", "[F1]"),
+        ({0: ("1F0",), **ONE}, 9, "1F0 belongs to stage 1, not 0", "stage 0 | [F0]"),
+        ({0: ("7F0",), **ONE}, 9, "7F0 belongs to stage 7, not 0", "stage 0 | [F0]"),
+        ({0: ("7U0",), **ONE}, 9, "7U0 belongs to stage 7, not 0", "stage 0 | [U0]"),
+        ({0: ("0F2",), **ONE}, 9, "0F2 is outside the work, microbatches 0 to 1", "[F2]"),
+        ({0: ("0F0",), **ONE}, 9, "stage 0: the backward of microbatch 0 never runs", None),
+        ({0: (), **ONE}, 9, "stage 0: the backward of microbatch 0 never runs", None),
+        ({0: ("0F0", "|"), **ONE}, 9, "stage 0 accepts no op and has not ended", None),
+        ({0: ("0E0",), **ONE}, 9, "0E0 runs in training", "[E0]"),
+    ],
+)
+def test_broken_schedules_are_named(
+    stages: Mapping[int, Sequence[str]], promise: int, named: str, marked: str | None
+) -> None:
+    with pytest.raises(IllegalSchedule, match=named) as caught:
+        check(Script(stages, promise), 2, Work(0, 2, None, 0))
+    if marked is not None:
+        assert marked in str(caught.value)
+        assert str(caught.value).count("[") == (2 if "twice" in named else 1)  # an op that runs twice, both times
+
+
+def test_the_error_shows_the_grid_up_to_the_fault() -> None:
+    with pytest.raises(IllegalSchedule) as caught:
+        check(Script({0: ("0F0", "0F1", "0U0"), **ONE}), 2, Work(0, 2, None, 0))
+    assert str(caught.value).splitlines() == [
+        "0U0 comes before the backward of microbatch 0",
+        "stage 0 | F0   F1   [U0]",
+        "stage 1 | .    F0   .",
+    ]
+
+
+def test_an_evaluation_that_trains_or_stops_is_named() -> None:
+    def stops(place: Place, work: Work) -> Program:
+        yield (Op(place.stage, Kind.EVALUATE, work.first),)
+
+    work = Work(0, 3, None, 0)
+    with pytest.raises(IllegalSchedule, match="2 microbatches are not evaluated"):
+        check_evaluation(stops, 1, work)
+    with pytest.raises(IllegalSchedule, match="0F0 runs in an evaluation"):
+        check_evaluation(OneFOneB().program, 1, work)
+
+
+@pytest.mark.parametrize("arguments", [{"pipeline_limit": 0}, {"cap": -1}, {"prefer": "sideways"}])
+def test_message_driven_refuses_with_a_legal_value(arguments: dict[str, object]) -> None:
+    with pytest.raises(Refused, match="legal: "):
+        MessageDriven(**arguments)  # type: ignore[arg-type]

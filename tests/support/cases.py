@@ -1,0 +1,111 @@
+"""Decides which models and batches every grid, schedule and transport is tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from suite.models import gpt
+from suite.workload import Transformer
+
+Layers = list[Callable[[], nn.Module]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model as functions that make its layers, its loss, and batches of 8, 1, 3 and 5 microbatches per replica."""
+
+    name: str
+    layers: Layers
+    loss: Callable[..., torch.Tensor]
+    sample: Callable[[torch.Generator, int], tuple[Any, Any]]
+    microbatch: int = 2
+    ties: list[tuple[int, str, int, str]] = field(default_factory=list)
+
+    def batch(self, number: int, microbatches: int, replicas: int) -> tuple[Any, Any]:
+        generator = torch.Generator().manual_seed(1000 + number)
+        return self.sample(generator, microbatches * replicas * self.microbatch)
+
+
+class WithMask(nn.Module):
+    """Passes a float and an integer on: values in lanes are tuples of several dtypes."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.linear = nn.Linear(7, 5).to(dtype)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = self.linear(x)
+        return y, (y > 0).long()
+
+
+class UseMask(nn.Module):
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.linear = nn.Linear(5, 3).to(dtype)
+
+    def forward(self, y: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.linear(y * mask.to(y.dtype))
+
+
+class TwoFloats(nn.Module):
+    """Sends two floats of which one is never used: its gradient is zeros."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.tanh(x), x * 2
+
+
+class FirstOnly(nn.Module):
+    def forward(self, x: torch.Tensor, unused: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def text(shape: Transformer) -> Callable[[torch.Generator, int], tuple[torch.Tensor, torch.Tensor]]:
+    def sample(generator: torch.Generator, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens = torch.randint(0, shape.vocabulary, (samples, shape.sequence + 1), generator=generator)
+        return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+    return sample
+
+
+def gpt_case(name: str, dtype: str, *, tied: bool = True, dropout: float = 0.0, layers: int = 3) -> Case:
+    shape = Transformer(layers, 16, 2, 6, 11, tied=tied, attention_bias=False)
+    made = gpt.layers(shape, dropout=dropout, dtype=dtype)
+    return Case(f"{name}-{dtype}", made, gpt.loss, text(shape), ties=gpt.ties(shape))
+
+
+def odd_case(dtype: torch.dtype) -> Case:
+    """Odd widths, tuples, an integer, an unused float, in-place activation, running statistics."""
+
+    def sample(generator: torch.Generator, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return (
+            torch.randn(samples, 7, generator=generator, dtype=torch.float64).to(dtype),
+            torch.randint(0, 3, (samples,), generator=generator),
+        )
+
+    layers: Layers = [
+        lambda: nn.BatchNorm1d(7).to(dtype),
+        lambda: WithMask(dtype),
+        lambda: UseMask(dtype),
+        lambda: nn.ReLU(inplace=True),
+        TwoFloats,
+        FirstOnly,
+        lambda: nn.Linear(3, 3, bias=False).to(dtype),
+    ]
+    return Case(f"odd-{dtype}".replace("torch.", ""), layers, F.cross_entropy, sample, microbatch=3)
+
+
+def all_cases() -> list[Case]:
+    return [
+        gpt_case("tied", "float64"),
+        gpt_case("untied", "float64", tied=False),
+        gpt_case("dropout", "float64", dropout=0.3),
+        gpt_case("tied", "float32"),
+        odd_case(torch.float64),
+        odd_case(torch.float32),
+    ]

@@ -1,0 +1,44 @@
+"""Decides how a system can go wrong, for real: `fault` in the config names what one rank does in its second batch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from suite.core.protocols import Missing, Ready, Value, World
+from suite.engine.system import EngineSystem
+
+
+class Faulty(EngineSystem):
+    """The suite's engine, with a fault on the last rank."""
+
+    @classmethod
+    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+        if config["system"]["fault"] == "missing":
+            return Missing("its package is not installed")
+        return Ready()
+
+    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+        super().__init__(world, config)
+        self.fault, self.mine, self.batches = config["system"]["fault"], world.rank == world.size - 1, 0
+
+    def train_batch(self, batch: Value) -> float:
+        self.batches += 1
+        if self.mine and self.batches == 3:
+            if self.fault == "raise":
+                raise ValueError("a deliberate fault")
+            if self.fault == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.fault == "hang":
+                time.sleep(3600)
+            if self.fault == "oom":
+                self.hoard = torch.ones(1 << 40)
+            if self.fault == "package":
+                import a_package_that_nobody_has  # noqa: F401
+        loss = super().train_batch(batch)
+        return float("nan") if self.fault == "diverge" and self.batches == 3 else loss

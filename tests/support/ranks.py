@@ -1,0 +1,36 @@
+"""Decides how a test starts MPI ranks: one program, a deadline, its output in the failure."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from suite.bench.launch import environment, find_mpiexec
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_ranks(
+    ranks: int, program: Path, *arguments: str, deadline: float = 120, extra: dict[str, str] | None = None
+) -> str:
+    """Standard output of `program` under mpiexec; an AssertionError with everything it said if it fails or is late."""
+    mpiexec = find_mpiexec(None)
+    assert mpiexec is not None, "mpiexec is not here: make install brings it"
+    paths = [str(ROOT), str(ROOT / "tests" / "support")]
+    env = environment({"threads": 1, "python_path": paths}) | (extra or {})
+    line = [mpiexec, "-n", str(ranks), "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
+    line += [sys.executable, "-m", "mpi4py", str(program), *arguments]
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, env=env, timeout=deadline, check=False)
+    except subprocess.TimeoutExpired as late:
+        said = (late.stdout or b"")[-2000:], (late.stderr or b"")[-2000:]
+        raise AssertionError(f"{ranks} ranks of {program.name} were not done in {deadline} s\n{said}") from late
+    assert done.returncode == 0, f"{program.name} on {ranks} ranks: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def without_single_copy() -> dict[str, str]:
+    """Open MPI without kernel-assisted copies: messages move only while somebody calls MPI, as on a network."""
+    return {**os.environ, "OMPI_MCA_smsc": "^cma,xpmem,knem"}

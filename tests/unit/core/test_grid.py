@@ -1,0 +1,86 @@
+"""Decides whether every rank has one place in the grid and every place one rank.
+
+Two ranks that disagree about who stands where exchange the wrong tensors and may still converge.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suite.core.errors import Refused
+from suite.core.grid import Grid
+from suite.core.op import Place
+
+sizes = st.integers(1, 5)
+grids = st.builds(Grid, data=sizes, inter=sizes, tensor=st.integers(1, 3))
+
+
+def test_neighbouring_stages_have_neighbouring_ranks() -> None:
+    """AxoNN Figure 2 as rows: a replica's pipeline is consecutive ranks."""
+    grid = Grid(data=2, inter=3)
+    assert [grid.place(rank) for rank in range(6)] == [
+        Place(0, 3, 0, 2),
+        Place(1, 3, 0, 2),
+        Place(2, 3, 0, 2),
+        Place(0, 3, 1, 2),
+        Place(1, 3, 1, 2),
+        Place(2, 3, 1, 2),
+    ]
+    assert grid.column(4) == (1, 4)
+    assert grid.ends(4) == (3, 5)
+
+
+def test_tensor_ranks_are_fastest() -> None:
+    grid = Grid(data=2, inter=2, tensor=2)
+    assert grid.size == 8
+    assert [grid.place(rank).stage for rank in range(8)] == [0, 0, 1, 1, 0, 0, 1, 1]
+    assert grid.rank(data=1, inter=0, tensor=1) == 5
+    assert (grid.neighbour(5, 1), grid.neighbour(5, -1)) == (7, None)
+    assert grid.column(5) == (1, 5)
+    assert grid.ends(5) == (5, 7)
+
+
+@given(grids)
+def test_ranks_and_places_are_a_bijection(grid: Grid) -> None:
+    seen = []
+    for rank in range(grid.size):
+        place = grid.place(rank)
+        assert (place.stages, place.replicas) == (grid.inter, grid.data)
+        assert grid.rank(data=place.replica, inter=place.stage, tensor=rank % grid.tensor) == rank
+        seen.append((place.replica, place.stage, rank % grid.tensor))
+    assert len(set(seen)) == grid.size == grid.data * grid.inter * grid.tensor
+
+
+@given(grids, st.data())
+def test_neighbours_columns_and_ends(grid: Grid, data: st.DataObject) -> None:
+    rank = data.draw(st.integers(0, grid.size - 1))
+    place, tensor = grid.place(rank), rank % grid.tensor
+    for step in (-1, 1):
+        other = grid.neighbour(rank, step)
+        if not 0 <= place.stage + step < grid.inter:
+            assert other is None
+            continue
+        assert other is not None
+        assert grid.place(other) == Place(place.stage + step, grid.inter, place.replica, grid.data)
+        assert other % grid.tensor == tensor
+        assert grid.neighbour(other, -step) == rank
+    column = grid.column(rank)
+    assert rank in column
+    assert [grid.place(r).replica for r in column] == list(range(grid.data))
+    assert {(grid.place(r).stage, r % grid.tensor) for r in column} == {(place.stage, tensor)}
+    ends = grid.ends(rank)
+    assert [grid.place(r).stage for r in ends] == ([0] if grid.inter == 1 else [0, grid.inter - 1])
+    assert {(grid.place(r).replica, r % grid.tensor) for r in ends} == {(place.replica, tensor)}
+
+
+def test_a_grid_prints_as_the_papers_write_it() -> None:
+    assert str(Grid(data=6, inter=2)) == "2x6"
+    assert str(Grid(data=6, inter=2, tensor=3)) == "2x6x3"
+
+
+@pytest.mark.parametrize("axis", ["data", "inter", "tensor"])
+def test_an_empty_axis_is_refused(axis: str) -> None:
+    with pytest.raises(Refused, match=rf"grid\.{axis}=0.*legal: 1"):
+        Grid(**{axis: 0})

@@ -1,0 +1,102 @@
+"""Decides whether ops, places and works mean what everything else assumes: names, neighbours, groups of updates.
+
+Indices never restart, so an off-by-one in a work's groups would put a gradient into the wrong update, silently.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suite.core.errors import Refused
+from suite.core.op import Kind, Op, Place, Work, feeds, needs
+
+ops = st.builds(Op, st.integers(0, 4000), st.sampled_from(Kind), st.integers(0, 10**9))
+
+
+@given(ops)
+def test_an_op_reads_what_it_prints(op: Op) -> None:
+    assert Op.parse(str(op)) == op
+
+
+def test_an_op_prints_stage_kind_and_index() -> None:
+    assert str(Op(2, Kind.FORWARD, 7)) == "2F7"
+    assert Op.parse("12B345") == Op(12, Kind.BACKWARD, 345)
+
+
+@pytest.mark.parametrize("text", ["", "F7", "2F", "2X7", "2FB7", "2f7", " 2F7", "2F7 ", "-1F7", "2F-7", "2F7.0"])
+def test_other_text_is_refused_with_a_legal_op(text: str) -> None:
+    with pytest.raises(Refused, match="legal: '2F7'"):
+        Op.parse(text)
+
+
+def test_neighbours_in_a_pipeline_of_three() -> None:
+    read = Op.parse
+    assert [needs(read(t), 3) for t in ("0F5", "1F5", "2F5")] == [None, read("0F5"), read("1F5")]
+    assert [needs(read(t), 3) for t in ("0B5", "1B5", "2B5")] == [read("1B5"), read("2B5"), None]
+    assert [needs(read(t), 3) for t in ("0E5", "1E5", "2E5")] == [None, read("0E5"), read("1E5")]
+    assert [needs(read(t), 3) for t in ("0U5", "1U5", "2U5")] == [None, None, None]
+
+
+@given(st.integers(1, 8), st.data())
+def test_needs_and_feeds_are_inverse(stages: int, data: st.DataObject) -> None:
+    op = Op(data.draw(st.integers(0, stages - 1)), data.draw(st.sampled_from(Kind)), data.draw(st.integers(0, 99)))
+    need, fed = needs(op, stages), feeds(op, stages)
+    if need is not None:
+        assert 0 <= need.stage < stages
+        assert feeds(need, stages) == op
+    if fed is not None:
+        assert 0 <= fed.stage < stages
+        assert needs(fed, stages) == op
+    if op.kind is not Kind.UPDATE:
+        # only the ends of a pipeline have an op that needs nothing or feeds nobody
+        ends = {Kind.BACKWARD: (stages - 1, 0)}.get(op.kind, (0, stages - 1))
+        assert (need is None, fed is None) == (op.stage == ends[0], op.stage == ends[1])
+
+
+def test_place_knows_its_ends() -> None:
+    assert [(Place(s, 3).first, Place(s, 3).last) for s in range(3)] == [(True, False), (False, False), (False, True)]
+    assert (Place(0, 1).first, Place(0, 1).last) == (True, True)
+
+
+def test_a_flush_is_one_group() -> None:
+    work = Work(first=8, microbatches=5, update_every=None, update=3)
+    assert (work.end, work.group, work.updates) == (13, 5, 1)
+    assert [work.due(i) for i in range(8, 13)] == [3] * 5
+    assert [work.share(i) for i in range(8, 13)] == [5] * 5
+    assert [work.closes(i) for i in range(8, 13)] == [False, False, False, False, True]
+
+
+def test_a_short_last_group_updates_too() -> None:
+    """Eight microbatches from number 10, three to an update: groups 10-12, 13-15 and the short 16-17."""
+    work = Work(first=10, microbatches=8, update_every=3, update=4)
+    indices = range(10, 18)
+    assert (work.end, work.group, work.updates) == (18, 3, 3)
+    assert [work.due(i) for i in indices] == [4, 4, 4, 5, 5, 5, 6, 6]
+    assert [work.share(i) for i in indices] == [3, 3, 3, 3, 3, 3, 2, 2]
+    assert [work.closes(i) for i in indices] == [False, False, True, False, False, True, False, True]
+
+
+def test_a_group_larger_than_the_work_is_short() -> None:
+    work = Work(first=0, microbatches=2, update_every=5, update=0)
+    assert (work.updates, work.share(0), work.share(1)) == (1, 2, 2)
+    assert [work.closes(i) for i in (0, 1)] == [False, True]
+
+
+@given(st.integers(0, 50), st.integers(1, 40), st.none() | st.integers(1, 50), st.integers(0, 9))
+def test_groups_partition_the_work(first: int, microbatches: int, every: int | None, update: int) -> None:
+    work = Work(first, microbatches, every, update)
+    groups: dict[int, list[int]] = {}
+    for index in range(work.first, work.end):
+        groups.setdefault(work.due(index), []).append(index)
+    assert sorted(groups) == list(range(update, update + work.updates))
+    for members in groups.values():
+        assert {work.share(index) for index in members} == {len(members)}
+        assert [index for index in members if work.closes(index)] == members[-1:]
+
+
+@pytest.mark.parametrize(("microbatches", "every"), [(0, None), (-1, 2), (4, 0), (4, -3)])
+def test_work_refuses_with_a_legal_value(microbatches: int, every: int | None) -> None:
+    with pytest.raises(Refused, match="legal: 1"):
+        Work(0, microbatches, every, 0)

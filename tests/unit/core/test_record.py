@@ -1,0 +1,97 @@
+"""Decides whether a record survives the disk: the same values back, and anything else refused as damaged.
+
+A sweep resumes from these files; a half-written or foreign one must never be taken for a result.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suite.core.errors import DamagedRecord, OtherSchema
+from suite.core.record import SCHEMA_VERSION, Metric, Outcome, Record, Source
+
+RECORD = Record(
+    key="abc",
+    experiment="axonn_table_2",
+    system="axonn",
+    label="2x1",
+    outcome=Outcome.DIVERGED,
+    source=Source.EMULATED,
+    reason="loss is nan at batch 3",
+    config={"grid": {"inter": 2}, "lr": 1e-3, "names": ["a", "b"]},
+    metrics={"batch_time": Metric("s", "lower", (0.5, 0.25), "warm")},
+    memory={"predicted": {"weights": [1, 2]}},
+    series={"loss": [1.5, 1.25]},
+    trace="traces/abc.json",
+    notes=("order=static",),
+    provenance={"cores": 2},
+)
+
+
+def test_a_record_reads_what_it_wrote() -> None:
+    assert Record.from_json(RECORD.to_json()) == RECORD
+
+
+@given(st.sampled_from(Outcome), st.sampled_from(Source), st.text(), st.lists(st.floats(allow_nan=False, width=64)))
+def test_any_outcome_source_and_sample_survives(
+    outcome: Outcome, source: Source, text: str, values: list[float]
+) -> None:
+    finite = tuple(value for value in values if math.isfinite(value))
+    record = Record(text, text, text, text, outcome, source, metrics={"m": Metric("s", "", finite, text)})
+    assert Record.from_json(record.to_json()) == record
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_null_and_reads_as_nan(value: float) -> None:
+    record = Record("k", "e", "s", "l", Outcome.DIVERGED, Source.MEASURED, series={"loss": [1.0, value]})
+    text = record.to_json()
+    assert json.loads(text)["series"]["loss"] == [1.0, None]
+    first, second = Record.from_json(text).series["loss"]
+    assert first == 1.0
+    assert math.isnan(second)
+
+
+def changed(**fields: Any) -> str:
+    return json.dumps({**json.loads(RECORD.to_json()), **fields})
+
+
+@pytest.mark.parametrize("version", [SCHEMA_VERSION + 1, 0, "1", None])
+def test_another_schema_is_told_apart(version: object) -> None:
+    with pytest.raises(OtherSchema, match=f"this suite reads {SCHEMA_VERSION}"):
+        Record.from_json(changed(schema_version=version))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        RECORD.to_json()[:-20],
+        "[]",
+        "3",
+        "null",
+        "{}",
+        '{"schema_version": 1}',
+        changed(outcome="fine"),
+        changed(source="guessed"),
+        changed(metrics=[1]),
+        changed(metrics={"m": {"unit": "s"}}),
+        changed(metrics={"m": {"unit": "s", "better": "", "values": ["fast"]}}),
+        changed(series={"loss": 3}),
+        changed(config="grid"),
+        changed(provenance=None),
+        changed(key=7),
+        changed(label=None),
+        changed(surprise=1),
+    ],
+)
+def test_damage_is_named_as_damage(text: str) -> None:
+    with pytest.raises(DamagedRecord) as caught:
+        Record.from_json(text)
+    assert not isinstance(caught.value, OtherSchema)

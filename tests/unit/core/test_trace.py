@@ -1,0 +1,197 @@
+"""Decides whether time is booked right: idle time told apart by hand-computed cases, nothing lost, no bound exceeded.
+
+Every breakdown, efficiency and simulated-against-measured number in a report comes from these three functions.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baselines.gpipe import GPipe
+from suite.core.grid import Grid
+from suite.core.op import Op, Work, needs
+from suite.core.trace import (
+    BACKWARD,
+    BUBBLE,
+    CATEGORY,
+    FORWARD,
+    REDUCE,
+    STEP,
+    TRANSFER,
+    WAIT,
+    Span,
+    Trace,
+    allowed_makespan,
+    breakdown,
+)
+from suite.schedule import MessageDriven, OneFOneB
+from suite.schedule.check import Timeline, check
+
+
+def op(text: str) -> Op:
+    return Op.parse(text)
+
+
+def delayed(timeline: Timeline, delays: random.Random | None) -> Trace:
+    """The timeline's orders and op times run again, with messages that take time; idle time recorded as `wait`."""
+    trace, ends = Trace(), dict[Op, float]()
+    free = [0.0] * timeline.stages
+    queues = [[slot for slot in timeline.slots if slot.op.stage == stage] for stage in range(timeline.stages)]
+    while any(queues):
+        for rank, queue in enumerate(queues):
+            need = needs(queue[0].op, timeline.stages) if queue else None
+            if not queue or (need is not None and need not in ends):
+                continue
+            slot = queue.pop(0)
+            late = delays.choice((0.0, 0.25, 2.0)) if delays else 0.0
+            start = free[rank] if need is None else max(free[rank], ends[need] + late)
+            if start > free[rank]:
+                trace.add(rank, WAIT, free[rank], start, slot.op)
+            free[rank] = ends[slot.op] = start + slot.end - slot.start
+            trace.add(rank, CATEGORY[slot.op.kind], start, free[rank], slot.op)
+    return trace
+
+
+def two_stages() -> Trace:
+    """One microbatch on two stages, passes of 1 and 2 s, messages of 0.5 s."""
+    return Trace(
+        [
+            Span(0, FORWARD, 0.0, 1.0, op("0F0"), 64),
+            Span(1, WAIT, 0.0, 1.5, op("1F0")),
+            Span(1, FORWARD, 1.5, 2.5, op("1F0")),
+            Span(1, BACKWARD, 2.5, 4.5, op("1B0"), 64),
+            Span(0, WAIT, 1.0, 5.0, op("0B0")),
+            Span(0, BACKWARD, 5.0, 7.0, op("0B0")),
+        ]
+    )
+
+
+def test_transfer_bubble_and_wait_by_hand() -> None:
+    """Each rank is busy 3 of 7 s. Rank 0 waits for 1B0, done at 4.5, until 5; rank 1 for 0F0, done at 1, until 1.5:
+    0.5 s of transfer each. Filling and draining costs (2 - 1) * (1 + 2) = 3 s, and 7 - 3 - 0.5 - 3 = 0.5 s are left."""
+    assert breakdown(two_stages(), Grid(inter=2)) == pytest.approx(
+        {FORWARD: 1.0, BACKWARD: 2.0, TRANSFER: 0.5, BUBBLE: 3.0, WAIT: 0.5}
+    )
+
+
+def test_a_slow_neighbour_is_wait_and_no_transfer() -> None:
+    """Stage 1 takes 4 s where stage 0 takes 1: rank 0 waits 4 s, of which (2 - 1) * (2.5 + 0) are the bubble."""
+    trace = Trace(
+        [
+            Span(0, FORWARD, 0.0, 1.0, op("0F0")),
+            Span(1, FORWARD, 1.0, 5.0, op("1F0")),
+            Span(0, WAIT, 1.0, 5.0, op("0B0")),
+        ]
+    )
+    found = breakdown(trace, Grid(inter=2))
+    # rank 0: bubble 2.5, wait 1.5; rank 1: idle for 1 s before its first op, all of it bubble
+    assert found == pytest.approx({FORWARD: 2.5, TRANSFER: 0.0, BUBBLE: (2.5 + 1.0) / 2, WAIT: 0.75})
+
+
+def test_one_rank_has_no_bubble() -> None:
+    trace = Trace([Span(0, FORWARD, 0.0, 1.0, op("0F0")), Span(0, BACKWARD, 1.5, 3.0, op("0B0"))])
+    assert breakdown(trace, Grid()) == pytest.approx(
+        {FORWARD: 1.0, BACKWARD: 1.5, TRANSFER: 0.0, BUBBLE: 0.0, WAIT: 0.5}
+    )
+
+
+def test_samo_figure_3_has_a_bubble_of_six_units_on_each_rank() -> None:
+    grid = Grid(inter=3)
+    trace = delayed(check(MessageDriven(), 3, Work(0, 5, None, 0)), None)
+    whole = breakdown(trace, grid)
+    assert (whole[BUBBLE], whole[WAIT], whole[TRANSFER]) == pytest.approx((6.0, 0.0, 0.0))
+    for rank in range(3):
+        busy = sum(span.seconds for span in trace if span.rank == rank and span.category != WAIT)
+        assert trace.makespan - busy == pytest.approx(6.0)
+
+
+def test_time_under_two_spans_is_counted_once() -> None:
+    """A step that begins under its reduction: the first span has the time, the second what is left of its own."""
+    trace = Trace([Span(0, REDUCE, 0.0, 4.0, op("0U0")), Span(0, STEP, 2.0, 5.0, op("0U0"))])
+    found = breakdown(trace, Grid())
+    assert found == {REDUCE: 4.0, STEP: 1.0, TRANSFER: 0.0, BUBBLE: 0.0, WAIT: 0.0}
+
+
+def test_nothing_gives_nothing() -> None:
+    assert breakdown([], Grid()) == {}
+    assert Trace().makespan == 0.0
+    assert allowed_makespan([], Grid()) == 0.0
+    assert Trace().shifted() == []
+
+
+schedules = st.sampled_from([GPipe(), OneFOneB(), MessageDriven(), MessageDriven(prefer="forward")])
+
+
+@settings(max_examples=60, deadline=None)
+@given(schedules, st.integers(1, 6), st.integers(1, 10), st.integers(0, 2**32), st.floats(-5.0, 5.0))
+def test_categories_sum_to_the_makespan_and_the_bound_holds(
+    schedule: GPipe | OneFOneB | MessageDriven, stages: int, microbatches: int, seed: int, origin: float
+) -> None:
+    clock = random.Random(seed)
+    timeline = check(
+        schedule, stages, Work(3, microbatches, None, 1), cost=lambda _: clock.choice((0.25, 0.5, 1.0, 3.0))
+    )
+    for delays in (None, random.Random(seed)):
+        trace = delayed(timeline, delays)
+        moved = Trace(span._replace(start=span.start + origin, end=span.end + origin) for span in trace)
+        found = breakdown(moved, Grid(inter=stages))
+        assert sum(found.values()) == pytest.approx(moved.makespan, abs=1e-9)
+        assert min(found.values()) >= -1e-9
+        allowed = allowed_makespan(moved, Grid(inter=stages))
+        assert allowed <= moved.makespan + 1e-9
+        # without delays every order runs as the checker ran it, and the bound is met
+        assert allowed == pytest.approx(timeline.makespan, abs=1e-9)
+        if delays is None:
+            assert found[TRANSFER] == 0.0
+            assert moved.makespan == pytest.approx(timeline.makespan, abs=1e-9)
+
+
+def test_allowed_makespan_has_free_messages() -> None:
+    """1 + 1 + 2 + 2 s of passes one after the other; the two messages of 0.5 s are gone."""
+    assert two_stages().makespan == 7.0
+    assert allowed_makespan(two_stages(), Grid(inter=2)) == pytest.approx(6.0)
+
+
+def test_allowed_makespan_of_a_reduction() -> None:
+    """Two replicas of one stage. Rank 0 is there at 3, rank 1 at 5 without its idle second; the reduction takes as long
+    as its quickest member took, 2 s, so it may end at 7, and the longer step then ends at 8."""
+    trace = Trace(
+        [
+            Span(0, FORWARD, 0.0, 1.0, op("0F0")),
+            Span(0, BACKWARD, 1.0, 3.0, op("0B0")),
+            Span(0, REDUCE, 3.0, 8.5, op("0U0")),
+            Span(0, STEP, 8.5, 9.0, op("0U0")),
+            Span(1, FORWARD, 0.0, 2.0, op("0F0")),
+            Span(1, BACKWARD, 3.0, 6.0, op("0B0")),
+            Span(1, REDUCE, 6.0, 8.0, op("0U0")),
+            Span(1, STEP, 8.0, 9.0, op("0U0")),
+        ]
+    )
+    assert trace.makespan == 9.0
+    assert allowed_makespan(trace, Grid(data=2)) == pytest.approx(8.0)
+
+
+def test_replicas_do_not_wait_for_each_others_messages() -> None:
+    """Two pipelines of two stages; the second is slower, and the first is not charged for it."""
+    trace = Trace()
+    for replica, seconds in ((0, 1.0), (1, 5.0)):
+        for stage in (0, 1):
+            start = stage * seconds
+            trace.add(2 * replica + stage, FORWARD, start, start + seconds, Op(stage, op("0F0").kind, 0))
+    assert allowed_makespan([span for span in trace if span.rank < 2], Grid(data=2, inter=2)) == pytest.approx(2.0)
+    assert allowed_makespan(trace, Grid(data=2, inter=2)) == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("span", [Span(3, FORWARD, 0.5, 1.25, op("3F12"), 4096), Span(0, "checkpoint", 0.0, 1.0)])
+def test_a_span_reads_its_own_row(span: Span) -> None:
+    assert Span.from_row(span.row()) == span
+    assert span.seconds == span.end - span.start
+
+
+def test_shifted_starts_at_zero() -> None:
+    trace = Trace([Span(0, FORWARD, 7.0, 8.0), Span(1, FORWARD, 5.0, 9.0)])
+    assert [(span.start, span.end) for span in trace.shifted()] == [(2.0, 3.0), (0.0, 4.0)]

@@ -1,0 +1,66 @@
+"""Decides whether our schedules are the ones the papers draw: their figures as text, kept as files beside this one.
+
+The papers print the pictures without numbers, so each drawing's missing choices are said here. A forward pass is one
+unit and a backward pass two (AxoNN Figure 1 and SAMO Figure 3 say so; PipeOptim Figure 1 prints no ratio).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from baselines.gpipe import GPipe
+from suite.core.op import Work
+from suite.core.protocols import Schedule
+from suite.schedule import MessageDriven
+from suite.schedule.check import Timeline, check
+from suite.schedule.draw import chart
+
+GOLDEN = Path(__file__).parent / "golden"
+
+FIGURES: dict[str, tuple[Schedule, int, Work]] = {
+    # the caption does not print the number of microbatches: we draw 8
+    "axonn_figure_1": (MessageDriven(), 4, Work(0, 8, None, 0)),
+    "samo_figure_3": (MessageDriven(), 3, Work(0, 5, None, 0)),
+    "pipeoptim_figure_1b": (GPipe(), 4, Work(0, 4, None, 0)),
+    # one microbatch per mini-batch; two mini-batches after another
+    "pipeoptim_figure_1c": (GPipe(), 4, Work(0, 2, 1, 0)),
+}
+
+
+def timeline(name: str) -> Timeline:
+    schedule, stages, work = FIGURES[name]
+    return check(schedule, stages, work)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figure(name: str) -> None:
+    drawn = timeline(name)
+    assert chart(drawn.slots, drawn.stages) + "\n" == (GOLDEN / f"{name}.txt").read_text()
+
+
+def test_every_golden_file_is_a_figure() -> None:
+    assert {path.stem for path in GOLDEN.iterdir()} == set(FIGURES)
+
+
+def test_samo_figure_3_has_six_idle_units_on_each_gpu() -> None:
+    """'On each GPU, the pipeline bubble time accounts for 6 units': two forward and two backward passes."""
+    drawn = timeline("samo_figure_3")
+    assert [drawn.idle(stage) for stage in range(3)] == [6.0, 6.0, 6.0]
+    assert drawn.makespan == 5 * 3 + 6
+
+
+def test_naive_pipeline_keeps_one_gpu_busy_at_a_time() -> None:
+    """PipeOptim II-C1: 'each GPU has to work one at a pipeline unit'."""
+    drawn = timeline("pipeoptim_figure_1c")
+    spans = sorted((slot.start, slot.end) for slot in drawn.slots if slot.end > slot.start)
+    assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+def test_gpipe_runs_every_forward_before_any_backward() -> None:
+    drawn = timeline("pipeoptim_figure_1b")
+    for stage in range(4):
+        kinds = "".join(op.kind for op in drawn.order(stage))
+        assert kinds == "FFFFBBBBU"
