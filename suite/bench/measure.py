@@ -1,7 +1,7 @@
 """Decides how systems are measured against one another: all up at once, in turns A B A B, one record per run.
 
 A turn is a few batches of one system while the others' ranks sleep, so that slow drift of a shared machine falls on
-all alike. Warm-up batches are trained, not timed. Whatever happens to one system, it leaves a record and the others go on.
+all alike. Warm-up batches are trained, not timed. Whatever happens to a system, it leaves a record; the others go on.
 """
 
 from __future__ import annotations

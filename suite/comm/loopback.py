@@ -169,6 +169,7 @@ class LoopbackWorld:
     """One thread's view of its hub."""
 
     staged = False
+    device = torch.device("cpu")
 
     def __init__(self, hub: Hub, rank: int) -> None:
         self.hub, self.rank, self.size = hub, rank, hub.size

@@ -8,6 +8,7 @@ Payload starts at multiples of 64 bytes: a float64 product changes its last bits
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import struct
 from collections import deque
@@ -175,6 +176,7 @@ class MpiTransport:
         self.come = [_Inbound(self.comm, r, world.inline, device) for r in (before, after) if r is not None]
         self.before, self.after = before, after
         self.mailbox: dict[Op, Value] = {}
+        atexit.register(self.close)  # a script that ends without a word leaves no receive posted
 
     def send(self, op: Op, value: Value) -> None:
         target = feeds(op, self.stages)
@@ -184,11 +186,10 @@ class MpiTransport:
         assert rank is not None, f"{op} has no neighbour on this rank"
         lane = self.to[rank]
         value = tuple(tensor.detach().contiguous() for tensor in value)
-        if self.world.device.type == "cuda":
-            if self.world.staged:
-                value = tuple(tensor.cpu() for tensor in value)
-            else:
-                torch.cuda.current_stream().synchronize()  # MPI does not know of streams
+        if self.world.staged:
+            value = tuple(tensor.cpu() for tensor in value)
+        elif self.world.device.type == "cuda":
+            torch.cuda.current_stream().synchronize()  # MPI does not know of streams
         if op.kind is Kind.EVALUATE:
             until(lambda: len(lane.sending) < CAPACITY, self.progress)
         lane.send(op, value)
@@ -215,6 +216,7 @@ class MpiTransport:
             outbound.poll()
 
     def close(self) -> None:
+        atexit.unregister(self.close)
         until(lambda: not any(lane.sending for lane in self.to.values()), self.progress)
         barrier = self.comm.Ibarrier()  # nobody withdraws a receive that a neighbour may still need
         until(barrier.Test, self.progress)

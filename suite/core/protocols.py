@@ -124,6 +124,7 @@ class World(Protocol):
 
     rank: int
     size: int
+    device: Any  # where this rank computes
     staged: bool  # device tensors are copied through host memory on the way
 
     def transport(self, before: int | None, after: int | None, stages: int) -> Transport:

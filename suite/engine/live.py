@@ -1,8 +1,8 @@
 """Decides how memory is measured on a CPU: bytes of tensors alive, counted where they are allocated.
 
 Inside the context every tensor that torch makes is counted once, by its storage, until the storage dies.
-Resident-set size would count allocator caches and libraries. What a fused kernel uses inside itself is not seen. On CUDA
-`torch.cuda.max_memory_allocated` is the measure.
+Resident-set size would count allocator caches and libraries. What a fused kernel uses inside itself is not seen. On
+CUDA `torch.cuda.max_memory_allocated` is the measure.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ A rule moves the weights by its own drift, so that prediction at constant gradie
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -53,6 +54,7 @@ class SGD:
     def __post_init__(self) -> None:
         as_rate(self.lr)
         _check("momentum", self.momentum, 0.0, 1.0)
+        _check("weight_decay", self.weight_decay, 0.0, math.inf)
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -93,6 +95,8 @@ class Adam:
         as_rate(self.lr)
         _check("beta1", self.beta1, 0.0, 1.0)
         _check("beta2", self.beta2, 0.0, 1.0)
+        _check("eps", self.eps, 0.0, math.inf)
+        _check("weight_decay", self.weight_decay, 0.0, math.inf)
 
     @property
     def states(self) -> tuple[str, ...]:

@@ -66,4 +66,4 @@ class Polynomial:
     floor: float = 0.0
 
     def __call__(self, update: int) -> float:
-        return self.floor + (self.lr - self.floor) * (1 - min(1.0, update / self.total)) ** self.power
+        return self.floor + (self.lr - self.floor) * (1 - min(1.0, update / max(1, self.total))) ** self.power

@@ -50,7 +50,7 @@ class Stage:
         training = sample is not None
         if self.layers.training != training:
             self.layers.train(training)
-        value = inputs
+        value = _writable(inputs, self.layers)
         for number, layer in enumerate(self.layers, self.first_layer):
             if training:
                 with drawing(self.seed, number, sample):
@@ -78,7 +78,7 @@ class Stage:
                 outputs = self._outputs(inputs, targets, sample, scale)
             self.open[index] = _Open(inputs, None, targets, sample, scale)
         else:
-            outputs = self._outputs(_writable(inputs, self.layers), targets, sample, scale)
+            outputs = self._outputs(inputs, targets, sample, scale)
             self.open[index] = _Open(inputs, outputs, targets, sample, scale)
         return tuple(tensor.detach() for tensor in outputs)
 
@@ -88,7 +88,7 @@ class Stage:
         statistics = []
         if outputs is None:
             statistics = [(buffer, buffer.clone()) for buffer in self.layers.buffers()]
-            outputs = self._outputs(_writable(inputs, self.layers), targets, sample, scale)
+            outputs = self._outputs(inputs, targets, sample, scale)
         floating = [tensor for tensor in outputs if tensor.is_floating_point()]
         if self.loss is not None:
             torch.autograd.backward(floating[0])
@@ -114,7 +114,7 @@ def _leaf(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _writable(inputs: Value, layers: nn.ModuleList) -> Value:
-    """Inputs that a first layer such as ReLU(inplace=True) may write to; autograd forbids that on a leaf."""
+    """Inputs that a first layer such as ReLU(inplace=True) may write to: a kept message or a user's batch is not one."""
     if getattr(layers[0], "inplace", False):
         return tuple(tensor.clone() for tensor in inputs)
     return inputs

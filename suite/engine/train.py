@@ -88,7 +88,7 @@ class Engine:
             self.grid.neighbour(self.rank, -1), self.grid.neighbour(self.rank, +1), self.grid.inter
         )
         own = self.split[place.stage]
-        made = _make(layers, own, seed)
+        made = [layer.to(self.world.device) for layer in _make(layers, own, seed)]
         ties = _ties(layers, tied)
         _untie(made, own)
         self.stage = Stage(made, first_layer=own.start, seed=seed, loss=loss if place.last else None)
@@ -244,7 +244,7 @@ class Engine:
     def _rows(self, parts: Value, index: int) -> Value:
         """The rows of the batch's microbatch `index` on this replica."""
         start = (index * self.place.replicas + self.place.replica) * self.microbatch
-        return tuple(part[start : start + self.microbatch] for part in parts)
+        return tuple(part[start : start + self.microbatch].to(self.world.device) for part in parts)
 
     def _shared_sum(self, losses: Sequence[torch.Tensor]) -> float:
         """The sum of all last stages' losses, in double precision, on every rank."""

@@ -54,7 +54,8 @@ def test_killed(tmp_path: Path, number: signal.Signals, moment: str) -> None:
     end = time.monotonic() + 90
     reached = False
     while not reached:
-        assert time.monotonic() < end and parent.poll() is None, parent.communicate()[0]
+        assert time.monotonic() < end
+        assert parent.poll() is None, parent.communicate()[0]
         time.sleep(0.05)
         ranks = [process for process in ours(tmp_path) if process.pid != parent.pid]
         reached = bool(ranks) if moment.startswith("the first") else len(records(tmp_path)) >= 2
@@ -70,10 +71,11 @@ def test_killed(tmp_path: Path, number: signal.Signals, moment: str) -> None:
     after = records(tmp_path)
     assert {name: after[name] for name in finished} == finished
     assert not list((tmp_path / "reports").rglob("*.partial")) or number is signal.SIGKILL
-    if "two records are there" == moment:
+    if moment == "two records are there":
         again = start(tmp_path)
         said = again.communicate(timeout=120)[0].decode()
         assert again.returncode == 0, said
         resumed = records(tmp_path)
-        assert len(resumed) == 5 and {name: resumed[name] for name in finished} == finished
+        assert len(resumed) == 5
+        assert {name: resumed[name] for name in finished} == finished
         assert (tmp_path / "reports" / "index.html").exists()
