@@ -20,6 +20,7 @@ from suite.core.trace import BACKWARD, FORWARD, STEP, Trace
 from suite.engine.host import now
 from suite.engine.live import LiveBytes
 from suite.engine.random import drawing, initial
+from suite.engine.rate import Rate, as_rate
 
 _OPTIMIZERS = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
 
@@ -46,7 +47,8 @@ class PyTorch:
             owner, _, leaf = last_name.rpartition(".")
             setattr(layers[last].get_submodule(owner), leaf, layers[first].get_parameter(first_name))
         self.loss = network.loss
-        self.optimizer = _optimizer(config["optimizer"], self.model)
+        self.optimizer, self.rate = _optimizer(config["optimizer"], self.model)
+        self.updates = 0
         self.microbatch = config["batch"]["microbatch"]
         self.trace = Trace()
 
@@ -64,6 +66,9 @@ class PyTorch:
             self.trace.add(0, FORWARD, start, middle)
             self.trace.add(0, BACKWARD, middle, now())
         start = now()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate(self.updates)
+        self.updates += 1
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=False)
         self.trace.add(0, STEP, start, now())
@@ -98,10 +103,10 @@ def _bytes(tensors: Any) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _optimizer(config: Mapping[str, Any], model: nn.Module) -> torch.optim.Optimizer:
-    """torch's own optimizer with the arguments of the suite's rule of the same name."""
-    name = config["_target_"].rpartition(".")[2]
-    arguments = {key: value for key, value in config.items() if key not in ("_target_", "beta1", "beta2")}
+def _optimizer(config: Mapping[str, Any], model: nn.Module) -> tuple[torch.optim.Optimizer, Rate]:
+    """torch's own optimizer with the arguments of the suite's rule of the same name, and the rate of each update."""
+    name, rate = config["_target_"].rpartition(".")[2], as_rate(build(config["lr"]))
+    arguments = {key: value for key, value in config.items() if key not in ("_target_", "lr", "beta1", "beta2")}
     if "beta1" in config:
         arguments["betas"] = (config["beta1"], config["beta2"])
-    return _OPTIMIZERS[name](model.parameters(), **arguments)
+    return _OPTIMIZERS[name](model.parameters(), lr=rate(0), **arguments), rate

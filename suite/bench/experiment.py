@@ -91,15 +91,15 @@ def check_names(overrides: Sequence[str]) -> None:
     for override in overrides:
         key, _, value = override.partition("=")
         if key in known and value and not re.search(r"[\[\]{}()$]", value):
-            for choice in value.split(","):
-                if choice.strip("'\" ") not in (*known[key], "null"):
+            for choice in (part.strip("'\" ") for part in value.split(",")):
+                if choice not in (*known[key], "null"):
                     raise UnknownName(key, choice, known[key])
 
 
 def _explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
     """Hydra's message, with the nearest key where a key is unknown and the rule where a value is missing."""
     text = " ".join(str(error).split())
-    missing = re.search(r"Missing mandatory value: ([\w.]+)", text)
+    missing = re.search(r"Missing mandatory value: .*full_key: ([\w.]+)", text)
     if missing:
         return Refused(f"{missing[1]} has no value", rule="this choice wants one", legal=f"{missing[1]}=...")
     unknown = re.search(r"Could not override '([\w.]+)'", text)
@@ -108,7 +108,9 @@ def _explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
             base = compose("config", overrides=[o for o in overrides if o.partition("=")[0] in groups()])
         keys = list(_keys(OmegaConf.to_container(base, resolve=False)))
         near = get_close_matches(unknown[1], keys, n=1, cutoff=0.4)
-        return UnknownName("config key", unknown[1], near or [key for key in keys if "." not in key])
+        parent = unknown[1].rpartition(".")[0]
+        beside = [key for key in keys if key.rpartition(".")[0] == parent]
+        return UnknownName("config key", unknown[1], {*near, *(beside or (key for key in keys if "." not in key))})
     return Refused(text)
 
 
@@ -141,6 +143,7 @@ def freeze(config: dict[str, Any], command: str) -> Run:
     config["experiment"] = {key: value for key, value in config["experiment"].items() if key != "runs"}
     label = config["system"]["name"]
     try:
+        refuse.check_numbers(config)
         grid = Grid(**config["grid"])
         label = f"{label} {grid}"
         refuse.check(config)

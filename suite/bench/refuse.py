@@ -17,9 +17,31 @@ from suite.core.protocols import Schedule
 from suite.schedule.check import check as check_schedule
 from suite.workload.split import divide
 
+_DTYPES = ("float64", "float32", "float16", "bfloat16")
+# every count of a config, by the path of its group
+_WHOLE = {
+    "grid": ("data", "inter", "tensor"),
+    "batch": ("size", "microbatch"),
+    "launch": ("threads", "max_ranks"),
+    "measure": ("warm_up", "turns", "batches", "evaluate"),
+    "model.shape": ("layers", "hidden", "heads", "sequence", "vocabulary"),
+}
+
+
+def check_numbers(config: Mapping[str, Any]) -> None:
+    """Refuse text, fractions and nothing where a count belongs, before anything compares or adds it."""
+    for path, names in _WHOLE.items():
+        group: Mapping[str, Any] = config
+        for key in path.split("."):
+            group = group[key]
+        for name in names:
+            if name in group and (not isinstance(group[name], int) or isinstance(group[name], bool)):
+                raise Refused(f"{path}.{name}={group[name]}", rule="a whole number", legal=f"{path}.{name}=1")
+
 
 def check(config: Mapping[str, Any]) -> None:
     """Raises Refused (or a kind of it) for the first thing that cannot work."""
+    check_numbers(config)
     grid = Grid(**config["grid"])
     if grid.tensor != 1:
         raise Unsupported(f"grid.tensor={grid.tensor}", rule="no system here splits a layer", legal="grid.tensor=1")
@@ -27,6 +49,9 @@ def check(config: Mapping[str, Any]) -> None:
     _launcher(config, grid)
     _measure(config["measure"])
     divide(build(config["model"]["shape"]), grid.inter, config["split"])
+    if config["model"]["dtype"] not in _DTYPES:
+        raise UnknownName("model.dtype", str(config["model"]["dtype"]), _DTYPES)
+    build(config["weights"])
     schedule = build(config["schedule"])
     if not isinstance(schedule, Schedule):
         raise Refused(f"{config['schedule']['_target_']} is no schedule", rule="program() and in_flight()")
@@ -42,8 +67,8 @@ def microbatches(config: Mapping[str, Any]) -> int:
 def _batch(config: Mapping[str, Any], grid: Grid) -> None:
     size, microbatch = config["batch"]["size"], config["batch"]["microbatch"]
     for name, value in (("batch.size", size), ("batch.microbatch", microbatch)):
-        if not isinstance(value, int) or value < 1:
-            raise Refused(f"{name}={value}", rule="a whole number of at least 1", legal="1")
+        if value < 1:
+            raise Refused(f"{name}={value}", rule="at least 1", legal=f"{name}=1")
     chunk = microbatch * grid.data
     if size % chunk:
         raise Refused(
@@ -71,7 +96,7 @@ def _measure(measure: Mapping[str, Any]) -> None:
     for name, least in (("warm_up", 0), ("turns", 1), ("batches", 1), ("evaluate", 0)):
         if measure[name] < least:
             raise Refused(f"measure.{name}={measure[name]}", rule=f"at least {least}", legal=str(least))
-    if not measure["deadline"] > 0:
+    if not isinstance(measure["deadline"], int | float) or not measure["deadline"] > 0:
         raise Refused(f"measure.deadline={measure['deadline']}", rule="more than 0 seconds", legal="120")
     if measure["keep"] not in ("all", "ok", "none"):
         raise UnknownName("measure.keep", str(measure["keep"]), ("all", "ok", "none"))

@@ -19,14 +19,16 @@ from suite.core.grid import Grid
 from suite.core.record import Outcome, Record
 from suite.core.trace import Trace
 
-# what a record may differ in and still be the same measurement
-_NOT_DECIDING = ("reports", "hydra")
+# what a record may differ in and still be the same measurement: where it lies, and which list of experiments named it
+_NOT_DECIDING = ("reports", "hydra", "scale")
 
 
 def key_of(config: Mapping[str, Any], circumstances: Mapping[str, Any]) -> str:
     """20 hexadecimal digits over the config and the circumstances (machine, versions, source)."""
     decisive = {name: value for name, value in config.items() if name not in _NOT_DECIDING}
     decisive["experiment"] = decisive.get("experiment", {}).get("name")
+    # `keep` asks which earlier records stand: it must find those that were made without it
+    decisive["measure"] = {name: value for name, value in decisive.get("measure", {}).items() if name != "keep"}
     text = json.dumps([decisive, dict(circumstances)], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 

@@ -181,5 +181,10 @@ class LoopbackWorld:
     def group(self, ranks: Sequence[int]) -> Group:
         return self.groups.setdefault(tuple(ranks), LoopbackGroup(self.hub, self.rank, ranks))
 
+    def total(self, number: float, progress: Callable[[], None]) -> float:
+        result = torch.tensor([number], dtype=torch.float64)
+        self.group(range(self.size)).all_reduce(result).wait()
+        return float(result)
+
     def close(self) -> None:
         """Nothing is held."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 import atexit
 import ctypes
 import struct
+from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -53,8 +54,11 @@ def _aligned(size: int) -> int:
 
 def _bytes(tensor: torch.Tensor) -> Any:
     """The memory of a contiguous tensor as an MPI message."""
-    size = tensor.numel() * tensor.element_size()
-    return [MPI.buffer.fromaddress(tensor.data_ptr(), size), size, MPI.BYTE]
+    return _memory(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+
+
+def _memory(address: int, size: int) -> Any:
+    return [MPI.buffer.fromaddress(address, size), size, MPI.BYTE]
 
 
 def encode(op: Op, value: Value, inline: bool) -> bytes:
@@ -106,8 +110,10 @@ class _Inbound:
                 size = tensor.numel() * tensor.element_size()
                 if inline:
                     at = _aligned(at)
-                    if size:
-                        tensor.copy_(self.buffer[at : at + size].view(dtype).view(shape))
+                    host = tensor if tensor.device.type == "cpu" else torch.empty(shape, dtype=dtype)
+                    ctypes.memmove(host.data_ptr(), self.buffer.data_ptr() + at, size)
+                    if host is not tensor:
+                        tensor.copy_(host)
                     at += size
                 elif size:
                     requests.append(self.comm.Irecv(_bytes(tensor), source=self.source, tag=_BODY))
@@ -139,21 +145,22 @@ class _Outbound:
         for tensor in value:
             size = _aligned(size) + tensor.numel() * tensor.element_size()
         buffer = self.spare.pop() if self.spare else torch.empty(self.inline, dtype=torch.uint8)
+        start = buffer.data_ptr()
         if size <= self.inline:
+            ctypes.memmove(start, head, len(head))
             at = len(head)
-            buffer.numpy()[:at] = memoryview(head)
             for tensor in value:
                 at, count = _aligned(at), tensor.numel() * tensor.element_size()
-                if count:
-                    buffer[at : at + count].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+                host = tensor.cpu()  # itself, where it is there already
+                ctypes.memmove(start + at, host.data_ptr(), count)
                 at += count
-            requests = [post(_bytes(buffer[:size]), dest=self.target, tag=_HEAD)]
+            requests = [post(_memory(start, size), dest=self.target, tag=_HEAD)]
         else:
             head = encode(op, value, inline=False)
             if len(head) > self.inline:
                 raise Refused(f"a header of {len(head)} bytes", rule=f"at most comm.inline = {self.inline} bytes")
-            buffer.numpy()[: len(head)] = memoryview(head)
-            requests = [post(_bytes(buffer[: len(head)]), dest=self.target, tag=_HEAD)]
+            ctypes.memmove(start, head, len(head))
+            requests = [post(_memory(start, len(head)), dest=self.target, tag=_HEAD)]
             requests += [post(_bytes(t), dest=self.target, tag=_BODY) for t in value if t.numel()]
         self.sending.append((requests, (buffer, value)))
 
@@ -250,6 +257,12 @@ class MpiWorld:
 
     def group(self, ranks: Sequence[int]) -> Group:
         return self.collectives.group(ranks)
+
+    def total(self, number: float, progress: Callable[[], None]) -> float:
+        """By MPI: a loss is wanted after every batch, and gloo takes a millisecond where MPI takes 20 us."""
+        part, result = array("d", [number]), array("d", [0.0])
+        until(self.comm.Iallreduce([part, MPI.DOUBLE], [result, MPI.DOUBLE], MPI.SUM).Test, progress)
+        return result[0]
 
     def close(self) -> None:
         self.comm.Barrier()

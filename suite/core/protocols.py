@@ -133,6 +133,9 @@ class World(Protocol):
     def group(self, ranks: Sequence[int]) -> Group:
         """Collective over the world: every rank asks for the same groups in the same order."""
 
+    def total(self, number: float, progress: Callable[[], None]) -> float:
+        """The sum of one number per rank, the same on every rank."""
+
     def close(self) -> None: ...
 
 

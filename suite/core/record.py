@@ -93,7 +93,7 @@ class Record:
         """Raises OtherSchema for another schema version, DamagedRecord for anything that is no record."""
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DamagedRecord(f"not JSON: {error}") from error
         if not isinstance(data, dict) or "schema_version" not in data:
             raise DamagedRecord("no schema_version")
@@ -109,7 +109,7 @@ class Record:
             data["series"] = {name: list(_floats(values)) for name, values in data["series"].items()}
             data["notes"] = tuple(str(note) for note in data["notes"])
             record = cls(**data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DamagedRecord(f"{type(error).__name__}: {error}") from error
         if not (isinstance(record.config, dict) and isinstance(record.provenance, dict)):
             raise DamagedRecord("config and provenance are mappings")

@@ -117,29 +117,62 @@ def allowed_makespan(trace: Iterable[Span], grid: Grid) -> float:
     A reduction starts when the last rank of its column is there and lasts as long as its quickest member took. The
     measured makespan is never less than this one; their quotient is the efficiency of everything that is not compute.
     """
-    work = sorted((span for span in trace if span.category != WAIT), key=lambda span: span.end)
-    columns: dict[Op, list[Span]] = {}
-    for span in work:
-        if span.category == REDUCE and span.op is not None:
-            columns.setdefault(span.op, []).append(span)
-    free: dict[int, float] = {}
-    finish: dict[tuple[int, Op], float] = {}
-    met: dict[Op, int] = {}
-    for span in work:
-        place = grid.place(span.rank)
-        clock = free.get(span.rank, 0.0)
-        if span.category == REDUCE and span.op is not None:
-            members = columns[span.op]
-            met[span.op] = met.get(span.op, 0) + 1
-            free[span.rank] = clock
-            if met[span.op] == len(members):
-                end = max(free[s.rank] for s in members) + min(s.seconds for s in members)
-                free.update((s.rank, end) for s in members)
-            continue
-        need = needs(span.op, place.stages) if span.op is not None else None
-        if need is not None:
-            clock = max(clock, finish.get((place.replica, need), 0.0))
-        free[span.rank] = clock + span.seconds
-        if span.op is not None:
-            finish[place.replica, span.op] = free[span.rank]
-    return max(free.values(), default=0.0)
+    queues: dict[int, list[Span]] = {}
+    for span in sorted(trace, key=lambda span: (span.start, span.end)):
+        if span.category != WAIT:
+            queues.setdefault(span.rank, []).append(span)
+    made = {_op_on(span, grid) for queue in queues.values() for span in queue if span.category != REDUCE}
+    clock = dict.fromkeys(queues, 0.0)
+    finish: dict[tuple[int, int, Op | None], float] = {}
+    meeting: dict[tuple[Op | None, int], list[Span]] = {}  # the n-th bucket of an update, and who is there
+    members: dict[tuple[Op | None, int], int] = {}
+    for queue in queues.values():
+        for key in _buckets(queue):
+            members[key] = members.get(key, 0) + 1
+    names = {rank: iter(_buckets(queue)) for rank, queue in queues.items()}
+    ready = list(queues)
+    at = dict.fromkeys(queues, 0)
+    stuck: dict[tuple[int, int, Op | None], list[int]] = {}
+    while ready:
+        rank = ready.pop()
+        while at[rank] < len(queues[rank]):
+            span = queues[rank][at[rank]]
+            if span.category == REDUCE:
+                key = next(names[rank])
+                there = meeting.setdefault(key, [])
+                there.append(span)
+                at[rank] += 1
+                if len(there) < members[key]:
+                    break  # goes on when the last member has come
+                end = max(clock[s.rank] for s in there) + min(s.seconds for s in there)
+                clock.update((s.rank, end) for s in there)
+                ready.extend(s.rank for s in there if s.rank != rank)
+                continue
+            need = needs(span.op, grid.inter) if span.op is not None else None
+            if need is not None:
+                source = (grid.place(rank).replica, rank % grid.tensor, need)
+                if source in made and source not in finish:
+                    stuck.setdefault(source, []).append(rank)
+                    break
+                clock[rank] = max(clock[rank], finish.get(source, 0.0))
+            clock[rank] += span.seconds
+            finish[_op_on(span, grid)] = clock[rank]
+            ready.extend(stuck.pop(_op_on(span, grid), []))
+            at[rank] += 1
+    return max(clock.values(), default=0.0)
+
+
+def _op_on(span: Span, grid: Grid) -> tuple[int, int, Op | None]:
+    """An op of one pipeline: replica, tensor rank, op."""
+    return grid.place(span.rank).replica, span.rank % grid.tensor, span.op
+
+
+def _buckets(queue: Iterable[Span]) -> list[tuple[Op | None, int]]:
+    """The reductions of one rank in order: the update each belongs to, and its number among that update's buckets."""
+    seen: dict[Op | None, int] = {}
+    found = []
+    for span in queue:
+        if span.category == REDUCE:
+            found.append((span.op, seen.get(span.op, 0)))
+            seen[span.op] = seen.get(span.op, 0) + 1
+    return found

@@ -13,30 +13,48 @@ from contextlib import contextmanager
 
 import torch
 
-_default_generator = threading.Lock()
+generators = threading.Lock()
 _MASK = (1 << 64) - 1
 _INITIAL = (1 << 32) - 1  # the sample number of a layer's initial weights: no training reaches it
 
 
+def _mixed(state: int, number: int) -> int:
+    """One round of splitmix64 with `number` added."""
+    state = (state + number + 0x9E3779B97F4A7C15) & _MASK
+    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
+    return state ^ (state >> 31)
+
+
 def seed_of(run: int, layer: int, sample: int) -> int:
-    """A 63-bit seed, well mixed (splitmix64 over the three numbers)."""
-    state = 0
-    for number in (run, layer, sample):
-        state = (state + number + 0x9E3779B97F4A7C15) & _MASK
-        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
-        state ^= state >> 31
-    return state >> 1
+    """A 63-bit seed, well mixed in all bits (torch's CPU generator uses the low 32)."""
+    return Stream(run, layer).seed(sample)
+
+
+class Stream:
+    """The random numbers of one layer in one run: once per op and layer, so the mixing is begun in advance."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, run: int, layer: int) -> None:
+        self.state = _mixed(_mixed(0, run), layer)
+
+    def seed(self, sample: int) -> int:
+        return _mixed(self.state, sample) >> 1
+
+    def stand_at(self, sample: int) -> None:
+        """Set the default generators to this layer's numbers for `sample`; the caller holds `generators`."""
+        seed = self.seed(sample)
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed(seed)
 
 
 @contextmanager
 def drawing(run: int, layer: int, sample: int) -> Iterator[None]:
     """Inside, the default generators stand at the seed of this layer and sample."""
-    seed = seed_of(run, layer, sample)
-    with _default_generator:
-        torch.default_generator.manual_seed(seed)
-        if torch.cuda.is_initialized():
-            torch.cuda.manual_seed(seed)
+    with generators:
+        Stream(run, layer).stand_at(sample)
         yield
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from suite.core.errors import Refused
 from suite.core.protocols import Read, Value
-from suite.engine.random import drawing
+from suite.engine.random import Stream, generators
 
 
 class _Open(NamedTuple):
@@ -43,7 +43,8 @@ class Stage:
         loss: Callable[..., torch.Tensor] | None = None,
     ) -> None:
         self.layers = nn.ModuleList(layers)
-        self.first_layer, self.seed, self.loss = first_layer, seed, loss
+        self.streams = [Stream(seed, number) for number in range(first_layer, first_layer + len(self.layers))]
+        self.loss = loss
         self.open: dict[int, _Open] = {}
 
     def _through(self, inputs: Value, sample: int | None) -> Value:
@@ -51,11 +52,13 @@ class Stage:
         if self.layers.training != training:
             self.layers.train(training)
         value = _writable(inputs, self.layers)
-        for number, layer in enumerate(self.layers, self.first_layer):
-            if training:
-                with drawing(self.seed, number, sample):
-                    value = as_value(layer(*value))
-            else:
+        if sample is None:
+            for layer in self.layers:
+                value = as_value(layer(*value))
+            return value
+        with generators:
+            for layer, stream in zip(self.layers, self.streams, strict=True):
+                stream.stand_at(sample)
                 value = as_value(layer(*value))
         return value
 
@@ -114,7 +117,7 @@ def _leaf(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _writable(inputs: Value, layers: nn.ModuleList) -> Value:
-    """Inputs that a first layer such as ReLU(inplace=True) may write to: a kept message or a user's batch is not one."""
+    """Inputs that a first layer such as ReLU(inplace=True) may write to: no leaf, kept message or user's batch."""
     if getattr(layers[0], "inplace", False):
         return tuple(tensor.clone() for tensor in inputs)
     return inputs

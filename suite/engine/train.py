@@ -10,6 +10,7 @@ samples in the first dimension; every rank is given the whole batch and takes it
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter
 
@@ -83,7 +84,6 @@ class Engine:
         self.split = split or evenly(len(layers), self.grid.inter)
         self.columns = [self.world.group(self.grid.column(rank)) for rank in range(self.grid.inter)]
         ends = [self.world.group(self.grid.ends(self.grid.rank(data=d, inter=0))) for d in range(self.grid.data)]
-        self.everyone = self.world.group(range(self.grid.size))
         self.transport = self.world.transport(
             self.grid.neighbour(self.rank, -1), self.grid.neighbour(self.rank, +1), self.grid.inter
         )
@@ -100,7 +100,7 @@ class Engine:
             optimizer,
             column=self.columns[place.stage],
             ends=ends[place.replica],
-            ties=[_tie_here(made, own, tie) for tie in ties],
+            ties=[tuple(p for p in _tie_here(made, own, tie) if p.requires_grad) for tie in ties],
             progress=self.transport.progress,
         )
         self._agree(made, own, ties, ends[place.replica])
@@ -248,12 +248,8 @@ class Engine:
 
     def _shared_sum(self, losses: Sequence[torch.Tensor]) -> float:
         """The sum of all last stages' losses, in double precision, on every rank."""
-        total = torch.zeros(1, dtype=torch.float64, device=self.state.gradient.device)
-        for loss in losses:
-            total += loss.double()
-        if self.grid.size > 1:
-            until(self.everyone.all_reduce(total).done, self.transport.progress)
-        return float(total)
+        own = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
+        return own if self.grid.size == 1 else self.world.total(own, self.transport.progress)
 
     def _agree(self, made: list[nn.Module], own: range, ties: Sequence[_Tie], ends: object) -> None:
         """Start from one set of weights: replica 0's, and the first stage's for a tie. Broadcast, not averaged."""
@@ -280,27 +276,29 @@ def _make(layers: Sequence[Layer], own: range, seed: int) -> list[nn.Module]:
         if not isinstance(layer, nn.Module):
             with undisturbed(), drawing(*initial(seed, number)):
                 layer = layer()
+        elif any(layer is other for other in made):
+            layer = copy.deepcopy(layer)  # one module at two places: two ends of a tie, as on two stages
         made.append(layer)
     return made
 
 
 def _ties(layers: Sequence[Layer], named: Sequence[_Tie]) -> list[_Tie]:
     """The named ties, and weights that two modules of the list share."""
-    ties, seen = list(named), {}
+    found, seen = dict.fromkeys((first, name, last, other) for first, name, last, other in named), {}
     for number, layer in enumerate(layers):
         if isinstance(layer, nn.Module):
             for name, parameter in layer.named_parameters():
                 if id(parameter) in seen and seen[id(parameter)][0] != number:
-                    ties.append((*seen[id(parameter)], number, name))
+                    found[(*seen[id(parameter)], number, name)] = None  # once, if it is also named
                 seen[id(parameter)] = (number, name)
-    for first, _, last, _ in ties:
+    for first, _, last, _ in found:
         if (first, last) != (0, len(layers) - 1):
             raise Refused(
                 f"a tie of layers {first} and {last} of {len(layers)}",
                 rule="ties join the first layer and the last, which the first and the last stage hold",
                 legal=f"layers 0 and {len(layers) - 1}",
             )
-    return ties
+    return list(found)
 
 
 def _untie(made: list[nn.Module], own: range) -> None:

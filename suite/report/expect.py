@@ -52,6 +52,8 @@ def judge(group: derive.Group, row: Any) -> Finding:
         why = f"at_most is {target!r}; rule: a finite number; legal: 1.0"
     elif kind not in {"ratio", "loss"}:
         why = f"kind is {kind!r}; rule: ratio or loss"
+    elif kind == "loss" and not system:
+        ours, why = _worst(group)
     else:
         ours, why = _ours(group, kind, system, versus)
     if why:
@@ -59,6 +61,23 @@ def judge(group: derive.Group, row: Any) -> Finding:
     else:
         judgement = Judgement.MET if ours <= limit else Judgement.NOT_MET
     return Finding(what, kind, system, versus, ours, limit, judgement, why)
+
+
+def _worst(group: derive.Group) -> tuple[float, str]:
+    """The largest loss difference of any run to the reference; a run that did not end well leaves none."""
+    reference = group.reference
+    others = [entry for entry in group.entries if entry is not reference]
+    values = []
+    for entry in (reference, *others):
+        if why := derive.usable(entry):
+            return derive.NAN, f"{entry.record.label if entry else 'the reference'}: {why}"
+        if reference is not None and entry is not None and entry is not reference:
+            values.append(
+                derive.loss_difference(entry.record.series.get("loss", []), reference.record.series.get("loss", []))
+            )
+    if not values or any(math.isnan(value) for value in values):
+        return derive.NAN, "no batch that all ran"
+    return max(values), ""
 
 
 def _ours(group: derive.Group, kind: str, system: str, versus: str) -> tuple[float, str]:

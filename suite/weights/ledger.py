@@ -6,6 +6,7 @@ no training run.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import NamedTuple
 
 from suite.core.op import Kind, Op, Work
@@ -39,7 +40,7 @@ class Ledger:
 
     def clock(self, op: Op) -> Clock:
         due = self.work.due(op.index) if op.kind in (Kind.FORWARD, Kind.BACKWARD) else op.index
-        return Clock(self.updates, due, dict(self.open), self.drained_at)
+        return Clock(self.updates, due, MappingProxyType(self.open), self.drained_at)
 
     @property
     def alive(self) -> set[tuple[int, int]]:
@@ -61,11 +62,12 @@ class Ledger:
             self._free(op)  # a step is in place where nobody will read the version before it
         if read is not None:
             self.entries.append(Entry(op, read, self.updates, clock.due))
-        copies = self.alive | ({(read.version, read.ahead)} if read else set())
-        self.peak = max(self.peak, len(copies))
+        if read is not None or op.kind is Kind.UPDATE:  # nothing else adds a copy
+            copies = self.alive | ({(read.version, read.ahead)} if read else set())
+            self.peak = max(self.peak, len(copies))
         if op.kind is Kind.BACKWARD:
             del self.open[op.index]
-        self._free(op)
+            self._free(op)
         return read
 
     def _free(self, op: Op) -> None:

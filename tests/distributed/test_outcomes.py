@@ -41,7 +41,7 @@ def no_rank_left() -> bool:
         ("raise", Outcome.FAILED, "a deliberate fault", ["grid.inter=2"]),
         ("kill", Outcome.LOST_RANK, "rank 1 ended without a word", ["grid.inter=2"]),
         ("hang", Outcome.TIMEOUT, "train_batch", ["grid.inter=2", "measure.deadline=3"]),
-        ("oom", Outcome.OOM, "allocate memory", ["launch.memory_limit=40000000000"]),
+        ("oom", Outcome.OOM, "allocate memory", ["launch.memory_limit=8000000000"]),
         ("diverge", Outcome.DIVERGED, "nan", []),
         ("missing", Outcome.MISSING_DEPENDENCY, "its package is not installed", []),
         ("package", Outcome.MISSING_DEPENDENCY, "a_package_that_nobody_has", []),

@@ -37,7 +37,7 @@ class Faulty(EngineSystem):
             if self.fault == "hang":
                 time.sleep(3600)
             if self.fault == "oom":
-                self.hoard = torch.ones(1 << 40)
+                self.hoard = torch.empty(12 << 30, dtype=torch.uint8)  # fits the machine, not the limit
             if self.fault == "package":
                 import a_package_that_nobody_has  # noqa: F401
         loss = super().train_batch(batch)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from baselines.gpipe import GPipe
 from suite.core.grid import Grid
-from suite.core.op import Op, Work, needs
+from suite.core.op import Kind, Op, Work, needs
 from suite.core.trace import (
     BACKWARD,
     BUBBLE,
@@ -195,3 +195,23 @@ def test_a_span_reads_its_own_row(span: Span) -> None:
 def test_shifted_starts_at_zero() -> None:
     trace = Trace([Span(0, FORWARD, 7.0, 8.0), Span(1, FORWARD, 5.0, 9.0)])
     assert [(span.start, span.end) for span in trace.shifted()] == [(2.0, 3.0), (0.0, 4.0)]
+
+
+def test_every_bucket_of_an_update_counts() -> None:
+    """Two buckets of one second on two replicas take two seconds, not one."""
+    update = Op(0, Kind.UPDATE, 0)
+    trace = Trace()
+    for rank in (0, 1):
+        trace.add(rank, REDUCE, 0.0, 1.0, update)
+        trace.add(rank, REDUCE, 1.0, 2.0, update)
+    assert allowed_makespan(trace, Grid(data=2)) == 2.0
+
+
+def test_an_op_without_length_keeps_its_dependency() -> None:
+    """1F0 takes no time and ends when 0F0 does: what follows on stage 1 still waits for stage 0."""
+    first, second = Op(0, Kind.FORWARD, 0), Op(1, Kind.FORWARD, 0)
+    trace = Trace()
+    trace.add(1, FORWARD, 2.0, 2.0, second)
+    trace.add(1, BACKWARD, 2.0, 3.0, Op(1, Kind.BACKWARD, 0))
+    trace.add(0, FORWARD, 0.0, 2.0, first)
+    assert allowed_makespan(trace, Grid(inter=2)) == 3.0

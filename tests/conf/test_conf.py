@@ -1,0 +1,313 @@
+"""Law 9: every YAML under conf/ composes and builds, alone and in every experiment. Who wins, and what is refused.
+
+A new file is tested by being there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from suite.bench import refuse
+from suite.bench.experiment import CONF, check_names, expand, freeze, groups, register, resolve
+from suite.core.build import build, locate
+from suite.core.errors import Refused, UnknownName
+from suite.core.grid import Grid
+from suite.core.op import Work
+from suite.core.protocols import Schedule, WeightPolicy
+from suite.data.text import LAYOUTS
+from suite.memory import Layout
+from suite.schedule.check import check
+from suite.workload import Transformer
+
+CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
+
+
+@cache
+def _resolved(overrides: tuple[str, ...]) -> dict[str, Any]:
+    return resolve(overrides)
+
+
+def config_of(group: str, choice: str) -> dict[str, Any]:
+    """The config of one choice; a value that it wants from its user is given one."""
+    wanted = [f"{group}.folder=SOMEWHERE"] if choice in LAYOUTS else []
+    return _resolved((f"{group}={choice}", *wanted))
+
+
+def test_every_file_is_a_choice_of_a_group() -> None:
+    files = {path.relative_to(CONF).with_suffix("").as_posix() for path in CONF.rglob("*.yaml")}
+    assert files == {"config", *(f"{group}/{choice}" for group, choice in CHOICES)}
+    assert {
+        "system",
+        "schedule",
+        "weights",
+        "memory",
+        "grid",
+        "model",
+        "data",
+        "optimizer",
+        "experiment",
+        "scale",
+    } <= set(groups())
+
+
+@pytest.mark.parametrize(("group", "choice"), CHOICES)
+def test_every_choice_composes(group: str, choice: str) -> None:
+    config = config_of(group, choice)
+    assert group in config
+    if "name" in config[group]:
+        assert config[group]["name"] == choice
+    run = freeze(config, "")
+    if choice not in LAYOUTS:  # whose folder is not here
+        assert run.refusal is None, run.refusal
+
+
+@pytest.mark.parametrize("choice", groups()["schedule"])
+def test_every_schedule_builds_and_is_legal(choice: str) -> None:
+    schedule = build(config_of("schedule", choice)["schedule"])
+    assert isinstance(schedule, Schedule)
+    for stages in (1, 2, 5):
+        assert check(schedule, stages, Work(0, 7, None, 0)).makespan > 0
+
+
+@pytest.mark.parametrize("choice", groups()["weights"])
+def test_every_weight_policy_builds(choice: str) -> None:
+    assert isinstance(build(config_of("weights", choice)["weights"]), WeightPolicy)
+
+
+@pytest.mark.parametrize("choice", groups()["memory"])
+def test_every_memory_layout_builds(choice: str) -> None:
+    layout = build(config_of("memory", choice)["memory"]["layout"])(entries=10, moments=("a", "b"), dtype="float32")
+    assert isinstance(layout, Layout)
+    assert layout.bytes() > 0
+
+
+@pytest.mark.parametrize("choice", groups()["optimizer"])
+def test_every_optimizer_builds_as_the_reference_knows_it(choice: str) -> None:
+    from baselines.pytorch import PyTorch
+    from suite.comm.loopback import Hub, LoopbackWorld
+    from suite.engine.rate import as_rate
+
+    config = config_of("optimizer", choice)
+    rule = build(config["optimizer"])
+    assert rule.states
+    assert as_rate(rule.lr)(0) > 0
+    theirs = PyTorch(LoopbackWorld(Hub(1), 0), config).optimizer
+    assert type(theirs).__name__ == type(rule).__name__
+    assert theirs.defaults["lr"] == as_rate(rule.lr)(0)
+    assert theirs.defaults["weight_decay"] == rule.weight_decay
+
+
+PUBLISHED = {"gpt2_small": 0.124e9, "gpt3_2_7b": 2.65e9, "gpt3_13b": 12.85e9, "transformer_12b": 12.0e9}
+
+
+@pytest.mark.parametrize("choice", groups()["model"])
+def test_every_model_builds(choice: str) -> None:
+    from suite.engine.system import network
+
+    config = config_of("model", choice)
+    shape = build(config["model"]["shape"])
+    assert isinstance(shape, Transformer)
+    made = network(config)
+    assert (
+        len(made.layers(shape, dropout=config["model"]["dropout"], dtype=config["model"]["dtype"])) == shape.layers + 2
+    )
+    assert len(made.ties(shape)) == shape.tied
+    assert callable(made.loss)
+    if choice in PUBLISHED:
+        assert shape.parameters == pytest.approx(PUBLISHED[choice], rel=0.05)
+
+
+@pytest.mark.parametrize("choice", groups()["system"])
+def test_every_system_is_a_class_with_the_protocols_methods(choice: str) -> None:
+    config = config_of("system", choice)
+    system = locate(config["system"]["_target_"])
+    for method in ("probe", "train_batch", "evaluate", "observe", "memory", "close"):
+        assert callable(getattr(system, method)), method
+    assert {"name", "paper", "what", "budget"} <= config["system"].keys()
+
+
+@pytest.mark.parametrize("choice", groups()["data"])
+def test_every_corpus_has_a_loader_and_a_check(choice: str, tmp_path: Path) -> None:
+    config = config_of("data", choice)
+    source = config["data"]["source"]
+    assert callable(locate(source["_target_"]))
+    if config["data"]["folder"] is None:
+        assert build(source).train.size > 0
+        return
+    for names in LAYOUTS[choice]:
+        (tmp_path / names[0]).write_text("text\n" * 50)
+    run = freeze(resolve([f"data={choice}", f"data.folder={tmp_path}"]), "")
+    assert run.refusal is None, run.refusal
+    assert run.config["data"]["source"]["folder"] == str(tmp_path)
+
+
+@pytest.mark.parametrize("choice", groups()["launch"])
+def test_every_launcher_says_what_it_needs(choice: str) -> None:
+    assert {"threads", "max_ranks", "memory_limit", "grace", "python_path", "mpiexec"} <= config_of("launch", choice)[
+        "launch"
+    ].keys()
+
+
+# -- experiments and scales -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("choice", groups()["scale"])
+def test_every_experiment_of_every_scale_exists(choice: str) -> None:
+    names = config_of("scale", choice)["scale"]["reproduce"]
+    assert names
+    assert len(set(names)) == len(names)
+    assert set(names) <= set(groups()["experiment"])
+
+
+@cache
+def runs_of(experiment: str) -> list[Any]:
+    return expand([f"experiment={experiment}"])
+
+
+@pytest.mark.parametrize("choice", groups()["experiment"])
+def test_every_run_of_every_experiment_is_accepted(choice: str) -> None:
+    runs = runs_of(choice)
+    plan = config_of("experiment", choice)["experiment"]
+    assert len(runs) == max(1, len(plan["runs"])), "two entries are one run"
+    labels = [run.label for run in runs]
+    assert len(set(labels)) == len(labels)
+    for run in runs:
+        assert run.refusal is None, f"{run.label}: {run.refusal}"
+        assert "runs" not in run.config["experiment"]
+        assert run.config["experiment"]["name"] == choice
+    assert freeze(resolve(runs[-1].command.removeprefix("python -m suite ").split()), "").config == runs[-1].config
+    assert {"name", "title", "question", "paper", "where", "reference", "seconds", "expect"} <= plan.keys()
+    assert plan["seconds"] > 0
+    if plan["runs"]:  # the reference and what is expected of whom stand among the runs
+        assert plan["reference"] in labels
+        for expected in plan["expect"]:
+            assert {expected.get("system"), expected.get("versus")} - {None} <= set(labels)
+
+
+# -- who wins -------------------------------------------------------------------------------------------------
+
+
+def test_an_experiments_values_win_over_the_defaults_and_the_command_line_over_both() -> None:
+    default, own = resolve([]), resolve(["experiment=overhead"])
+    assert default["batch"] == {"size": 16, "microbatch": 2}
+    assert own["batch"] == {"size": 32, "microbatch": 1}
+    assert own["measure"]["warm_up"] == 3
+    assert own["model"]["name"] == "gpt_overhead"
+    assert own["measure"]["deadline"] == default["measure"]["deadline"]
+    mine = resolve(["batch.size=64", "experiment=overhead", "model=gpt_tiny"])
+    assert mine["batch"] == {"size": 64, "microbatch": 1}
+    assert mine["model"]["name"] == "gpt_tiny"
+
+
+def test_in_every_run_of_an_experiment_the_command_line_wins() -> None:
+    runs = expand(["experiment=smoke_grid", "system.what=mine", "grid.inter=3", "seed=9"])
+    assert {run.config["system"]["what"] for run in runs} == {"mine"}
+    assert {run.config["grid"]["inter"] for run in runs} == {3}
+    assert {run.config["seed"] for run in runs} == {9}
+    entries = resolve(["experiment=smoke_grid"])["experiment"]["runs"]
+    assert [run.config["system"]["name"] for run in runs] == [entry[0].partition("=")[2] for entry in entries]
+
+
+def test_a_system_chooses_its_own_axes() -> None:
+    assert resolve(["system=gpipe"])["schedule"]["_target_"] == "baselines.gpipe.GPipe"
+    assert resolve(["system=one_f_one_b"])["schedule"]["_target_"] == "suite.schedule.OneFOneB"
+    assert resolve(["system=gpipe", "schedule=message_driven"])["schedule"]["prefer"] == "backward"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "microbatch"),
+    [
+        ([], 16),
+        (["grid.data=2"], 8),
+        (["batch.size=12", "grid.data=3"], 4),
+        (["batch.size=7", "grid.data=2"], 3),
+        (["batch.size=1", "grid.data=2"], 1),
+        (["batch.microbatch=5"], 5),
+    ],
+)
+def test_per_replica(overrides: Sequence[str], microbatch: int) -> None:
+    assert resolve(["system=naive", *overrides])["batch"]["microbatch"] == microbatch
+
+
+def test_per_replica_leaves_the_faults_to_those_who_name_them() -> None:
+    register()
+    made = OmegaConf.create({"size": 8, "replicas": 0, "each": "${per_replica:${size},${replicas}}"})
+    assert made.each == 8
+    run = freeze(resolve(["system=naive", "batch.size=7", "grid.data=2"]), "")
+    assert isinstance(run.refusal, Refused)
+    assert freeze(resolve(["system=naive", "grid.data=2"]), "").refusal is None
+    assert refuse.microbatches(resolve(["system=naive", "grid.data=2"])) == 1
+
+
+# -- names ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("override", "nearest"),
+    [
+        ("system=axon", "axonn"),
+        ("system=gpip", "gpipe"),
+        ("model=gpt_tinny", "gpt_tiny"),
+        ("experiment=axonn_fig1", "axonn_fig10"),
+        ("schedule=one_forward_one_back", "one_f_one_b"),
+        ("optimizer='adamm'", "adam"),
+        ("grid.intr=2", "grid.inter"),
+        ("model.shape.layer=2", "model.shape.layers"),
+        ("measure.turn=2", "measure.turns"),
+        ("bach.size=2", "batch.size"),
+        ("microbatch=2", "batch.microbatch"),
+        ("sed=3", "seed"),
+    ],
+)
+def test_an_unknown_name_is_told_the_nearest(override: str, nearest: str) -> None:
+    with pytest.raises(UnknownName) as caught:
+        resolve([override])
+    assert f"did you mean '{nearest}'?" in str(caught.value)
+    assert override.partition("=")[0 if "." in nearest or nearest == "seed" else 2].strip("'") in str(caught.value)
+
+
+def test_an_unknown_key_is_told_all_that_stand_beside_it() -> None:
+    with pytest.raises(UnknownName, match=r"one of grid\.data, grid\.inter, grid\.tensor;"):
+        resolve(["grid.intr=2"])
+    with pytest.raises(UnknownName, match=r"one of batch, comm, .*, system, weights"):
+        resolve(["zzzzzz=2"])
+
+
+def test_a_key_of_another_choice_is_unknown() -> None:
+    with pytest.raises(UnknownName, match=r"optimizer\.momentum"):
+        resolve(["optimizer.momentum=0.5"])
+    assert resolve(["optimizer=sgd", "optimizer.momentum=0.5"])["optimizer"]["momentum"] == 0.5
+
+
+def test_a_sweep_names_several_choices() -> None:
+    check_names(["system=axonn,gpipe", "model='gpt_tiny'", "grid.inter=1,2", "batch=null"])
+    with pytest.raises(UnknownName, match="axonnn"):
+        check_names(["system=gpipe,axonnn"])
+
+
+@pytest.mark.parametrize("choice", LAYOUTS)
+def test_a_value_that_a_choice_wants_is_asked_for_by_its_whole_name(choice: str) -> None:
+    with pytest.raises(Refused, match=r"data\.folder has no value; rule: .*; legal: data\.folder=\.\.\."):
+        resolve([f"data={choice}"])
+
+
+@pytest.mark.parametrize("override", ["batch.size=[1", "grid.inter", "system=", "optimizer=sgd,adam"])
+def test_what_hydra_cannot_read_is_refused_in_one_line(override: str) -> None:
+    with pytest.raises(Refused) as caught:
+        resolve([override])
+    assert "\n" not in str(caught.value)
+
+
+def test_resolved_configs_are_plain_data() -> None:
+    import json
+
+    config = resolve(["system=naive"])
+    assert "hydra" not in config
+    assert json.loads(json.dumps(config)) == config
+    assert Grid(**config["grid"]) == Grid()

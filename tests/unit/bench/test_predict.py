@@ -1,0 +1,124 @@
+"""Decides whether what is predicted of a run is what a person computes by hand for a GPT of two small blocks.
+
+Bytes of one sequence, float32 (suite.workload.shapes):
+
+              parameters   saved   output   working   of weights
+    embedding         32       0       48         0           80
+    block            232     840       48       288          256
+    head          8 + 20     180       60       120            0
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from suite.bench import predict
+from suite.bench.refuse import microbatches
+
+GPIPE = {"_target_": "baselines.gpipe.GPipe"}
+CONFIG: dict[str, Any] = {
+    "grid": {"data": 1, "inter": 1, "tensor": 1},
+    "model": {
+        "shape": {
+            "_target_": "suite.workload.Transformer",
+            "layers": 2,
+            "hidden": 4,
+            "heads": 2,
+            "sequence": 3,
+            "vocabulary": 5,
+            "tied": True,
+            "attention_bias": False,
+        },
+        "dtype": "float32",
+    },
+    "batch": {"size": 8, "microbatch": 2},
+    "split": "even",
+    "schedule": {"_target_": "suite.schedule.MessageDriven"},
+    "weights": {"_target_": "suite.weights.Latest", "graph": "keep"},
+    "memory": {"layout": {"_target_": "suite.memory.dense", "_partial_": True}},
+    "optimizer": {"_target_": "suite.engine.optimizer.AdamW"},
+}
+
+
+def config_of(grid: Mapping[str, int] | None = None, **changes: Any) -> dict[str, Any]:
+    config = copy.deepcopy(CONFIG) | changes
+    config["grid"] = {**CONFIG["grid"], **(grid or {})}
+    return config
+
+
+def kinds(config: Mapping[str, Any]) -> list[dict[str, int]]:
+    return [budget.by_kind() for budget in predict.budgets(config)]
+
+
+def states(parameters: int, activations: int, moments: int = 2, width: int = 4) -> dict[str, int]:
+    held = parameters * width
+    return {"weights": held, "gradients": held, "moments": moments * held, "activations": activations}
+
+
+def test_one_rank() -> None:
+    saved = 2 * (0 + 840 + 840 + 180)
+    working = 2 * 288 + 256
+    (found,) = kinds(config_of())
+    assert found == states(32 + 232 + 232 + 28, saved + working)
+    assert sum(found.values()) == 12936
+
+
+def test_a_pipeline_keeps_what_is_in_flight_and_what_waits() -> None:
+    first, last = predict.budgets(config_of({"inter": 2}))
+    assert first.by_kind() == states(264, 2 * 2 * (840 + 48) + 832)  # two microbatches, each with the stage's output
+    assert last.by_kind() == states(260, 2 * (840 + 180) + 832 + 2 * 48)  # one, and a message that has come
+    assert (first.in_flight, last.in_flight) == (2, 1)
+    assert (first.waiting, last.waiting) == (0, 96)
+
+
+def test_gpipe_keeps_the_batch() -> None:
+    found = kinds(config_of({"inter": 2}, schedule=GPIPE))
+    assert found == [states(264, 4 * 2 * (840 + 48) + 832), states(260, 4 * 2 * (840 + 180) + 832)]
+
+
+def test_recomputation_keeps_the_messages() -> None:
+    recompute = {"_target_": "suite.weights.Latest", "graph": "recompute"}
+    found = kinds(config_of({"inter": 2}, schedule=GPIPE, weights=recompute))
+    assert found == [states(264, 2 * (840 + 48) + 832), states(260, 4 * 96 + 2 * (840 + 180) + 832)]
+
+
+def test_replicas_are_alike_and_share_the_batch() -> None:
+    config = config_of({"inter": 2, "data": 2}, schedule=GPIPE)
+    assert microbatches(config) == 2
+    found = kinds(config)
+    assert found[:2] == found[2:]
+    assert found[:2] == [states(264, 2 * 2 * (840 + 48) + 832), states(260, 2 * 2 * (840 + 180) + 832)]
+
+
+def test_sgd_keeps_one_moment() -> None:
+    (found,) = kinds(config_of(optimizer={"_target_": "suite.engine.optimizer.SGD"}))
+    assert found == states(524, 4552, moments=1)
+
+
+@pytest.mark.parametrize(("dtype", "times"), [("float64", 2), ("float32", 1), ("bfloat16", 0.5)])
+def test_bytes_follow_the_precision(dtype: str, times: float) -> None:
+    (found,) = kinds(config_of(model=CONFIG["model"] | {"dtype": dtype}))
+    assert found == {kind: times * size for kind, size in kinds(config_of())[0].items()}
+
+
+def test_the_update_can_be_the_peak() -> None:
+    """A batch of one short sequence: the optimizer's buffer is larger than what a pass keeps."""
+    small = CONFIG["model"]["shape"] | {"hidden": 40, "sequence": 1}
+    (found,) = kinds(config_of(model=CONFIG["model"] | {"shape": small}, batch={"size": 1, "microbatch": 1}))
+    assert "activations" not in found
+    assert found["scratch"] == found["weights"] == 4 * ((5 + 1) * 40 + 2 * (12 * 40 * 40 + 10 * 40) + 80 + 5 * 40)
+
+
+def test_counts() -> None:
+    block, head = 24 * 3 * 16 + 4 * 9 * 4, 2 * 3 * 4 * 5
+    assert predict.counts(config_of()) == {
+        "tokens_per_batch": 24.0,
+        "flops_per_batch": 8 * 3 * (2 * block + head),
+        "flops_per_batch_recompute": 8 * (3 * (2 * block + head) + 2 * block),
+    }
+    assert predict.counts(config_of())["flops_per_batch"] == 65088.0
+    assert predict.counts(config_of({"inter": 2, "data": 2})) == predict.counts(config_of())

@@ -1,0 +1,265 @@
+"""Decides whether what cannot run is refused in the parent, with the numbers, the rule and a value that passes."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.bench import refuse
+from suite.bench.experiment import expand, freeze, resolve
+from suite.core.errors import IllegalSchedule, Refused, SuiteError, UnknownName, Unsupported
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def base() -> dict[str, Any]:
+    return resolve([])
+
+
+def altered(base: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """`base` with values at dotted paths (written with __) replaced."""
+    config = copy.deepcopy(dict(base))
+    for path, value in changes.items():
+        *groups, leaf = path.split("__")
+        at = config
+        for group in groups:
+            at = at[group]
+        at[leaf] = value
+    return config
+
+
+def refusal(config: dict[str, Any], kind: type[SuiteError] = Refused) -> str:
+    """The message, the same whether the run is checked or frozen into a record's reason."""
+    with pytest.raises(kind) as caught:
+        refuse.check(config)
+    frozen = freeze(config, "").refusal
+    assert (type(frozen), str(frozen)) == (type(caught.value), str(caught.value))
+    return str(caught.value)
+
+
+def with_legal(config: dict[str, Any], message: str) -> dict[str, Any]:
+    """The config with the legal value of a message that ends with `legal: key=value`."""
+    path, _, value = message.rpartition("legal: ")[2].partition("=")
+    return altered(config, **{path.replace(".", "__"): int(value)})
+
+
+def test_the_default_is_accepted(base: dict[str, Any]) -> None:
+    refuse.check(base)
+    assert freeze(base, "").refusal is None
+
+
+@pytest.mark.parametrize(
+    ("data", "size", "microbatch", "legal"), [(1, 16, 3, 18), (2, 16, 3, 18), (3, 16, 2, 18), (5, 1, 1, 5)]
+)
+def test_a_batch_that_grid_and_microbatch_do_not_divide(
+    base: dict[str, Any], data: int, size: int, microbatch: int, legal: int
+) -> None:
+    config = altered(base, grid__data=data, batch__size=size, batch__microbatch=microbatch)
+    message = refusal(config)
+    for part in (f"batch.size={size}", f"grid.data={data}", f"batch.microbatch={microbatch}", "divides batch.size"):
+        assert part in message
+    assert message.endswith(f"legal: batch.size={legal}")
+    refuse.check(with_legal(config, message))
+
+
+@pytest.mark.parametrize(("stages", "split"), [(7, "even"), (40, "even"), (7, "cost")])
+def test_more_stages_than_layers(base: dict[str, Any], stages: int, split: str) -> None:
+    config = altered(base, grid__inter=stages, split=split)
+    message = refusal(config)
+    assert f"{stages} stages for 6 layers" in message
+    assert message.endswith("legal: 1 to 6 stages")
+    for legal in (1, 6):
+        refuse.check(altered(config, grid__inter=legal))
+
+
+def test_too_many_ranks(base: dict[str, Any]) -> None:
+    config = altered(base, grid__data=4, grid__inter=3, launch__max_ranks=11)
+    message = refusal(config)
+    assert message.startswith("12 ranks (3x4); rule: launch=local starts at most launch.max_ranks=11; legal: ")
+    assert message.endswith("a grid of at most 11 ranks")
+    refuse.check(altered(config, grid__inter=2))
+    refuse.check(altered(config, launch__max_ranks=12))
+
+
+def test_an_absent_data_folder(base: dict[str, Any], tmp_path: Path) -> None:
+    absent = tmp_path / "nowhere"
+    config = resolve(["data=wikitext_103", f"data.folder={absent}"])
+    message = refusal(config)
+    assert f"there is no folder '{absent}'" in message
+    assert "wiki.train.tokens" in message
+    assert message.endswith("legal: the folder that holds wiki.train.tokens or wiki.train.raw") or "legal: " in message
+    absent.mkdir()
+    for name in ("wiki.train.tokens", "wiki.valid.tokens"):
+        (absent / name).write_text("text\n")
+    refuse.check(config)
+
+
+def test_a_folder_of_another_form(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("text\n")
+    config = resolve(["data=bookcorpus", f"data.folder={tmp_path}"])
+    message = refusal(config)
+    assert "holds train.txt" in message
+    assert "books_large_p1.txt and books_large_p2.txt" in message
+    (tmp_path / "books_large_p1.txt").write_text("text\n")
+    refusal(config)
+    (tmp_path / "books_large_p2.txt").write_text("")
+    assert "empty: books_large_p2.txt" in refusal(config)
+    (tmp_path / "books_large_p2.txt").write_text("text\n")
+    refuse.check(config)
+
+
+SCHEDULES = """
+from suite.core.op import Kind, Op
+
+
+class WithoutUpdate:
+    def program(self, place, work):
+        for index in range(work.first, work.end):
+            yield (Op(place.stage, Kind.FORWARD, index),)
+            yield (Op(place.stage, Kind.BACKWARD, index),)
+
+    def in_flight(self, place, work):
+        return 1
+
+
+class BackwardFirst(WithoutUpdate):
+    def program(self, place, work):
+        yield (Op(place.stage, Kind.BACKWARD, work.first),)
+
+
+class Greedy(WithoutUpdate):
+    def program(self, place, work):
+        for index in range(work.first, work.end):
+            yield (Op(place.stage, Kind.FORWARD, index),)
+
+
+class NoSchedule:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("WithoutUpdate", "0 updates of 1 run"),
+        ("BackwardFirst", "0B0 comes before its forward"),
+        ("Greedy", "0F1 would be forward number 2 in flight, the schedule promised 1"),
+    ],
+)
+def test_an_illegal_schedule(
+    base: dict[str, Any], name: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "schedules_of_a_user.py").write_text(SCHEDULES)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = altered(base, schedule={"_target_": f"schedules_of_a_user.{name}"})
+    message = refusal(config, IllegalSchedule)
+    assert says in message
+    assert "stage 0 |" in message  # the grid up to the fault
+    sys.modules.pop("schedules_of_a_user")
+
+
+def test_what_is_no_schedule(base: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "schedules_of_a_user.py").write_text(SCHEDULES)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = altered(base, schedule={"_target_": "schedules_of_a_user.NoSchedule"})
+    assert "schedules_of_a_user.NoSchedule is no schedule" in refusal(config)
+    sys.modules.pop("schedules_of_a_user")
+    assert "there is no module 'schedule_of_nobody'" in refusal(
+        altered(base, schedule={"_target_": "schedule_of_nobody.GPipe"})
+    )
+    assert "did you mean 'GPipe'?" in refusal(altered(base, schedule={"_target_": "baselines.gpipe.GPip"}), UnknownName)
+    arguments = {"_target_": "suite.schedule.MessageDriven", "limit": 3}
+    assert "pipeline_limit, cap, prefer" in refusal(altered(base, schedule=arguments))
+    assert "pipeline_limit=0" in refusal(altered(base, schedule__pipeline_limit=0))
+
+
+def test_a_tensor_axis(base: dict[str, Any]) -> None:
+    config = altered(base, grid__tensor=2)
+    message = refusal(config, Unsupported)
+    assert message == "grid.tensor=2; rule: no system here splits a layer; legal: grid.tensor=1"
+    refuse.check(with_legal(config, message))
+
+
+@pytest.mark.parametrize("path", ["batch.size", "batch.microbatch"])
+@pytest.mark.parametrize("value", [0, -2])
+def test_nothing_to_train_on(base: dict[str, Any], path: str, value: int) -> None:
+    config = altered(base, batch__size=1, batch__microbatch=1)
+    broken = altered(config, **{path.replace(".", "__"): value})
+    message = refusal(broken)
+    assert message == f"{path}={value}; rule: at least 1; legal: {path}=1"
+    refuse.check(with_legal(broken, message))
+
+
+@pytest.mark.parametrize("axis", ["data", "inter", "tensor"])
+def test_an_empty_grid(base: dict[str, Any], axis: str) -> None:
+    assert refusal(altered(base, **{f"grid__{axis}": 0})).startswith(f"grid.{axis}=0; rule: every axis")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "legal"),
+    [("warm_up", -1, 0), ("turns", 0, 1), ("batches", 0, 1), ("evaluate", -1, 0), ("deadline", 0, 120)],
+)
+def test_how_it_is_measured(base: dict[str, Any], name: str, value: int, legal: int) -> None:
+    message = refusal(altered(base, **{f"measure__{name}": value}))
+    assert f"measure.{name}={value}; rule: " in message
+    assert message.endswith(f"legal: {legal}")
+    refuse.check(altered(base, **{f"measure__{name}": legal}))
+
+
+@pytest.mark.parametrize("value", ["al", None, "yes"])
+def test_which_records_stand(base: dict[str, Any], value: str | None) -> None:
+    assert "one of all, none, ok" in refusal(altered(base, measure__keep=value), UnknownName)
+
+
+@pytest.mark.parametrize("value", ["abc", None, float("nan"), -0.5])
+def test_a_deadline_that_is_no_time(base: dict[str, Any], value: object) -> None:
+    assert f"measure.deadline={value}; rule: more than 0 seconds; legal: 120" in refusal(
+        altered(base, measure__deadline=value)
+    )
+    refuse.check(altered(base, measure__deadline=0.5))
+
+
+PATHS = ["grid.inter", "grid.data", "batch.size", "batch.microbatch", "launch.threads", "launch.max_ranks"]
+PATHS += ["measure.turns", "measure.evaluate", "model.shape.layers", "model.shape.vocabulary"]
+
+
+@pytest.mark.parametrize("value", ["x", 1.5, None, True, [1]], ids=str)
+@pytest.mark.parametrize("path", PATHS)
+def test_a_count_that_is_no_whole_number(base: dict[str, Any], path: str, value: object) -> None:
+    message = refusal(altered(base, **{path.replace(".", "__"): value}))
+    assert message == f"{path}={value}; rule: a whole number; legal: {path}=1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"launch__threads": 0}, "launch.threads=0; rule: at least 1; legal: 1"),
+        ({"model__shape__layers": 0}, "model.layers=0"),
+        ({"model__shape__heads": 3}, "heads=2"),
+        ({"model__dtype": "float31"}, "did you mean 'float32'?"),
+        ({"split": "evn"}, "did you mean 'even'?"),
+        ({"weights__graph": "recomput"}, "did you mean 'recompute'?"),
+    ],
+)
+def test_other_values(base: dict[str, Any], changes: dict[str, Any], says: str) -> None:
+    assert says in refusal(altered(base, **changes))
+
+
+def test_a_refusal_is_a_run_of_the_experiment_and_stops_no_other() -> None:
+    runs = expand(["experiment=smoke_grid", "batch.size=7"])
+    assert [run.refusal is None for run in runs] == [False] * len(runs)
+    mixed = expand(["experiment=smoke_grid", "batch.size=2"])
+    assert [run.refusal is None for run in mixed] == [run.config["grid"]["data"] == 1 for run in mixed]
+    assert {run.refusal is None for run in mixed} == {True, False}
+
+
+def test_refusing_needs_no_torch() -> None:
+    code = "import sys; from suite.bench.experiment import expand; expand([]); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)

@@ -1,0 +1,227 @@
+"""Decides whether a record is found again when nothing that decides its numbers has changed, whole or not at all."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.bench import provenance
+from suite.bench.experiment import expand
+from suite.bench.store import Store, key_of, source_hash, write_atomically
+from suite.core.grid import Grid
+from suite.core.op import Op
+from suite.core.record import Metric, Outcome, Record, Source
+from suite.core.trace import FORWARD, Span, Trace
+
+HERE = {"machine": {"cores": 2}, "versions": {"torch": "2.13"}, "source": "0123"}
+CONFIG: dict[str, Any] = {
+    "seed": 0,
+    "reports": "reports",
+    "scale": {"name": "laptop", "reproduce": ["a", "b"]},
+    "grid": {"data": 1, "inter": 2, "tensor": 1},
+    "measure": {"turns": 5, "keep": "all"},
+    "experiment": {"name": "single", "title": "Single runs", "expect": []},
+}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    config = copy.deepcopy(CONFIG)
+    *groups, leaf = path.split(".")
+    at = config
+    for group in groups:
+        at = at[group]
+    at[leaf] = value
+    return config
+
+
+def record_of(key: str, outcome: Outcome = Outcome.OK) -> Record:
+    metrics = {"batch_time": Metric("s", "lower", (0.5, 0.25))}
+    return Record(key, "single", "axonn", "axonn 1x1", outcome, Source.MEASURED, metrics=metrics, config={"seed": 0})
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_a_short_name_that_stays() -> None:
+    key = key_of(CONFIG, HERE)
+    assert len(key) == 20
+    assert set(key) <= set("0123456789abcdef")
+    assert key_of(copy.deepcopy(CONFIG), dict(HERE)) == key
+    shuffled = {name: CONFIG[name] for name in reversed(CONFIG)}
+    assert key_of(shuffled, dict(reversed(HERE.items()))) == key
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("seed", 1), ("grid.inter", 1), ("measure.turns", 6), ("experiment.name", "other"), ("new", None)],
+)
+def test_another_config_is_another_key(path: str, value: Any) -> None:
+    assert key_of(changed(path, value), HERE) != key_of(CONFIG, HERE)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("reports", "elsewhere"),
+        ("experiment.title", "The same, said better"),
+        ("experiment.expect", [{"what": "a check"}]),
+        ("measure.keep", "ok"),
+        ("measure.keep", "none"),
+        ("scale.name", "evening"),
+        ("scale.reproduce", ["a", "b", "c"]),
+    ],
+)
+def test_what_decides_no_number_is_not_in_the_key(path: str, value: Any) -> None:
+    assert key_of(changed(path, value), HERE) == key_of(CONFIG, HERE)
+
+
+@pytest.mark.parametrize(
+    "other", [{"machine": {"cores": 4}}, {"versions": {"torch": "2.14"}}, {"source": "0124"}], ids=str
+)
+def test_other_circumstances_are_another_key(other: dict[str, Any]) -> None:
+    assert key_of(CONFIG, {**HERE, **other}) != key_of(CONFIG, HERE)
+
+
+def test_the_same_command_finds_what_it_has_measured() -> None:
+    def keys(*more: str) -> list[str]:
+        return [key_of(run.config, HERE) for run in expand(["experiment=smoke", *more])]
+
+    first = keys()
+    assert len(set(first)) == len(first) > 1
+    assert keys() == first
+    assert keys("reports=elsewhere", "measure.keep=ok", "scale=smoke", "draw.microbatches=3") == first
+    assert not set(keys("seed=1")) & set(first)
+
+
+def test_sources_are_hashed_by_name_and_content(tmp_path: Path) -> None:
+    folder = tmp_path / "package"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "a.py").write_text("x = 1\n")
+    (folder / "inner" / "b.py").write_text("y = 2\n")
+    first = source_hash([folder])
+    assert len(first) == 16
+    (folder / "notes.txt").write_text("nothing")
+    assert source_hash([folder]) == first
+    (folder / "a.py").write_text("x = 2\n")
+    second = source_hash([folder])
+    (folder / "a.py").write_text("x = 1\n")
+    assert source_hash([folder]) == first != second
+    (folder / "a.py").rename(folder / "c.py")
+    assert source_hash([folder]) not in (first, second)
+
+
+def test_the_circumstances_are_machine_versions_and_source() -> None:
+    found = provenance.circumstances()
+    assert found.keys() == {"machine", "versions", "source"}
+    assert found["versions"]["torch"]
+    assert found["machine"]["cores"] == (os.cpu_count() or 1)
+    text = json.dumps(found)
+    assert str(Path.home()) not in text
+    assert str(provenance.ROOT) not in text
+
+
+def test_measured_numbers_belong_to_the_code_that_makes_them() -> None:
+    folders = set(provenance._MEASURED)
+    assert all((provenance.ROOT / folder).is_dir() for folder in folders)
+    packages = {f"suite/{path.parent.name}" for path in (provenance.ROOT / "suite").glob("*/__init__.py")}
+    assert packages - folders == {"suite/report"}
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_found(tmp_path: Path) -> None:
+    store, record = Store(tmp_path), record_of("a" * 20)
+    assert store.find(record.key) is None
+    path = store.write(record)
+    assert path == tmp_path / "records" / f"{record.key}.json"
+    assert store.find(record.key) == record
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "deep" / "record.json"
+    write_atomically(path, b"first")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_atomically(path, b"second")
+    assert path.read_bytes() == b"first"
+    assert list(path.parent.glob("*.json")) == [path]  # what is left has no record's name
+    write_atomically(path, b"third")
+    assert path.read_bytes() == b"third"
+    assert [p.name for p in path.parent.iterdir()] == ["record.json"]
+
+
+def test_readers_never_see_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes are complete before the name is there."""
+    path, seen = tmp_path / "record.json", []
+    replace = os.replace
+
+    def watched(source: Path, target: Path) -> None:
+        seen.append((Path(source).read_bytes(), path.exists()))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", watched)
+    write_atomically(path, b"whole")
+    assert seen == [(b"whole", False)]
+
+
+OUTCOMES = [(keep, outcome) for keep in ("all", "ok", "none") for outcome in Outcome]
+
+
+@pytest.mark.parametrize(("keep", "outcome"), OUTCOMES)
+def test_which_earlier_records_stand(keep: str, outcome: Outcome, tmp_path: Path) -> None:
+    store, key = Store(tmp_path), "b" * 20
+    assert not store.stands(key, keep)
+    store.write(record_of(key, outcome))
+    assert store.stands(key, keep) is (keep == "all" or (keep == "ok" and outcome is Outcome.OK))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"null", b"[]", b"{}", b'{"schema_version": 99}', b'{"schema_version": 1}', b"\xff\xfe\x00"],
+    ids=repr,
+)
+def test_a_damaged_file_is_no_record(content: bytes, tmp_path: Path) -> None:
+    store, key = Store(tmp_path), "c" * 20
+    write_atomically(store.path(key), content)
+    assert store.find(key) is None
+    assert not any(store.stands(key, keep) for keep in ("all", "ok", "none"))
+    store.write(record_of(key))
+    assert store.find(key) == record_of(key)
+
+
+def test_a_cut_record_is_no_record(tmp_path: Path) -> None:
+    store, record = Store(tmp_path), record_of("d" * 20)
+    whole = store.write(record).read_bytes()
+    for cut in range(0, len(whole) - 1, 37):
+        store.path(record.key).write_bytes(whole[:cut])
+        assert store.find(record.key) is None, cut
+
+
+def test_a_folder_in_a_records_place_is_no_record(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.path("e" * 20).mkdir(parents=True)
+    assert store.find("e" * 20) is None
+
+
+def test_a_trace_reads_back(tmp_path: Path) -> None:
+    spans = Trace([Span(0, FORWARD, 0.0, 1.5, Op.parse("0F1"), 64), Span(1, "wait", 0.25, 0.5)])
+    name = Store(tmp_path).write_trace("f" * 20, Grid(data=2, inter=3), spans)
+    assert name == f"traces/{'f' * 20}.json.gz"
+    content = json.loads(gzip.decompress((tmp_path / name).read_bytes()))
+    assert Grid(**content["grid"]) == Grid(data=2, inter=3)
+    assert [Span.from_row(row) for row in content["spans"]] == list(spans)
+    first = (tmp_path / name).read_bytes()
+    Store(tmp_path).write_trace("f" * 20, Grid(data=2, inter=3), spans)
+    assert (tmp_path / name).read_bytes() == first  # no time of day in it

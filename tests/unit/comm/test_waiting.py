@@ -1,0 +1,76 @@
+"""Decides whether a rank that waits keeps messages moving, gives up when told, and sleeps instead of spinning."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from suite.comm import waiting
+from suite.comm.waiting import until
+
+
+class Counted:
+    def __init__(self, after: int) -> None:
+        self.after, self.looks, self.progressed = after, 0, 0
+
+    def done(self) -> bool:
+        self.looks += 1
+        return self.looks > self.after
+
+    def progress(self) -> None:
+        self.progressed += 1
+
+
+def test_what_is_done_is_not_waited_for() -> None:
+    counted = Counted(0)
+    assert until(counted.done, counted.progress)
+    assert until(lambda: True, counted.progress, timeout=0)
+    assert counted.progressed == 0
+
+
+def test_progress_is_called_between_looks() -> None:
+    counted = Counted(7)
+    assert until(counted.done, counted.progress)
+    assert (counted.looks, counted.progressed) == (8, 7)
+
+
+def test_progress_may_be_what_makes_it_done() -> None:
+    arrived: list[int] = []
+    assert until(lambda: len(arrived) == 3, lambda: arrived.append(0), timeout=5)
+    assert len(arrived) == 3
+
+
+def test_a_timeout_ends_the_wait() -> None:
+    counted = Counted(10**9)
+    start = time.perf_counter()
+    assert until(counted.done, counted.progress, timeout=0.03) is False
+    assert time.perf_counter() - start >= 0.03
+    assert counted.progressed > 0
+
+
+def test_progress_raises_through() -> None:
+    def lost() -> None:
+        raise ConnectionError("a neighbour is gone")
+
+    with pytest.raises(ConnectionError):
+        until(lambda: False, lost)
+
+
+def test_it_spins_briefly_and_then_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, slept = [0.0], []
+
+    def look() -> float:
+        clock[0] += 1e-5
+        return clock[0]
+
+    def sleep(seconds: float) -> None:
+        slept.append((clock[0], seconds))
+        clock[0] += seconds
+
+    monkeypatch.setattr(waiting.time, "perf_counter", look)
+    monkeypatch.setattr(waiting.time, "sleep", sleep)
+    assert until(lambda: False, lambda: None, timeout=1e-3) is False
+    assert slept[0][0] > waiting.SPIN
+    assert slept[0][0] < 2 * waiting.SPIN + 2e-5
+    assert {seconds for _, seconds in slept} == {waiting.NAP}

@@ -1,0 +1,103 @@
+"""Decides whether live bytes are the bytes of the tensors alive: each storage once, from allocation to death."""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+from torch import nn
+
+from suite.engine.live import LiveBytes
+
+KILO = 250  # float32 entries of one thousand bytes
+
+
+def test_tensors_are_counted_when_made_and_when_they_die() -> None:
+    with LiveBytes() as live:
+        a = torch.zeros(KILO)
+        assert (live.live, live.peak) == (1000, 1000)
+        b = torch.ones(2 * KILO)
+        assert (live.live, live.peak) == (3000, 3000)
+        del a
+        assert (live.live, live.peak) == (2000, 3000)
+        c = torch.zeros(KILO // 2, dtype=torch.float64)
+        assert (live.live, live.peak) == (3000, 3000)
+        d = torch.zeros(3, dtype=torch.int8)
+        assert (live.live, live.peak) == (3003, 3003)
+        del b, c, d
+        assert (live.live, live.peak) == (0, 3003)
+
+
+def test_views_and_results_in_place_are_counted_once() -> None:
+    with LiveBytes() as live:
+        a = torch.zeros(10, 25)
+        views = [a[2:], a.view(-1), a.t(), a.detach(), a.split(5)[1], a.expand(4, 10, 25)]
+        a.add_(1.0)
+        torch.add(a, a, out=a)
+        a.mul_(2)[0].zero_()
+        assert (live.live, live.peak) == (1000, 1000)
+        del a
+        assert live.live == 1000  # a view keeps the whole storage
+        del views
+        assert live.live == 0
+
+
+def test_what_was_there_before_is_not_counted() -> None:
+    before = torch.zeros(KILO)
+    with LiveBytes() as live:
+        view = before[1:]
+        before.add_(1)
+        assert live.live == 0
+        copy = before.clone()
+        assert live.live == 1000
+    assert (view.numel(), copy.numel()) == (KILO - 1, KILO)
+
+
+def test_the_peak_is_the_largest_sum_alive_at_once() -> None:
+    with LiveBytes() as live:
+        for _ in range(5):
+            x = torch.zeros(KILO)
+            del x
+        assert live.peak == 1000
+        y = torch.zeros(KILO) + torch.zeros(KILO)  # two operands and a result
+        assert (live.live, live.peak) == (1000, 3000)
+        del y
+
+
+def test_the_phase_of_the_peak_is_kept() -> None:
+    with LiveBytes() as live:
+        a = torch.zeros(KILO)
+        assert live.peak_phase == "activations"
+        live.phase = "scratch"
+        b = torch.zeros(2 * KILO)
+        del a, b
+        live.phase = "other"
+        c = torch.zeros(KILO)
+        assert (live.peak, live.peak_phase) == (3000, "scratch")
+        del c
+
+
+def test_a_graph_keeps_its_activations_until_the_backward_pass() -> None:
+    linear = nn.Sequential(nn.Linear(KILO, KILO, bias=False), nn.Tanh())
+    x = torch.zeros(1, KILO)
+    for parameter in linear.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    with LiveBytes() as live:
+        y = linear(x).sum()
+        assert live.live == 1000 + 4  # what tanh saves is its own output; the product is gone
+        y.backward()
+        del y
+        gc.collect()
+        assert live.live == 0
+        # the ones that the backward pass starts from, tanh's gradient, the weight's gradient before it is added
+        assert live.peak >= 1000 + KILO * KILO * 4
+
+
+def test_storages_that_reuse_an_address_are_counted_again() -> None:
+    with LiveBytes() as live:
+        for size in (1, 2, 3):
+            x = torch.zeros(size * KILO)
+            assert live.live == size * 1000
+            del x
+        assert live.live == 0
+        assert not live.known

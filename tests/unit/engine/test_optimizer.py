@@ -1,0 +1,220 @@
+"""Decides whether the update rules are PyTorch's, give the same bits on every split, and predict what they will do.
+
+Prediction is only as good as `drift`: at constant gradient it must be the future itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suite.core.errors import Refused
+from suite.engine.optimizer import SGD, Adam, AdamW, RuleState
+from suite.engine.rate import Steps, WarmupCosine
+
+SHAPES = [(3,), (2, 5), (), (1, 4, 2), (7, 1)]
+
+
+def noise(shape: Sequence[int], seed: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def state_of(rule: Any, weights: Sequence[torch.Tensor]) -> RuleState:
+    entries, dtype = sum(weight.numel() for weight in weights), weights[0].dtype
+    return RuleState(list(weights), {name: torch.zeros(entries, dtype=dtype) for name in rule.states})
+
+
+def flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+RATES = [0.03, Steps(0.05, (4, 11), 0.3), WarmupCosine(0.04, 20, warmup=5)]
+PAIRS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], torch.optim.Optimizer]]] = {
+    "sgd": (SGD, lambda p: torch.optim.SGD(p, lr=1.0)),
+    "sgd_decay": (lambda lr: SGD(lr, weight_decay=0.1), lambda p: torch.optim.SGD(p, lr=1.0, weight_decay=0.1)),
+    "momentum": (
+        lambda lr: SGD(lr, momentum=0.9, weight_decay=0.02),
+        lambda p: torch.optim.SGD(p, lr=1.0, momentum=0.9, weight_decay=0.02),
+    ),
+    "dampening": (
+        lambda lr: SGD(lr, momentum=0.8, dampening=0.3),
+        lambda p: torch.optim.SGD(p, lr=1.0, momentum=0.8, dampening=0.3),
+    ),
+    "adam": (
+        lambda lr: Adam(lr, beta1=0.8, beta2=0.95, eps=1e-6),
+        lambda p: torch.optim.Adam(p, lr=1.0, betas=(0.8, 0.95), eps=1e-6),
+    ),
+    "adam_decay": (lambda lr: Adam(lr, weight_decay=0.1), lambda p: torch.optim.Adam(p, lr=1.0, weight_decay=0.1)),
+    "adamw": (lambda lr: AdamW(lr, weight_decay=0.2), lambda p: torch.optim.AdamW(p, lr=1.0, weight_decay=0.2)),
+    "adamw_default": (AdamW, lambda p: torch.optim.AdamW(p, lr=1.0)),
+}
+
+
+@pytest.mark.parametrize("lr", RATES, ids=["constant", "steps", "cosine"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_twenty_steps_are_pytorchs(name: str, lr: Any) -> None:
+    made, theirs = PAIRS[name]
+    rule = made(lr)
+    start = [noise(shape, seed) for seed, shape in enumerate(SHAPES)]
+    state = state_of(rule, [weight.clone() for weight in start])
+    parameters = [torch.nn.Parameter(weight.clone()) for weight in start]
+    reference = theirs(parameters)
+    for update in range(20):
+        gradients = [noise(shape, 100 * update + seed + 7) for seed, shape in enumerate(SHAPES)]
+        reference.param_groups[0]["lr"] = lr(update) if callable(lr) else lr
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient.clone()
+        reference.step()
+        rule.step(state, flat(gradients))
+    assert state.updates == 20
+    for ours, right, begin in zip(state.weights, parameters, start, strict=True):
+        assert not torch.equal(ours, begin)
+        assert ((ours - right.detach()).abs() <= 1e-12 * right.detach().abs().clamp(min=1e-3)).all()
+
+
+RULES = [
+    SGD(0.03),
+    SGD(0.03, momentum=0.9, dampening=0.1, weight_decay=0.01),
+    Adam(0.01, weight_decay=0.1),
+    AdamW(Steps(0.01, (3,))),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_two_states_give_the_bits_of_one(rule: Any, dtype: torch.dtype) -> None:
+    """A vectorised loop treats a tensor's end differently from its middle; rounding must not depend on it."""
+    entries = 1009
+    weights, gradients = noise((entries,), 0, dtype), [noise((entries,), 1 + k, dtype) for k in range(6)]
+    whole = state_of(rule, [weights.clone()])
+    for gradient in gradients:
+        rule.step(whole, gradient)
+    for cut in (1, 3, 17, 500, 1003, 1008):
+        parts = [state_of(rule, [part.clone()]) for part in (weights[:cut], weights[cut:])]
+        for gradient in gradients:
+            for part, piece in zip(parts, (gradient[:cut], gradient[cut:]), strict=True):
+                rule.step(part, piece.clone())
+        assert torch.equal(flat([part.weights[0] for part in parts]), whole.weights[0]), cut
+        for name in rule.states:
+            assert torch.equal(torch.cat([part.moments[name] for part in parts]), whole.moments[name]), (cut, name)
+        drifts = torch.cat([rule.drift(part) for part in parts])
+        assert torch.equal(drifts, rule.drift(whole)), cut
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_the_step_does_not_write_the_gradient(rule: Any) -> None:
+    state, gradient = state_of(rule, [noise((9,), 0)]), noise((9,), 1)
+    before = gradient.clone()
+    rule.step(state, gradient)
+    assert torch.equal(gradient, before)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_drift_is_zero_before_the_first_step(rule: Any) -> None:
+    state = state_of(rule, [noise((4, 2), 0), noise((3,), 1)])
+    assert torch.equal(rule.drift(state).abs(), torch.zeros(11, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_drift_is_pure_and_not_a_view(rule: Any) -> None:
+    state = state_of(rule, [noise((4, 2), 0), noise((3,), 1)])
+    for update in range(3):
+        rule.step(state, noise((11,), 2 + update))
+    before = [tensor.clone() for tensor in (*state.weights, *state.moments.values())]
+    first = rule.drift(state)
+    kept = first.clone()
+    assert torch.equal(first, rule.drift(state))
+    first.add_(1.0)  # whoever predicts may scale it in place
+    after = [*state.weights, *state.moments.values()]
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert state.updates == 3
+    assert torch.equal(rule.drift(state), kept)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [SGD(Steps(0.1, (2,)), momentum=0.9), Adam(Steps(0.1, (2,))), AdamW(Steps(0.1, (2,)), weight_decay=0.0)],
+    ids=str,
+)
+def test_drift_is_the_change_of_the_last_step(rule: Any) -> None:
+    state = state_of(rule, [noise((5,), 0)])
+    for update in range(5):
+        before = state.weights[0].clone()
+        rule.step(state, noise((5,), 1 + update))
+        assert torch.equal(before + rule.drift(state), state.weights[0]), update
+
+
+def test_drift_of_adamw_leaves_out_the_decay() -> None:
+    rule = AdamW(0.1, weight_decay=0.5)
+    state = state_of(rule, [noise((5,), 0)])
+    for update in range(3):
+        before = state.weights[0].clone()
+        rule.step(state, noise((5,), 1 + update))
+        assert torch.equal(before * (1 - 0.1 * 0.5) + rule.drift(state), state.weights[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_law_7_bit_for_bit_on_dyadic_numbers(dtype: torch.dtype) -> None:
+    rule = SGD(2.0**-4)
+    draws = torch.Generator().manual_seed(3)
+    weights = torch.randint(-64, 64, (33,), generator=draws).to(dtype) / 16
+    gradient = torch.randint(-32, 32, (33,), generator=draws).to(dtype) / 8
+    state = state_of(rule, [weights])
+    rule.step(state, gradient)
+    predicted = [state.weights[0] + ahead * rule.drift(state) for ahead in range(9)]
+    assert (gradient != 0).any()
+    for ahead in range(9):
+        assert torch.equal(state.weights[0], predicted[ahead]), ahead
+        rule.step(state, gradient)
+
+
+@given(
+    weight=st.floats(-4, 4),
+    gradient=st.floats(-4, 4),
+    lr=st.floats(1e-4, 0.5),
+    ahead=st.integers(1, 8),
+)
+def test_law_7_within_as_many_ulps_as_steps(weight: float, gradient: float, lr: float, ahead: int) -> None:
+    rule = SGD(lr)
+    state = state_of(rule, [torch.tensor([weight], dtype=torch.float64)])
+    grad = torch.tensor([gradient], dtype=torch.float64)
+    rule.step(state, grad)
+    predicted = float(state.weights[0] + ahead * rule.drift(state))
+    largest = abs(float(state.weights[0]))
+    for _ in range(ahead):
+        rule.step(state, grad)
+        largest = max(largest, abs(float(state.weights[0])))
+    # the ulp of the largest number met on the way: a sum that cancels rounds where it was large
+    assert abs(predicted - float(state.weights[0])) <= ahead * math.ulp(max(largest, abs(ahead * lr * gradient)))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: SGD(-0.1), "lr=-0.1"),
+        (lambda: SGD(math.nan), "lr=nan"),
+        (lambda: Adam(math.inf), "lr=inf"),
+        (lambda: SGD(0.1, momentum=1.0), "momentum=1.0"),
+        (lambda: SGD(0.1, momentum=-0.5), "momentum=-0.5"),
+        (lambda: SGD(0.1, weight_decay=-1.0), "weight_decay=-1.0"),
+        (lambda: Adam(0.1, beta1=1.0), "beta1=1.0"),
+        (lambda: Adam(0.1, beta2=-0.1), "beta2=-0.1"),
+        (lambda: Adam(0.1, eps=-1e-8), "eps=-1e-08"),
+        (lambda: AdamW(0.1, beta2=1.5), "beta2=1.5"),
+        (lambda: AdamW(0.1, weight_decay=-0.01), "weight_decay=-0.01"),
+    ],
+)
+def test_bad_arguments_are_refused(make: Callable[[], Any], says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        make()
+
+
+def test_what_a_rule_keeps() -> None:
+    assert SGD(0.1).states == ("velocity",)
+    assert Adam(0.1).states == AdamW(0.1).states == ("moment_1", "moment_2")

@@ -1,0 +1,176 @@
+"""Decides whether a stage passes values and gradients on as its neighbours expect them, and recomputes what it kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import TwoFloats, UseMask, WithMask
+from torch import nn
+
+from suite.core.errors import Refused
+from suite.core.protocols import Read
+from suite.engine.random import drawing
+from suite.engine.stage import Stage, as_value
+
+KEEP, RECOMPUTE = Read(0, 0, "keep"), Read(0, 0, "recompute")
+DOUBLE = torch.float64
+
+
+def noise(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
+
+
+def made(kinds: Sequence[Callable[[], nn.Module]], loss: Callable[..., torch.Tensor] | None = None) -> Stage:
+    layers = []
+    for number, kind in enumerate(kinds):
+        with drawing(1, number, 0):
+            layers.append(kind().to(DOUBLE))
+    return Stage(layers, seed=1, loss=loss)
+
+
+def test_as_value() -> None:
+    tensor = noise(2)
+    assert as_value(tensor) == (tensor,)
+    assert as_value([tensor, tensor]) == (tensor, tensor)
+
+
+def test_tuples_pass_and_integers_pass_forward_only() -> None:
+    first, second = made([lambda: WithMask(DOUBLE)]), made([lambda: UseMask(DOUBLE)])
+    x = noise(4, 7)
+    value = first.forward(0, (x,), sample=0, read=KEEP)
+    assert [tensor.dtype for tensor in value] == [DOUBLE, torch.int64]
+    assert not any(tensor.requires_grad for tensor in value)
+    output = second.forward(0, value, sample=0, read=KEEP)
+    gradients = second.backward(0, (torch.ones_like(output[0]),))
+    assert [g.shape for g in gradients] == [value[0].shape]
+    (into_first,) = first.backward(0, gradients)
+
+    leaf = x.clone().requires_grad_()
+    y, mask = first.layers[0](leaf)
+    weights = [p for stage in (first, second) for p in stage.layers.parameters()]
+    right = torch.autograd.grad(second.layers[0](y, mask).sum(), [leaf, *weights])
+    assert torch.equal(into_first, right[0])
+    for parameter, gradient in zip(weights, right[1:], strict=True):
+        assert torch.equal(parameter.grad, gradient)
+
+
+def test_an_unused_float_has_a_gradient_of_zeros() -> None:
+    class Second(nn.Module):
+        def forward(self, used: torch.Tensor, unused: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+            return used * 3
+
+    stage = made([Second])
+    stage.forward(0, (noise(2, 3), noise(5), torch.arange(4)), sample=0, read=KEEP)
+    used, unused = stage.backward(0, (torch.ones(2, 3, dtype=DOUBLE),))
+    assert torch.equal(used, torch.full((2, 3), 3.0, dtype=DOUBLE))
+    assert torch.equal(unused, torch.zeros(5, dtype=DOUBLE))
+    assert unused.dtype is DOUBLE
+
+
+def test_a_float_that_needs_no_gradient_is_skipped() -> None:
+    """An output that is a constant of the stage gets a gradient and has no use for it."""
+
+    class WithConstant(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x * 2, torch.ones(3, dtype=DOUBLE)
+
+    stage = made([WithConstant])
+    stage.forward(0, (noise(2),), sample=0, read=KEEP)
+    (gradient,) = stage.backward(0, (torch.ones(2, dtype=DOUBLE), torch.full((3,), 9.0, dtype=DOUBLE)))
+    assert gradient.tolist() == [2.0, 2.0]
+
+
+def test_as_many_gradients_as_floats() -> None:
+    stage = made([TwoFloats])
+    stage.forward(0, (noise(2, 3),), sample=0, read=KEEP)
+    with pytest.raises(ValueError, match="shorter"):
+        stage.backward(0, (noise(2, 3),))
+
+
+@pytest.mark.parametrize("read", [KEEP, RECOMPUTE], ids=["keep", "recompute"])
+def test_the_last_stage_scales_its_loss(read: Read) -> None:
+    stage = made([lambda: nn.Linear(3, 2)], loss=F.mse_loss)
+    x, y = noise(4, 3), noise(4, 2, seed=1)
+    (loss,) = stage.forward(5, (x,), targets=(y,), sample=0, scale=0.25, read=read)
+    (gradient,) = stage.backward(5, ())
+    leaf = x.clone().requires_grad_()
+    right = F.mse_loss(stage.layers[0](leaf), y) * 0.25
+    assert torch.equal(loss, right.detach())
+    assert torch.equal(gradient, torch.autograd.grad(right, leaf)[0])
+    (plain,) = stage.evaluate((x,), (y,))
+    assert plain == F.mse_loss(stage.layers[0](x), y)
+
+
+@pytest.mark.parametrize("reduction", ["none", "rows"])
+def test_a_loss_that_is_no_scalar_is_refused(reduction: str) -> None:
+    def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        each = F.mse_loss(x, y, reduction="none")
+        return each if reduction == "none" else each.mean(1)
+
+    stage = made([lambda: nn.Linear(3, 2)], loss=loss)
+    shape = r"\(4, 2\)" if reduction == "none" else r"\(4,\)"
+    with pytest.raises(Refused, match=f"a loss of shape {shape}; rule: one number"):
+        stage.forward(0, (noise(4, 3),), targets=(noise(4, 2),), sample=0, read=KEEP)
+
+
+def test_a_loss_of_one_entry_is_a_number() -> None:
+    stage = made([lambda: nn.Linear(3, 2)], loss=lambda x, y: F.mse_loss(x, y).reshape(1, 1))
+    (loss,) = stage.forward(0, (noise(4, 3),), targets=(noise(4, 2),), sample=0, scale=0.5, read=KEEP)
+    assert loss.numel() == 1
+    assert stage.backward(0, ())[0].shape == (4, 3)
+
+
+def test_recompute_equals_keep_bit_for_bit() -> None:
+    kinds: list[Callable[[], nn.Module]] = [
+        lambda: nn.ReLU(inplace=True),
+        lambda: nn.Linear(5, 6),
+        lambda: nn.BatchNorm1d(6),
+        lambda: nn.Dropout(0.4),
+        lambda: nn.Linear(6, 3),
+    ]
+    found = []
+    for read in (KEEP, RECOMPUTE):
+        stage = made(kinds)
+        inputs = [noise(4, 5, seed=number) for number in range(3)]
+        outputs = [stage.forward(n, (x.clone(),), sample=10 + n, read=read)[0] for n, x in enumerate(inputs)]
+        statistics = [buffer.clone() for buffer in stage.layers.buffers()]
+        backward = [stage.backward(n, (noise(4, 3, seed=9 + n),))[0] for n in (1, 0, 2)]
+        # statistics count a forward pass once, whenever its backward pass runs
+        assert all(torch.equal(a, b) for a, b in zip(statistics, stage.layers.buffers(), strict=True))
+        found.append([*outputs, *backward, *statistics, *(p.grad for p in stage.layers.parameters())])
+        assert not stage.open
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_recompute_keeps_the_input_only() -> None:
+    stage = made([lambda: nn.Linear(3, 2)])
+    stage.forward(0, (noise(4, 3),), sample=0, read=RECOMPUTE)
+    assert stage.open[0].outputs is None
+    stage.forward(1, (noise(4, 3),), sample=0, read=KEEP)
+    assert stage.open[1].outputs is not None
+
+
+@pytest.mark.parametrize("read", [KEEP, RECOMPUTE], ids=["keep", "recompute"])
+def test_a_first_layer_that_writes_in_place_leaves_the_message(read: Read) -> None:
+    stage = made([lambda: nn.ReLU(inplace=True), lambda: nn.Linear(5, 2)])
+    message = noise(3, 5)
+    before = message.clone()
+    stage.forward(0, (message,), sample=0, read=read)
+    stage.backward(0, (noise(3, 2),))
+    stage.evaluate((message,))
+    assert torch.equal(message, before)
+
+
+def test_dropout_draws_by_sample_and_layer_and_rests_in_evaluation() -> None:
+    def masks(first_layer: int, sample: int) -> torch.Tensor:
+        stage = Stage([nn.Dropout(0.5)], first_layer=first_layer, seed=3)
+        return stage.forward(0, (torch.ones(64, dtype=DOUBLE),), sample=sample, read=KEEP)[0]
+
+    assert torch.equal(masks(1, 2), masks(1, 2))
+    assert not torch.equal(masks(1, 2), masks(2, 2))
+    assert not torch.equal(masks(1, 2), masks(1, 3))
+    stage = Stage([nn.Dropout(0.5)])
+    assert torch.equal(stage.evaluate((torch.ones(64),))[0], torch.ones(64))

@@ -1,0 +1,87 @@
+"""Decides whether the tensors of a stage are the bytes of its layout, and whether gradients stay where the sum is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from suite.core.errors import Refused
+from suite.engine.optimizer import SGD, Adam
+from suite.engine.state import ModelState
+from suite.memory.layout import dense
+
+SIZES = [((1,),), ((3, 5), (7,)), ((), (13, 1), (2, 3, 5)), ((101,), (1, 1), (64, 3))]
+
+
+def weights(shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype = torch.float32) -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(1)
+    return [nn.Parameter(torch.randn(shape, generator=generator).to(dtype)) for shape in shapes]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("rule", [SGD(0.1), Adam(0.1)], ids=["sgd", "adam"])
+@pytest.mark.parametrize("shapes", SIZES, ids=str)
+def test_allocated_bytes_are_the_layouts_by_kind(shapes: tuple, rule: SGD | Adam, dtype: torch.dtype) -> None:
+    state = ModelState(weights(shapes, dtype), rule.states, dense)
+    assert state.allocated() == state.layout.by_kind()
+    entries = sum(torch.Size(shape).numel() for shape in shapes)
+    assert state.entries == entries
+    assert state.allocated()["moments"] == len(rule.states) * entries * dtype.itemsize
+    # what is allocated is counted by storage: no state is a slice of something larger
+    held = [state.gradient, *state.rule.moments.values(), *(p.data for p in state.parameters)]
+    assert sum(t.untyped_storage().nbytes() for t in held) == sum(state.layout.by_kind().values())
+
+
+def test_the_rule_works_on_the_layers_own_weights() -> None:
+    parameters = weights(SIZES[1])
+    state = ModelState(parameters, ("velocity",), dense)
+    assert [w.data_ptr() for w in state.rule.weights] == [p.data_ptr() for p in parameters]
+
+
+def test_gradients_are_views_of_the_flat_one() -> None:
+    parameters = weights(((3, 5), (7,), ()))
+    state = ModelState(parameters, ("velocity",), dense)
+    for passes in (1, 2):
+        sum((parameter * (k + 2)).sum() for k, parameter in enumerate(parameters)).backward()
+        right = [2.0] * 15 + [3.0] * 7 + [4.0]
+        assert state.gradient.tolist() == [passes * entry for entry in right]
+    assert state.attached()
+    assert [state.part(p).tolist() for p in parameters[1:]] == [[6.0] * 7, [8.0]]
+    state.part(parameters[1]).zero_()
+    assert parameters[1].grad is not None
+    assert not parameters[1].grad.any()
+
+
+def test_a_replaced_gradient_is_seen_and_attach_repairs_it() -> None:
+    parameters = weights(((3,), (2,)))
+    state = ModelState(parameters, ("velocity",), dense)
+    parameters[0].grad = torch.tensor([1.0, 2.0, 3.0])
+    assert not state.attached()
+    assert not state.gradient.any()
+    state.attach()
+    assert state.attached()
+    assert state.gradient.tolist() == [1.0, 2.0, 3.0, 0.0, 0.0]
+    parameters[1].grad = None  # as zero_grad leaves it
+    assert not state.attached()
+    state.attach()
+    parameters[1].sum().backward()
+    assert state.gradient.tolist() == [1.0, 2.0, 3.0, 1.0, 1.0]
+
+
+def test_gradients_that_are_there_before_are_kept() -> None:
+    parameters = weights(((3,),))
+    parameters[0].grad = torch.tensor([5.0, 6.0, 7.0])
+    assert ModelState(parameters, (), dense).gradient.tolist() == [5.0, 6.0, 7.0]
+
+
+def test_a_stage_may_hold_no_weights() -> None:
+    state = ModelState([], ("moment_1", "moment_2"), dense)
+    assert state.entries == 0
+    assert state.allocated() == state.layout.by_kind() == {"weights": 0, "gradients": 0, "moments": 0}
+    assert state.attached()
+
+
+def test_two_dtypes_on_a_stage_are_refused() -> None:
+    with pytest.raises(Refused, match=r"torch\.float32, torch\.float64; rule: one dtype per stage"):
+        ModelState([*weights(((2,),)), *weights(((2,),), torch.float64)], (), dense)

@@ -1,0 +1,488 @@
+"""Decides whether an engine keeps what it promises its user: losses in order, nothing disturbed, PyTorch's numbers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import Case, gpt_case, odd_case
+from torch import nn
+
+from baselines.pytorch import PyTorch
+from suite.bench.experiment import resolve
+from suite.comm import loopback
+from suite.core.errors import Refused
+from suite.core.grid import Grid
+from suite.engine.optimizer import SGD, AdamW
+from suite.engine.system import EngineSystem
+from suite.engine.train import Engine
+
+GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(data=2, inter=2)]
+DOUBLE = torch.float64
+
+
+def alone() -> loopback.LoopbackWorld:
+    return loopback.LoopbackWorld(loopback.Hub(1), 0)
+
+
+def engine_of(case: Case, world: loopback.LoopbackWorld, grid: Grid | None = None, **more: Any) -> Engine:
+    more = {"optimizer": SGD(0.1), "microbatch": case.microbatch, "tied": case.ties, "seed": 4, **more}
+    return Engine(case.layers, loss=case.loss, grid=grid or Grid(), world=world, **more)
+
+
+# -- losses ---------------------------------------------------------------------------------------------------
+
+
+def test_train_is_lazy_and_in_order() -> None:
+    case = gpt_case("untied", "float64", tied=False)
+    taken = []
+
+    def batches() -> Iterator[Any]:
+        for number in range(100):
+            taken.append(number)
+            yield case.batch(number, 2, 1)
+
+    engine = engine_of(case, alone())
+    losses = engine.train(batches())
+    assert (taken, engine.updates) == ([], 0)
+    first = next(losses)
+    assert (taken, engine.updates, engine.microbatches) == ([0], 1, 2)
+    got = [first, next(losses), next(losses)]
+    assert (taken, engine.updates, engine.microbatches) == ([0, 1, 2], 3, 6)
+    other = engine_of(case, alone())
+    assert got == [other.train_batch(case.batch(number, 2, 1)) for number in range(3)]
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_every_rank_is_told_the_same_loss(grid: Grid) -> None:
+    case = odd_case(torch.float32)
+
+    def rank(world: loopback.LoopbackWorld) -> list[float]:
+        engine = engine_of(case, world, grid)
+        batches = [case.batch(number, count, grid.data) for number, count in enumerate((3, 1, 2))]
+        told = [*engine.train(batches), engine.evaluate(batches[:2])]
+        engine.close()
+        return told
+
+    told = loopback.run(grid.size, rank)
+    assert all(losses == told[0] for losses in told)
+    assert len(set(told[0])) == 4
+
+
+# -- what is refused ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("samples", "legal"), [(6, 4), (1, 4), (13, 12), (0, 4)])
+def test_a_batch_that_does_not_divide_is_refused(samples: int, legal: int) -> None:
+    case = odd_case(torch.float32)
+    x, y = case.sample(torch.Generator().manual_seed(0), max(samples, legal))
+
+    def rank(world: loopback.LoopbackWorld) -> None:
+        engine = engine_of(case, world, Grid(data=2), microbatch=2)
+        rule = "replicas . microbatch divides the batch"
+        said = f"a batch of {samples} samples on 2 replicas of microbatch 2; rule: {rule}; legal: a batch of {legal}$"
+        for use in (engine.train_batch, engine.gradients, lambda batch: engine.evaluate([batch])):
+            with pytest.raises(Refused, match=said):
+                use((x[:samples], y[:samples]))
+        assert engine.train_batch((x[:legal], y[:legal])) > 0
+        engine.close()
+
+    loopback.run(2, rank)
+
+
+def test_more_stages_than_layers_are_refused() -> None:
+    case = gpt_case("untied", "float32", tied=False, layers=1)
+
+    def rank(world: loopback.LoopbackWorld) -> None:
+        with pytest.raises(Refused, match=r"4 stages for 3 layers; .*; legal: 1 to 3 stages"):
+            engine_of(case, world, Grid(inter=4))
+
+    loopback.run(4, rank)
+
+
+@pytest.mark.parametrize("grid", GRIDS[1:], ids=str)
+def test_another_world_is_refused_with_the_line_that_starts_one(grid: Grid) -> None:
+    case = gpt_case("untied", "float32", tied=False)
+    with pytest.raises(Refused, match=f"{grid.size} ranks .* in a world of 1; .*; legal: mpiexec -n {grid.size} "):
+        engine_of(case, alone(), grid)
+
+
+def test_a_microbatch_of_nothing_is_refused() -> None:
+    with pytest.raises(Refused, match="microbatch=0; rule: at least 1 sample; legal: 1"):
+        engine_of(gpt_case("untied", "float32", tied=False), alone(), microbatch=0)
+
+
+def test_an_evaluation_of_nothing_is_refused() -> None:
+    with pytest.raises(Refused, match="at least 1 batch"):
+        engine_of(gpt_case("untied", "float32", tied=False), alone()).evaluate([])
+
+
+def test_a_gradient_that_a_user_has_cleared_is_refused() -> None:
+    case = gpt_case("untied", "float32", tied=False)
+    engine = engine_of(case, alone())
+    engine.stage.layers.zero_grad()
+    with pytest.raises(Refused, match="do not call zero_grad"):
+        engine.train_batch(case.batch(0, 1, 1))
+
+
+# -- several engines ------------------------------------------------------------------------------------------
+
+
+def test_two_engines_in_one_process_do_not_meet() -> None:
+    """Without a world each is alone in its own; interleaved they learn what they learn one after the other."""
+    cases = [gpt_case("dropout", "float32", dropout=0.3), odd_case(torch.float32)]
+
+    def make(case: Case) -> Engine:
+        return Engine(
+            case.layers,
+            loss=case.loss,
+            optimizer=AdamW(0.01),
+            microbatch=case.microbatch,
+            tied=case.ties,
+        )
+
+    apart = [[*make(case).train(case.batch(number, 2, 1) for number in range(3))] for case in cases]
+    engines = [make(case) for case in cases]
+    turns = [
+        [engine.train_batch(case.batch(n, 2, 1)) for engine, case in zip(engines, cases, strict=True)] for n in range(3)
+    ]
+    assert apart == [list(column) for column in zip(*turns, strict=True)]
+
+
+def test_two_engines_in_one_world_take_turns() -> None:
+    case = gpt_case("tied", "float64")
+
+    def rank(world: loopback.LoopbackWorld) -> list[float]:
+        grid = Grid(data=2, inter=2)
+        engines = [engine_of(case, world, grid, optimizer=SGD(lr)) for lr in (0.1, 0.5, 0.1)]
+        losses = [engine.train_batch(case.batch(n, 3, 2)) for n in range(2) for engine in engines]
+        for engine in engines:
+            engine.close()
+        return losses
+
+    for losses in loopback.run(4, rank):
+        assert losses[0] == losses[1] == losses[2]
+        assert losses[3] == losses[5] != losses[4]
+
+
+# -- ties -----------------------------------------------------------------------------------------------------
+
+
+class Output(nn.Module):
+    def __init__(self, weight: nn.Parameter) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((1,), 0.5, dtype=DOUBLE))
+        self.weight = weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x * self.scale, self.weight)
+
+
+def shared_layers() -> list[nn.Module]:
+    """An embedding and an output layer that are given one and the same nn.Parameter, two layers between."""
+    generator = torch.Generator().manual_seed(8)
+    table = nn.Embedding(9, 4, dtype=DOUBLE)
+    between = [nn.Linear(4, 4, dtype=DOUBLE), nn.Tanh()]
+    for parameter in (table.weight, *between[0].parameters()):
+        parameter.data = torch.randn(parameter.shape, generator=generator, dtype=DOUBLE)
+    return [table, *between, Output(table.weight)]
+
+
+def tokens(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(number)
+    return torch.randint(0, 9, (12,), generator=generator), torch.randint(0, 9, (12,), generator=generator)
+
+
+def with_one_leaf(layers: list[nn.Module], batches: int) -> tuple[list[float], nn.Sequential]:
+    model = nn.Sequential(*layers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
+    losses = []
+    for number in range(batches):
+        x, y = tokens(number)
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, model
+
+
+def trained(
+    layers: Callable[[], Sequence[nn.Module]], grid: Grid, batches: int, **more: Any
+) -> list[tuple[list[float], dict[str, torch.Tensor]]]:
+    """Of every rank: its losses, and its weights by their names in the whole model."""
+
+    def rank(world: loopback.LoopbackWorld) -> tuple[list[float], dict[str, torch.Tensor]]:
+        optimizer = SGD(0.3, momentum=0.9)
+        engine = Engine(
+            layers(), loss=F.cross_entropy, optimizer=optimizer, microbatch=3, grid=grid, world=world, **more
+        )
+        losses = [*engine.train(tokens(number) for number in range(batches))]
+        first = engine.split[engine.place.stage].start
+        weights = {
+            f"{first + k}.{name}": p for k, m in enumerate(engine.stage.layers) for name, p in m.named_parameters()
+        }
+        engine.close()
+        return losses, weights
+
+    return loopback.run(grid.size, rank)
+
+
+def assert_equals_one_leaf(results: list[tuple[list[float], dict[str, torch.Tensor]]], layers: list[nn.Module]) -> None:
+    losses, model = with_one_leaf(layers, len(results[0][0]))
+    found = set()
+    for ours, weights in results:
+        assert ours == pytest.approx(losses, rel=1e-12)
+        for name, weight in weights.items():
+            assert (weight - model.get_parameter(name)).abs().max() < 1e-12, name
+            found.add(name)
+    assert {name for name, _ in model.named_parameters(remove_duplicate=False)} == found
+
+
+@pytest.mark.parametrize("grid", [Grid(inter=n) for n in (1, 2, 3, 4)] + GRIDS[2:], ids=str)
+def test_a_shared_parameter_is_found_and_trained_as_one(grid: Grid) -> None:
+    results = trained(shared_layers, grid, 4)
+    assert_equals_one_leaf(results, shared_layers())
+    together = {name: weight for _, weights in results for name, weight in weights.items()}
+    assert torch.equal(together["0.weight"], together["3.weight"])
+
+
+@pytest.mark.parametrize("grid", [Grid(), Grid(inter=2)], ids=str)
+def test_a_shared_parameter_that_is_also_named_counts_once(grid: Grid) -> None:
+    results = trained(shared_layers, grid, 3, tied=[(0, "weight", 3, "weight")])
+    assert_equals_one_leaf(results, shared_layers())
+
+
+def same_module_twice() -> list[nn.Module]:
+    generator = torch.Generator().manual_seed(2)
+    table, linear = nn.Embedding(9, 9, dtype=DOUBLE), nn.Linear(9, 9, dtype=DOUBLE)
+    for parameter in (table.weight, *linear.parameters()):
+        parameter.data = torch.randn(parameter.shape, generator=generator, dtype=DOUBLE)
+
+    class Through(nn.Module):
+        """Looks a token up, or multiplies with the table."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = table
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ self.table.weight.T if x.is_floating_point() else self.table(x)
+
+    both = Through()
+    return [both, linear, both]
+
+
+@pytest.mark.parametrize("grid", [Grid(), Grid(inter=2), Grid(inter=3), Grid(data=2)], ids=str)
+def test_one_module_at_both_ends_is_a_tie_too(grid: Grid) -> None:
+    assert_equals_one_leaf(trained(same_module_twice, grid, 4), same_module_twice())
+
+
+@pytest.mark.parametrize("grid", [Grid(), Grid(inter=2)], ids=str)
+def test_a_tied_weight_that_is_not_trained_stays(grid: Grid) -> None:
+    def frozen() -> list[nn.Module]:
+        layers = shared_layers()
+        layers[0].weight.requires_grad_(False)
+        return layers
+
+    results = trained(frozen, grid, 2)
+    for _, weights in results:
+        for name in weights.keys() & {"0.weight", "3.weight"}:
+            assert torch.equal(weights[name], frozen()[0].weight)
+    assert_equals_one_leaf(results, frozen())
+
+
+def test_a_tie_in_the_middle_is_refused() -> None:
+    layers = shared_layers()
+    with pytest.raises(Refused, match=r"layers 0 and 3 of 5; rule: .*; legal: layers 0 and 4"):
+        Engine([*layers, nn.Tanh()], loss=F.cross_entropy, optimizer=SGD(0.1), microbatch=1, world=alone())
+    twice = nn.Linear(4, 4)
+    with pytest.raises(Refused, match="layers 1 and 2 of 4"):
+        Engine(
+            [nn.Embedding(9, 4), twice, twice, nn.Linear(4, 9)],
+            loss=F.cross_entropy,
+            optimizer=SGD(0.1),
+            microbatch=1,
+            world=alone(),
+        )
+
+
+# -- initial weights ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grid", [Grid(data=2), Grid(data=3), Grid(data=2, inter=2)], ids=str)
+def test_replicas_start_from_replica_0_whatever_each_has_made(grid: Grid) -> None:
+    def made(rank: int) -> list[nn.Module]:
+        generator = torch.Generator().manual_seed(40 + rank)
+        layers = [nn.Linear(5, 5), nn.BatchNorm1d(5), nn.Linear(5, 5)]
+        for layer in layers:
+            for tensor in (*layer.parameters(), *layer.buffers()):
+                if tensor.is_floating_point():
+                    tensor.data = torch.randn(tensor.shape, generator=generator)
+        return layers
+
+    def rank(world: loopback.LoopbackWorld) -> None:
+        layers = made(world.rank)
+        own = copy.deepcopy(layers)
+        engine = Engine(layers, loss=F.mse_loss, optimizer=SGD(0.1), microbatch=1, grid=grid, world=world)
+        root = made(grid.column(world.rank)[0])
+        for number, layer in zip(engine.split[engine.place.stage], engine.stage.layers, strict=True):
+            for name, tensor in layer.state_dict().items():
+                assert torch.equal(tensor, root[number].state_dict()[name])
+                if engine.place.replica and tensor.is_floating_point():
+                    assert not torch.equal(tensor, own[number].state_dict()[name])
+        engine.close()
+
+    loopback.run(grid.size, rank)
+
+
+def test_both_ends_of_a_tie_start_as_the_first() -> None:
+    case = gpt_case("tied", "float32")
+
+    def rank(world: loopback.LoopbackWorld) -> torch.Tensor:
+        engine = engine_of(case, world, Grid(inter=2))
+        name = "token.weight" if world.rank == 0 else "weight"
+        engine.close()
+        return engine.stage.layers[0 if world.rank == 0 else -1].get_parameter(name)
+
+    first, last = loopback.run(2, rank)
+    assert torch.equal(first, last)
+    assert torch.equal(first, engine_of(case, alone()).stage.layers[0].token.weight)
+
+
+# -- what is left alone ---------------------------------------------------------------------------------------
+
+
+class Restless(nn.Module):
+    """Dropout and running statistics in one layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.BatchNorm1d(7), nn.Linear(7, 7)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(self.linear(self.norm(x)), 0.5, self.training)
+
+
+def restless(world: loopback.LoopbackWorld, grid: Grid) -> Engine:
+    layers = [Restless, Restless, lambda: nn.Linear(7, 3)]
+    return Engine(layers, loss=F.cross_entropy, optimizer=AdamW(0.01), microbatch=3, grid=grid, world=world)
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_evaluation_changes_no_training_state(grid: Grid) -> None:
+    sample = odd_case(torch.float32)
+    batches = [sample.batch(number, 2, grid.data) for number in range(3)]
+    held_out = [sample.batch(50 + number, 3, grid.data) for number in range(2)]
+
+    def state(engine: Engine) -> list[torch.Tensor]:
+        tensors = (
+            *engine.stage.layers.state_dict().values(),
+            *engine.state.rule.moments.values(),
+            engine.state.gradient,
+        )
+        return [tensor.clone() for tensor in tensors]
+
+    def rank(world: loopback.LoopbackWorld) -> tuple[list[float], list[torch.Tensor], float]:
+        engine = restless(world, grid)
+        losses, scores = [], set()
+        for batch in batches:
+            losses.append(engine.train_batch(batch))
+            before = state(engine)
+            counted = engine.microbatches, engine.updates
+            scores = {engine.evaluate(held_out) for _ in range(2)}
+            assert len(scores) == 1, "an evaluation is not the same again"
+            assert all(torch.equal(a, b) for a, b in zip(before, state(engine), strict=True))
+            assert counted == (engine.microbatches, engine.updates)
+        engine.close()
+        return losses, state(engine), scores.pop()
+
+    def undisturbed_rank(world: loopback.LoopbackWorld) -> tuple[list[float], list[torch.Tensor]]:
+        engine = restless(world, grid)
+        losses = [*engine.train(batches)]
+        engine.close()
+        return losses, state(engine)
+
+    watched, plain = loopback.run(grid.size, rank), loopback.run(grid.size, undisturbed_rank)
+    for (losses, tensors, _), (alone_losses, alone_tensors) in zip(watched, plain, strict=True):
+        assert losses == alone_losses
+        assert all(torch.equal(a, b) for a, b in zip(tensors, alone_tensors, strict=True))
+
+
+def test_an_evaluation_is_the_mean_in_evaluation_mode() -> None:
+    engine = restless(alone(), Grid())
+    sample = odd_case(torch.float32)
+    engine.train_batch(sample.batch(0, 4, 1))
+    held_out = [sample.batch(9, 2, 1), sample.batch(10, 1, 1)]
+    got = engine.evaluate(held_out)
+    model = nn.Sequential(*engine.stage.layers).eval()
+    assert got == pytest.approx(sum(float(F.cross_entropy(model(x), y).detach()) for x, y in held_out) / 2, rel=1e-6)
+
+
+def test_the_users_random_state_is_undisturbed() -> None:
+    torch.manual_seed(77)
+    state = torch.get_rng_state()
+    expected = torch.rand(4)
+    torch.set_rng_state(state)
+    sample = odd_case(torch.float32)
+    engine = restless(alone(), Grid())
+    assert torch.equal(torch.get_rng_state(), state), "making the layers"
+    losses = [*engine.train([sample.batch(0, 2, 1), sample.batch(1, 2, 1)])]
+    assert torch.equal(torch.get_rng_state(), state), "training"
+    engine.evaluate([sample.batch(2, 2, 1)])
+    engine.gradients(sample.batch(3, 2, 1))
+    assert torch.equal(torch.rand(4), expected)
+    # and what a user draws changes no training
+    again = restless(alone(), Grid())
+    second = []
+    for number in range(2):
+        torch.manual_seed(number)
+        second.append(again.train_batch(sample.batch(number, 2, 1)))
+    assert second == losses
+
+
+# -- the reference --------------------------------------------------------------------------------------------
+
+
+SMALL = ["model.shape.layers=3", "model.shape.hidden=24", "model.shape.sequence=12", "model.shape.vocabulary=40"]
+
+
+@pytest.fixture(scope="module")
+def config() -> dict[str, Any]:
+    return resolve([*SMALL, "optimizer=adamw", "optimizer.lr=0.01", "batch.size=16", "batch.microbatch=2", "seed=3"])
+
+
+@pytest.fixture(scope="module")
+def ten_batches() -> list[tuple[np.ndarray, np.ndarray]]:
+    generator = np.random.default_rng(0)
+    return [(x[:, :-1].copy(), x[:, 1:].copy()) for x in generator.integers(0, 8, (10, 16, 13))]
+
+
+@pytest.fixture(scope="module")
+def reference(config: dict[str, Any], ten_batches: list[Any]) -> tuple[list[float], float]:
+    plain = PyTorch(alone(), config)
+    return [plain.train_batch(batch) for batch in ten_batches], plain.evaluate(ten_batches[:2])
+
+
+@pytest.mark.parametrize("grid", [Grid(), Grid(inter=2), Grid(data=2), Grid(data=2, inter=2)], ids=str)
+def test_adamw_has_the_losses_of_plain_pytorch(
+    grid: Grid, config: dict[str, Any], ten_batches: list[Any], reference: tuple[list[float], float]
+) -> None:
+    own = {**config, "grid": {"data": grid.data, "inter": grid.inter, "tensor": 1}}
+
+    def rank(world: loopback.LoopbackWorld) -> tuple[list[float], float]:
+        system = EngineSystem(world, own)
+        losses = [system.train_batch(batch) for batch in ten_batches], system.evaluate(ten_batches[:2])
+        system.close()
+        return losses
+
+    right, score = reference
+    assert right[-1] < right[0] - 0.01
+    for losses, ours in loopback.run(grid.size, rank):
+        assert losses == pytest.approx(right, rel=1e-5)
+        assert ours == pytest.approx(score, rel=1e-5)

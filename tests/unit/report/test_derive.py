@@ -1,0 +1,171 @@
+"""Decides that derived numbers are those that a hand computes from the raw samples and spans."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from suite.core.grid import Grid
+from suite.core.op import Op
+from suite.core.record import Metric, Outcome
+from suite.core.trace import BACKWARD, FORWARD, WAIT, Trace
+from suite.report import derive, expect, load
+from suite.report.expect import Judgement
+
+
+def two_stages() -> Trace:
+    """One microbatch over two stages; messages take half a second each."""
+    trace = Trace()
+    trace.add(0, FORWARD, 100.0, 101.0, Op.parse("0F0"))
+    trace.add(0, WAIT, 101.0, 105.0, Op.parse("0B0"))
+    trace.add(0, BACKWARD, 105.0, 107.0, Op.parse("0B0"))
+    trace.add(1, WAIT, 100.0, 101.5, Op.parse("1F0"))
+    trace.add(1, FORWARD, 101.5, 102.5, Op.parse("1F0"))
+    trace.add(1, BACKWARD, 102.5, 104.5, Op.parse("1B0"))
+    return trace
+
+
+def row_of(folder: Path, label: str) -> dict[str, object]:
+    frame = derive.frame(load.read_store(folder))
+    return frame.set_index("label").loc[label].to_dict()
+
+
+def test_batch_time_and_what_follows_from_it(tmp_path, make, store):
+    # median 0.5 s: 1024 tokens are 2048 tokens/s, 2 Gflop of 40 Gflop/s are 10 %
+    store(tmp_path, make("pytorch 1x1", (0.4, 0.9, 0.5, float("nan"))))
+    row = row_of(tmp_path, "pytorch 1x1")
+    assert [row[f"batch_time_{name}"] for name in ("median", "min", "max", "n")] == [0.5, 0.4, 0.9, 3]
+    assert row["tokens_per_second"] == 2048
+    assert row["percent_of_peak"] == pytest.approx(10)
+    assert row["flops_per_batch_recompute"] == 2.6e9
+
+
+def test_the_median_of_an_even_number_lies_between(make):
+    assert derive.samples(make("a", (4.0, 1.0, 3.0, 2.0)), "batch_time").median == 2.5
+
+
+def test_no_samples_are_nan_and_not_zero(make):
+    row = derive.derive(load.Entry(make("a", ()), "a.json"), None)
+    for name in ("batch_time_median", "tokens_per_second", "percent_of_peak", "efficiency", "bubble_share"):
+        assert math.isnan(getattr(row, name))
+    assert math.isnan(row.memory_measured_peak)
+
+
+def test_efficiency_and_bubble_share(tmp_path, make, store, store_trace):
+    # forward 1 + 1, backward 2 + 2: 6 s without messages, 7 s with; the bubble is (2 - 1) * (1 + 2) s of those 7
+    name = store_trace(tmp_path, "a", two_stages(), Grid(inter=2))
+    store(tmp_path, make("a", trace=name))
+    row = row_of(tmp_path, "a")
+    assert row["efficiency"] == pytest.approx(6 / 7)
+    assert row["bubble_share"] == pytest.approx(3 / 7)
+
+
+def test_memory_is_that_of_the_rank_that_holds_most(make):
+    record = make("a", memory={"measured": {"weights": [10, 20], "scratch": [15, 1]}, "predicted": {"weights": [7]}})
+    assert derive.memory_peak(record, "measured") == 25
+    assert derive.memory_by_kind(record, "measured") == {"weights": 10, "scratch": 15}
+    assert derive.memory_peak(record, "predicted") == 7
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "difference"),
+    [
+        ([1.0, 2.2, 3.0], [1.0, 2.0, 4.0], 0.25),
+        ([1.0, 2.0], [1.0, 2.0, 9.0], 0.0),  # only batches that both ran
+        ([1.0, float("nan")], [1.0, 2.0], math.inf),
+        ([0.5], [0.0], math.inf),
+        ([0.0], [0.0], 0.0),
+    ],
+)
+def test_loss_difference(ours, theirs, difference):
+    assert derive.loss_difference(ours, theirs) == pytest.approx(difference)
+
+
+def test_no_common_batch_has_no_difference():
+    assert math.isnan(derive.loss_difference([], [1.0]))
+
+
+def test_the_difference_in_the_frame_is_to_the_named_reference(tmp_path, make, store):
+    store(tmp_path, make("pytorch 1x1", loss=[4.0, 2.0]))
+    store(tmp_path, make("axonn 2x1", loss=[4.0, 2.5]))
+    store(tmp_path, make("gpipe 2x1", loss=[1.0, 1.0]))
+    assert row_of(tmp_path, "axonn 2x1")["loss_difference"] == 0.25
+    assert row_of(tmp_path, "pytorch 1x1")["loss_difference"] == 0
+
+
+def group_of(tmp_path: Path) -> derive.Group:
+    return derive.groups(load.read_store(tmp_path))[0]
+
+
+def test_labels_sort_by_number_and_the_reference_leads(tmp_path, make, store):
+    for label in ("axonn 10x1", "axonn 2x1", "pytorch 1x1"):
+        store(tmp_path, make(label))
+    labels = [entry.record.label for entry in group_of(tmp_path).entries]
+    assert labels == ["pytorch 1x1", "axonn 2x1", "axonn 10x1"]
+
+
+def test_a_newer_record_supersedes_an_older_one(tmp_path, make, store):
+    newer = make("a", (2.0,), key="x", provenance={"started": "2025-03-02T00:00:00+00:00"})
+    store(tmp_path, newer)
+    store(tmp_path, make("a", (1.0,), key="y"))
+    group = group_of(tmp_path)
+    assert [entry.record.key for entry in group.entries] == ["x"]
+    assert [entry.record.key for entry in group.earlier] == ["y"]
+    frame = derive.frame(load.read_store(tmp_path)).set_index("key")
+    assert frame.current.to_dict() == {"x": True, "y": False}
+
+
+def verdicts(tmp_path: Path) -> list[tuple[str, Judgement]]:
+    return [(finding.kind, finding.judgement) for finding in expect.findings(group_of(tmp_path))]
+
+
+def test_expectations_are_met_up_to_their_target_and_no_further(tmp_path, make, store):
+    store(tmp_path, make("pytorch 1x1", (1.0, 1.0), loss=[2.0]))
+    store(tmp_path, make("axonn 2x1", (0.8,), loss=[2.0 + 1e-5]))
+    assert verdicts(tmp_path)[:2] == [("ratio", Judgement.MET), ("loss", Judgement.MET)]
+    store(tmp_path, make("axonn 2x1", (0.81,), loss=[2.0 + 4e-5]))
+    assert verdicts(tmp_path)[:2] == [("ratio", Judgement.NOT_MET), ("loss", Judgement.NOT_MET)]
+
+
+def test_ours_is_the_ratio_of_medians(tmp_path, make, store):
+    store(tmp_path, make("pytorch 1x1", (1.0, 2.0, 9.0)))
+    store(tmp_path, make("axonn 2x1", (3.0, 1.0, 1.0)))
+    assert expect.findings(group_of(tmp_path))[0].ours == 0.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"outcome": Outcome.TIMEOUT}, "outcome timeout"),
+        (
+            {"metrics": {"batch_time": Metric("s", "lower", (0.1,), "oversubscribed: 4 ranks on 2 cores")}},
+            "oversubscribed: 4 ranks on 2 cores",
+        ),
+        ({"metrics": {}}, "no batch times"),
+        ({"label": "another"}, "no record"),
+    ],
+)
+def test_what_cannot_be_compared_says_why(tmp_path, make, store, changes, why):
+    store(tmp_path, make("pytorch 1x1", (1.0,)))
+    store(tmp_path, replace(make("axonn 2x1", (0.1,)), **changes))
+    finding = expect.findings(group_of(tmp_path))[0]
+    assert finding.judgement is Judgement.NOT_COMPARABLE
+    assert why in finding.why
+    assert math.isnan(finding.ours)
+
+
+ITSELF = {"kind": "ratio", "system": "pytorch 1x1", "versus": "pytorch 1x1", "at_most": 1}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [None, [], *({**ITSELF, "at_most": value} for value in (None, True, "1", 10**400)), {**ITSELF, "kind": "speed"}],
+)
+def test_an_expectation_that_is_none_is_not_comparable(tmp_path, make, store, row):
+    store(tmp_path, make("pytorch 1x1", loss=[1.0]))
+    group = group_of(tmp_path)
+    assert expect.judge(group, ITSELF).judgement is Judgement.MET
+    assert expect.judge(group, row).judgement is Judgement.NOT_COMPARABLE

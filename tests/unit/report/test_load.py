@@ -1,0 +1,132 @@
+"""Decides that no file in a reports folder can stop a page, and that each one that is not used says why."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from suite.core.grid import Grid
+from suite.core.op import Op
+from suite.core.trace import FORWARD, Trace
+from suite.report import load
+from suite.report.load import Aside
+
+
+def one_span() -> Trace:
+    trace = Trace()
+    trace.add(0, FORWARD, 0.0, 1.0, Op.parse("0F0"))
+    return trace
+
+
+def aside_of(folder: Path) -> dict[str, tuple[Aside, str]]:
+    return {item.name: (item.kind, item.reason) for item in load.read_store(folder).aside}
+
+
+def test_a_missing_folder_is_an_empty_store(tmp_path):
+    assert load.read_store(tmp_path / "none") == load.Store(tmp_path / "none")
+
+
+def test_damaged_and_other_schema_are_told_apart(tmp_path, make, store):
+    store(tmp_path, make("good"))
+    records = tmp_path / "records"
+    (records / "cut.json").write_text(make("cut").to_json()[:100])
+    (records / "old.json").write_text(make("old", schema_version=99).to_json())
+    (records / "bytes.json").write_bytes(b"\xff\xfe\x00")
+    (records / "deep.json").write_text("[" * 100_000)
+    (records / "huge.json").write_text(make("huge", (1.0,)).to_json().replace("1.0", "1" + "0" * 400))
+    (records / "folder.json").mkdir()
+    (records / "memory.json").write_text(make("memory", memory={"measured": {"weights": "much"}}).to_json())
+    (records / "trace.json").write_text(make("trace").to_json().replace('"trace": null', '"trace": 3'))
+    (records / "twin.json").write_text(make("good").to_json())
+    found = load.read_store(tmp_path)
+    assert [record.label for record in found.records] == ["good"]
+    kinds = {name: kind for name, (kind, _) in aside_of(tmp_path).items()}
+    assert kinds.pop("records/old.json") is Aside.OTHER_SCHEMA
+    assert set(kinds.values()) == {Aside.DAMAGED}
+    names = ("bytes", "cut", "deep", "folder", "huge", "memory", "trace", "twin")
+    assert sorted(kinds) == [f"records/{name}.json" for name in names]
+    assert "99" in aside_of(tmp_path)["records/old.json"][1]
+
+
+def test_records_of_other_machines_name_their_machine(tmp_path, make, store, store_trace):
+    folder = tmp_path / "measured" / "large"
+    name = store_trace(folder, "a", one_span(), Grid())
+    (folder / "a.json").write_text(make("a", trace=name).to_json())
+    store(tmp_path, make("a"))
+    entries = load.read_store(tmp_path).entries
+    assert [(entry.machine, entry.file) for entry in entries] == [
+        ("", "records/a.json"),
+        ("large", "measured/large/a.json"),
+    ]
+    assert entries[1].trace is not None
+    assert entries[1].trace.file == "measured/large/traces/a.json.gz"
+
+
+def packed(grid: object, spans: object) -> bytes:
+    return gzip.compress(json.dumps({"grid": grid, "spans": spans}).encode())
+
+
+GOOD = {"data": 1, "inter": 1, "tensor": 1}
+ROW = [0, "forward", 0.0, 1.0, "0F0", 0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"no gzip",
+        packed(GOOD, [ROW])[:-9],
+        gzip.compress(b"{"),
+        gzip.compress(b"[]"),
+        packed(GOOD, []),
+        packed(GOOD, [[1, "forward", 0.0, 1.0, "0F0", 0]]),
+        packed(GOOD, [[0, "forward", 1.0, 0.0, "0F0", 0]]),
+        packed(GOOD, [[0, "forward", 0.0, 1e999, "0F0", 0]]),
+        packed(GOOD, [[0, "forward", 0.0, 1e10, "0F0", 0]]),
+        packed(GOOD, [[0, "forward", 0.0, 1.0, "<b>", 0]]),
+        packed(GOOD, [[0, "forward"]]),
+        packed(GOOD, 7),
+        packed({"data": 0}, [ROW]),
+        packed({"data": "1"}, [ROW]),
+        packed(None, [ROW]),
+    ],
+)
+def test_a_trace_that_is_none_costs_the_trace_alone(tmp_path, make, store, content):
+    store(tmp_path, make("a", trace="traces/a.json.gz"))
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "a.json.gz").write_bytes(content)
+    found = load.read_store(tmp_path)
+    assert [entry.trace for entry in found.entries] == [None]
+    assert [item.kind for item in found.aside] == [Aside.TRACE]
+
+
+def test_a_trace_that_unpacks_to_too_much_is_not_read(tmp_path, make, store, monkeypatch):
+    monkeypatch.setattr(load, "MAX_BYTES", 10_000)
+    store(tmp_path, make("a", trace="a.json.gz"))
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(b" " * 10_001))
+    ((_, reason),) = aside_of(tmp_path).values()
+    assert "10000" in reason
+
+
+@pytest.mark.parametrize(
+    "path", ["../outside/a.json.gz", "traces/../../outside/a.json.gz", "{absolute}", "link.json.gz"]
+)
+def test_a_trace_path_that_leaves_the_folder_is_refused(tmp_path, make, store, store_trace, path):
+    folder, outside = tmp_path / "reports", tmp_path / "outside"
+    store_trace(outside, "x", one_span(), Grid())
+    target = (outside / "traces" / "x.json.gz").rename(outside / "a.json.gz")
+    folder.mkdir()
+    (folder / "traces").mkdir()
+    (folder / "link.json.gz").symlink_to(target)
+    store(folder, make("a", trace=path.format(absolute=target)))
+    found = load.read_store(folder)
+    assert found.entries[0].trace is None
+    assert "leaves the store" in found.aside[0].reason
+
+
+@pytest.mark.parametrize("path", ["traces/none.json.gz", "", "a\0b", "x" * 5000])
+def test_a_missing_trace_is_named(tmp_path, make, store, path):
+    store(tmp_path, make("a", trace=path))
+    assert [item.kind for item in load.read_store(tmp_path).aside] == [Aside.TRACE]

@@ -1,0 +1,269 @@
+"""Decides that the page is whole, the same on every build, offline, and shows hostile records as text."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from importlib.resources import files
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+from matplotlib import pyplot
+
+from suite.core.errors import Refused
+from suite.core.grid import Grid
+from suite.core.op import Op
+from suite.core.record import Metric, Outcome
+from suite.core.trace import FORWARD, Trace
+from suite.report import write_report
+from suite.report.__main__ import main
+from suite.report.perfetto import events
+
+
+class Seen(HTMLParser):
+    """What a browser would make of the page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.scripts: list[str] = []
+        self.inside = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "script":
+            self.scripts.append(data)
+        elif self.inside != "style":
+            self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+    def words(self) -> str:
+        return " ".join(self.text.split())
+
+
+def build(folder: Path) -> Seen:
+    return Seen(write_report(folder).read_text(encoding="utf-8"))
+
+
+def test_the_page_holds_every_part(filled):
+    begun = time.perf_counter()
+    page = build(filled)
+    assert time.perf_counter() - begun < 8
+    words = page.words()
+    for text in (
+        "A pipeline of two stages",
+        "AxoNN, Figure 6",
+        "✓ met",
+        "○ not comparable",
+        "axonn 4x1: oversubscribed: 4 ranks on 2 cores",
+        "RuntimeError: rank 1: <bad shape>",
+        "rank 1 not done after 60 s",
+        "records/cut.json",
+        "other schema version",
+        "python -m suite experiment=demo system=gpipe grid.inter=2 grid.data=1",
+        "Weak scaling, simulated",
+        "a quiet processor",
+        "float32 product of 1024 x 1024 matrices, 2 threads",
+        "What filling and draining the pipeline costs",
+    ):
+        assert text in words
+    pictures = page.all("svg")
+    assert len(pictures) == 4 + 5 + 2 + 2  # curves and bars, gantts; twice
+    assert all(picture["role"] == "img" and picture["aria-label"] for picture in pictures)
+    for attributes in page.all("a"):
+        address = attributes["href"] or ""
+        assert address.startswith("#") or (filled / address).is_file()
+
+
+def test_ids_are_unique_and_references_lead_to_them(filled):
+    page = build(filled)
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for tag, attributes in page.tags:
+        address = attributes.get("href") or ""
+        if tag in {"use", "a"} and address.startswith("#"):
+            assert address[1:] in ids
+        if "url(#" in (clip := attributes.get("clip-path") or ""):
+            assert clip[5:-1] in ids
+
+
+def test_nothing_is_fetched(filled):
+    page = build(filled)
+    policy = page.all("meta")[1]["content"] or ""
+    assert policy.startswith("default-src 'none'")
+    for tag, attributes in page.tags:
+        assert tag not in {"img", "iframe", "object", "embed", "base", "form"}
+        for name, value in attributes.items():
+            assert name != "src"
+            assert "//" not in (value or "") or name in {"aria-label", "content"}, (tag, name, value)
+
+
+def test_two_builds_are_equal(filled):
+    def content() -> dict[str, bytes]:
+        write_report(filled)
+        return {str(path): path.read_bytes() for path in filled.rglob("*") if path.is_file()}
+
+    assert content() == content()
+
+
+def test_drawing_leaves_no_state_behind(filled):
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        before = dict(mpl.rcParams)
+        write_report(filled)
+        assert dict(mpl.rcParams) == before
+    assert pyplot.get_fignums() == []
+
+
+def test_an_empty_store_says_what_to_run(tmp_path):
+    page = build(tmp_path / "new")
+    assert "No records yet" in page.words()
+    assert "make reproduce" in page.words()
+    assert (tmp_path / "new" / "records.csv").read_text().startswith("key,experiment,system,label")
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(2)>',
+    "' autofocus onfocus=alert(3) x='",
+    "</pre></style></svg><script>alert(4)</script>",
+    "{{ 7 * 7 }}{% raw %}",
+    "$\\frac{$ _x",
+    "javascript:alert(5)",
+    "../../../../etc/passwd",
+)
+
+
+@pytest.mark.parametrize("evil", HOSTILE)
+def test_hostile_fields_are_text(tmp_path, make, store, evil):
+    folder = tmp_path / "a" / "reports"
+    trace = Trace()
+    trace.add(0, FORWARD, 0.0, 1.0, Op.parse("0F0"))
+    trace.add(0, evil, 1.0, 2.0)
+    plain = make("x", label=evil)
+    record = make(
+        "x",
+        label=evil,
+        loss=[2.0, 1.0],
+        key=evil,
+        experiment=evil,
+        outcome=Outcome.FAILED,
+        reason=evil,
+        notes=(evil,),
+        trace="t.gz",
+        memory={"predicted": {evil: [1, 2]}, "measured": {}},
+        metrics=plain.metrics | {evil: Metric(evil, evil, (1.0,), evil)},
+        config={
+            "system": {"name": evil},
+            "experiment": dict.fromkeys(("title", "question", "paper", "where", "reference"), evil)
+            | {"expect": [{"what": evil, "kind": evil, "system": evil, "versus": evil, "at_most": 1}, evil]},
+            "grid": evil,
+        },
+        provenance={"machine": {evil: [evil]}, "command": evil, "started": evil, "seconds": evil, evil: evil},
+    )
+    store(folder, record, "a\"onclick=alert(6) x='.json")
+    elsewhere = folder / "measured" / evil.replace("/", "_").replace("..", "__")
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "<b>.json").write_text("<script>")
+    (elsewhere / "good.json").write_text(plain.to_json())
+    spans = [span.row() for span in trace]
+    (folder / "t.gz").write_bytes(gzip.compress(json.dumps({"grid": {}, "spans": spans}).encode()))
+    before = {path for path in tmp_path.rglob("*") if folder not in path.parents}
+    page = build(folder)
+
+    assert page.scripts == [(files("suite.report") / "templates" / "table.js").read_text(encoding="utf-8")]
+    for tag, attributes in page.tags:
+        assert tag != "img"
+        assert not [name for name in attributes if name.startswith("on") or name == "autofocus"]
+        if tag == "a":
+            assert (attributes["href"] or "").startswith(("./", "#"))
+    for _, attributes in page.tags:
+        assert attributes.keys() <= set(OURS.split()), attributes
+    words = " ".join(evil.split())
+    assert page.words().count(words) >= 15
+    assert {path for path in tmp_path.rglob("*") if folder not in path.parents} == before
+
+
+OURS = """lang charset http-equiv content name rel href class id style role tabindex aria-label aria-labelledby
+    scope open data-sortable data-value viewbox d clip-path x y x1 x2 y1 y2 width height fill text-anchor transform"""
+
+
+def test_numbers_and_text_at_the_edge_of_their_types(tmp_path, make, store, store_trace):
+    store(tmp_path, make("x", label="\ud800 \x00 \u202e 漢", times=(1e308, 1e-320, -1e308), loss=[1e308, -1e308, 0.0]))
+    store(tmp_path, make("", (0.0,), loss=[float("nan")], memory={"measured": {"weights": []}, "predicted": {}}))
+    store(tmp_path, make("many", (float("inf"),), provenance={"seconds": 10**400, "started": 3}))
+    for number, end in enumerate((0.0, 1e-320, 1e8)):
+        trace = Trace()
+        trace.add(0, FORWARD, 0.0, end, Op.parse("0F0"))
+        name = store_trace(tmp_path, f"t{number}", trace, Grid())
+        store(tmp_path, make(f"t{number}", (1e-320,), trace=name))
+    assert "漢" in build(tmp_path).words()
+
+
+def test_a_traces_folder_that_leads_out_is_refused(filled, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    inside = filled / "measured" / "m"
+    inside.mkdir(parents=True)
+    for path in (filled / "traces").iterdir():
+        path.rename(filled / path.name)
+    (filled / "traces").rmdir()
+    (filled / "traces").symlink_to(outside)
+    for path in (filled / "records").glob("*.json"):
+        path.write_text(path.read_text().replace('"traces/', '"'))
+    with pytest.raises(Refused, match="inside their folder"):
+        write_report(filled)
+    assert list(outside.iterdir()) == []
+
+
+def test_arrows_lead_from_an_op_to_the_one_that_needs_it():
+    trace = Trace()
+    trace.add(0, FORWARD, 0.0, 1.0, Op.parse("0F0"), 64)
+    trace.add(1, FORWARD, 1.5, 2.5, Op.parse("1F0"))
+    found = events(trace, Grid(inter=2))
+    assert [event["ts"] for event in found if event["ph"] == "X"] == [0.0, 1.5e6]
+    assert [event["dur"] for event in found if event["ph"] == "X"] == [1e6, 1e6]
+    start, finish = [event for event in found if event["ph"] in "sf"]
+    assert (start["ph"], start["tid"], start["ts"]) == ("s", 0, pytest.approx(1e6, abs=0.01))
+    assert (finish["ph"], finish["tid"], finish["ts"]) == ("f", 1, 1.5e6)
+    assert start["id"] == finish["id"]
+    assert [event["args"]["name"] for event in found if event["ph"] == "M"] == [
+        "replica 0",
+        "rank 0, stage 0",
+        "rank 1, stage 1",
+    ]
+
+
+def test_the_exported_trace_is_readable(filled):
+    write_report(filled)
+    with gzip.open(filled / "traces" / "axonn-2x1.perfetto.json.gz") as stream:
+        found = json.load(stream)["traceEvents"]
+    arrows = [event for event in found if event["ph"] == "s"]
+    assert len(arrows) == 16  # 8 microbatches forward, 8 back
+
+
+def test_the_command_prints_the_path(tmp_path, capsys):
+    assert main(["--reports", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'index.html'}\n"
+    (tmp_path / "file").touch()
+    assert main(["--reports", str(tmp_path / "file" / "below")]) == 1
+
+
+def test_no_torch_is_loaded():
+    code = "import sys, suite.report; sys.exit('torch' in sys.modules or 'mpi4py' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
