@@ -46,9 +46,17 @@ def check(config: Mapping[str, Any]) -> None:
     if grid.tensor != 1:
         raise Unsupported(f"grid.tensor={grid.tensor}", rule="no system here splits a layer", legal="grid.tensor=1")
     _batch(config, grid)
+    wanted = config["system"].get("microbatches")
+    if wanted is not None and microbatches(config) != wanted:
+        raise Refused(
+            f"system={config['system']['name']} with {microbatches(config)} microbatches per replica",
+            rule=f"it has {wanted}",
+            legal=f"batch.microbatch={config['batch']['size'] // (grid.data * wanted)}",
+        )
     _launcher(config, grid)
     _measure(config["measure"])
     divide(build(config["model"]["shape"]), grid.inter, config["split"])
+    _numbers_of_ranks(config)
     if config["model"]["dtype"] not in _DTYPES:
         raise UnknownName("model.dtype", str(config["model"]["dtype"]), _DTYPES)
     build(config["weights"])
@@ -90,6 +98,20 @@ def _launcher(config: Mapping[str, Any], grid: Grid) -> None:
         raise Refused(f"launch.deadline={launch['deadline']}", rule="more than 0 seconds", legal="120")
     if launch["threads"] < 1:
         raise Refused(f"launch.threads={launch['threads']}", rule="at least 1", legal="1")
+
+
+def _numbers_of_ranks(config: Mapping[str, Any]) -> None:
+    """What only ranks use, and would refuse one by one after starting."""
+    if not isinstance(config["seed"], int) or config["seed"] < 0:
+        raise Refused(f"seed={config['seed']}", rule="a whole number, not negative", legal="seed=0")
+    if not isinstance(config["comm"]["inline"], int) or config["comm"]["inline"] < 256:
+        raise Refused(f"comm.inline={config['comm']['inline']}", rule="at least 256 bytes", legal="comm.inline=16384")
+    rate = config["optimizer"]["lr"]
+    if not isinstance(rate, Mapping) and not (isinstance(rate, int | float) and rate >= 0):
+        raise Refused(f"optimizer.lr={rate}", rule="not negative, or a rate of suite.engine.rate", legal="0.001")
+    vocabulary = config["model"]["shape"]["vocabulary"]
+    if vocabulary < 256:
+        raise Refused(f"model.shape.vocabulary={vocabulary} on bytes", rule="text is bytes: at least 256", legal="256")
 
 
 def _measure(measure: Mapping[str, Any]) -> None:

@@ -10,7 +10,6 @@ samples in the first dimension; every rank is given the whole batch and takes it
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter
 
@@ -24,8 +23,9 @@ from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Schedule, UpdateRule, Value, WeightPolicy, World
 from suite.core.trace import REDUCE, STEP, Trace
+from suite.engine.layers import Layer, Tie, ends_here, find_ties, make
 from suite.engine.live import LiveBytes
-from suite.engine.random import drawing, initial, undisturbed
+from suite.engine.random import undisturbed
 from suite.engine.stage import Stage, as_value
 from suite.engine.state import LayoutOf, ModelState
 from suite.engine.store import Store
@@ -36,7 +36,6 @@ from suite.schedule import MessageDriven, evaluation
 from suite.weights.policy import Latest
 from suite.workload.split import Split, evenly
 
-Layer = nn.Module | Callable[[], nn.Module]
 Batch = Sequence[torch.Tensor | Sequence[torch.Tensor]]
 
 
@@ -47,8 +46,8 @@ class Engine:
     loss: loss(*outputs, *targets) -> the mean over a microbatch, one number
     microbatch: samples per microbatch
     split: which layers make a stage; None divides them evenly
-    tied: pairs of weights that are one, as (first layer, name, last layer, name); a weight that two modules of the
-        list share is found by itself. Ties join the first stage and the last
+    tied: pairs of weights that are one, as (first layer, name, last layer, name), both trained or both frozen; a
+        weight that two modules of the list share is found by itself. Ties join the first stage and the last
     seed: selects dropout masks and, for functions, initial weights
     """
 
@@ -88,9 +87,8 @@ class Engine:
             self.grid.neighbour(self.rank, -1), self.grid.neighbour(self.rank, +1), self.grid.inter
         )
         own = self.split[place.stage]
-        made = [layer.to(self.world.device) for layer in _make(layers, own, seed)]
-        ties = _ties(layers, tied)
-        _untie(made, own)
+        made = [layer.to(self.world.device) for layer in make(layers, own, seed)]
+        ties = find_ties(layers, tied)
         self.stage = Stage(made, first_layer=own.start, seed=seed, loss=loss if place.last else None)
         trained = [p for p in self.stage.layers.parameters() if p.requires_grad]
         self.state = ModelState(trained, optimizer.states, memory)
@@ -100,7 +98,7 @@ class Engine:
             optimizer,
             column=self.columns[place.stage],
             ends=ends[place.replica],
-            ties=[tuple(p for p in _tie_here(made, own, tie) if p.requires_grad) for tie in ties],
+            ties=[tuple(p for p in ends_here(made, own, tie) if p.requires_grad) for tie in ties],
             progress=self.transport.progress,
         )
         self._agree(made, own, ties, ends[place.replica])
@@ -251,7 +249,7 @@ class Engine:
         own = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
         return own if self.grid.size == 1 else self.world.total(own, self.transport.progress)
 
-    def _agree(self, made: list[nn.Module], own: range, ties: Sequence[_Tie], ends: object) -> None:
+    def _agree(self, made: list[nn.Module], own: range, ties: Sequence[Tie], ends: object) -> None:
         """Start from one set of weights: replica 0's, and the first stage's for a tie. Broadcast, not averaged."""
         column = self.columns[self.place.stage]
         for layer in made:
@@ -259,64 +257,8 @@ class Engine:
                 if len(column.ranks) > 1:
                     until(column.broadcast(tensor.data, column.ranks[0]).done, self.transport.progress)
         for tie in ties:
-            held = _tie_here(made, own, tie)
+            held = ends_here(made, own, tie)
             if len(held) == 2:
                 held[1].data.copy_(held[0].data)
             elif held and self.grid.inter > 1:
                 until(ends.broadcast(held[0].data, ends.ranks[0]).done, self.transport.progress)  # type: ignore[attr-defined]
-
-
-_Tie = tuple[int, str, int, str]
-
-
-def _make(layers: Sequence[Layer], own: range, seed: int) -> list[nn.Module]:
-    made = []
-    for number in own:
-        layer = layers[number]
-        if not isinstance(layer, nn.Module):
-            with undisturbed(), drawing(*initial(seed, number)):
-                layer = layer()
-        elif any(layer is other for other in made):
-            layer = copy.deepcopy(layer)  # one module at two places: two ends of a tie, as on two stages
-        made.append(layer)
-    return made
-
-
-def _ties(layers: Sequence[Layer], named: Sequence[_Tie]) -> list[_Tie]:
-    """The named ties, and weights that two modules of the list share."""
-    found, seen = dict.fromkeys((first, name, last, other) for first, name, last, other in named), {}
-    for number, layer in enumerate(layers):
-        if isinstance(layer, nn.Module):
-            for name, parameter in layer.named_parameters():
-                if id(parameter) in seen and seen[id(parameter)][0] != number:
-                    found[(*seen[id(parameter)], number, name)] = None  # once, if it is also named
-                seen[id(parameter)] = (number, name)
-    for first, _, last, _ in found:
-        if (first, last) != (0, len(layers) - 1):
-            raise Refused(
-                f"a tie of layers {first} and {last} of {len(layers)}",
-                rule="ties join the first layer and the last, which the first and the last stage hold",
-                legal=f"layers 0 and {len(layers) - 1}",
-            )
-    return list(found)
-
-
-def _untie(made: list[nn.Module], own: range) -> None:
-    """Give each layer its own copy of a shared weight: both ends of a tie are leaves, summed at the update."""
-    seen: set[int] = set()
-    for layer in made:
-        for module in layer.modules():
-            for name, parameter in list(module.named_parameters(recurse=False)):
-                if id(parameter) in seen:
-                    setattr(module, name, nn.Parameter(parameter.detach().clone(), parameter.requires_grad))
-        seen.update(id(parameter) for parameter in layer.parameters())
-
-
-def _tie_here(made: list[nn.Module], own: range, tie: _Tie) -> tuple[nn.Parameter, ...]:
-    """The ends of `tie` that this stage holds, the first layer's before the last's."""
-    first, first_name, last, last_name = tie
-    held = []
-    for number, name in ((first, first_name), (last, last_name)):
-        if number in own:
-            held.append(made[number - own.start].get_parameter(name))
-    return tuple(held)
