@@ -1,7 +1,8 @@
 """Plain PyTorch in one process: the reference whose losses and speed everything else is compared with.
 
-A model, torch.optim, a loop over microbatches; nothing of the suite's engine. It starts from the same initial weights
-and reads the same rows in the same order, so that what differs is the parallelism.
+A model, torch.optim, a loop over microbatches; no schedule, stage or transport of the suite. It starts from the same
+initial weights and reads the same rows in the same order, so that what differs is the parallelism (and dropout masks,
+where there is dropout: it draws as PyTorch does).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class PyTorch:
         for number, make in enumerate(network.layers(shape, dropout=model["dropout"], dtype=model["dtype"])):
             with drawing(*initial(seed, number)):
                 layers.append(make())
-        self.model = nn.Sequential(*layers)
+        self.model, self.device = nn.Sequential(*layers).to(world.device), world.device
         for first, first_name, last, last_name in network.ties(shape):
             owner, _, leaf = last_name.rpartition(".")
             setattr(layers[last].get_submodule(owner), leaf, layers[first].get_parameter(first_name))
@@ -53,7 +54,7 @@ class PyTorch:
         self.trace = Trace()
 
     def train_batch(self, batch: Value) -> float:
-        inputs, targets = (torch.from_numpy(part).split(self.microbatch) for part in batch)
+        inputs, targets = (torch.from_numpy(part).to(self.device).split(self.microbatch) for part in batch)
         self.model.train()
         self.trace = Trace()
         losses = []
@@ -79,7 +80,9 @@ class PyTorch:
         self.model.eval()
         total = 0.0
         for inputs, targets in batches:
-            parts = zip(*(torch.from_numpy(p).split(self.microbatch) for p in (inputs, targets)), strict=True)
+            parts = zip(
+                *(torch.from_numpy(p).to(self.device).split(self.microbatch) for p in (inputs, targets)), strict=True
+            )
             losses = [float(self.loss(self.model(x), y)) for x, y in parts]
             total += sum(losses) / len(losses)
         return total / len(batches)
@@ -106,6 +109,8 @@ def _bytes(tensors: Any) -> int:
 def _optimizer(config: Mapping[str, Any], model: nn.Module) -> tuple[torch.optim.Optimizer, Rate]:
     """torch's own optimizer with the arguments of the suite's rule of the same name, and the rate of each update."""
     name, rate = config["_target_"].rpartition(".")[2], as_rate(build(config["lr"]))
+    if name not in _OPTIMIZERS:
+        raise Unsupported(f"pytorch with {name}", rule=f"one of {', '.join(_OPTIMIZERS)}", legal="optimizer=adamw")
     arguments = {key: value for key, value in config.items() if key not in ("_target_", "lr", "beta1", "beta2")}
     if "beta1" in config:
         arguments["betas"] = (config["beta1"], config["beta2"])

@@ -58,12 +58,19 @@ def exit_code(records: Sequence[Record]) -> int:
     return 0 if all(record.outcome is Outcome.OK for record in records) else 1
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
-def _swept(config: DictConfig) -> None:
-    """One job of a sweep: Hydra has chosen the overrides, everything else is as without it."""
-    records = run(list(HydraConfig.get().overrides.task))
-    if exit_code(records):
-        raise SystemExit(exit_code(records))
+def sweep() -> int:
+    """Hydra reads the command line and calls back once per job; no job ends the others. The worst exit code."""
+    codes = [0]
+
+    def job(config: DictConfig) -> None:
+        try:
+            codes.append(exit_code(run(list(HydraConfig.get().overrides.task))))
+        except SuiteError as error:
+            print(f"refused: {error}", file=sys.stderr)
+            codes.append(2)
+
+    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
+    return 1 if max(codes) and min(codes[1:], default=0) < 2 else max(codes)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -71,8 +78,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if any(argument in _HYDRA for argument in arguments):
             check_names([argument for argument in arguments if "=" in argument])
-            _swept()
-            return 0
+            return sweep()
         begun = Progress(1.0)
         records = run(arguments)
         folder = Path(records[0].config["reports"]) if records else Path("reports")

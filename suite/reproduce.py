@@ -30,19 +30,20 @@ def main(overrides: Sequence[str]) -> int:
         return 2
     progress = Progress(sum(expected.values()))
     progress.say(f"{len(names)} experiments at scale {base['scale']['name']}, about {seconds(progress.left)}")
-    records = []
+    records, refused = [], 0
     for number, name in enumerate(names, 1):
         progress.say(f"[{number}/{len(names)}] {name}")
         try:
             records += run([f"experiment={name}", *overrides], progress)
         except SuiteError as error:
             progress.say(f"  refused: {error}")
+            refused = 1
     from suite.report import write_report
 
     with ending_ranks():
         page = write_report(Path(base["reports"]))
     print(f"\n{len(records)} records in {seconds(progress.clock() - progress.begin)}. The page: {page}")
-    return exit_code(records)
+    return max(refused, exit_code(records))
 
 
 if __name__ == "__main__":

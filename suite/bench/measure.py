@@ -10,6 +10,7 @@ import math
 import shutil
 import tempfile
 import time
+import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,6 +54,8 @@ class Session:
             step(*arguments)
         except Trouble as trouble:
             self.trouble = trouble
+        except Exception as error:  # a fault of a system or of the suite itself must not end the others either
+            self.trouble = Trouble(Outcome.FAILED, "".join(traceback.format_exception(error)).strip())
         self.seconds += time.monotonic() - begin
         if self.trouble is not None:
             self.ranks.stop(polite=False)
@@ -69,9 +72,9 @@ class Session:
     def train(self, batches: int, *, timed: bool = True) -> None:
         """One turn. A batch takes as long as its slowest rank."""
         answers = self.ranks.ask(self.plan["deadline"], do="train", batches=batches)
-        self._keep_losses(answers)
         if timed:
             self.durations += [max(times) for times in zip(*(a["durations"] for a in answers), strict=True)]
+        self._keep_losses(answers)
         self.trace = Trace(Span.from_row(row) for answer in answers for row in answer["spans"]).shifted()
 
     def finish(self) -> None:
@@ -83,6 +86,8 @@ class Session:
         if self.plan["evaluate"]:
             answers = self.ranks.ask(self.plan["deadline"], do="evaluate", batches=self.plan["evaluate"])
             self.validation.append(answers[0]["loss"])
+            if not math.isfinite(self.validation[-1]):
+                raise Trouble(Outcome.DIVERGED, f"the validation loss is {self.validation[-1]}")
         self.ranks.stop()
 
     def _keep_losses(self, answers: Sequence[dict[str, Any]]) -> None:
@@ -93,12 +98,12 @@ class Session:
 
     def record(self, store: Store) -> Record:
         """What this run leaves; the samples it got are kept whatever happened."""
-        cores = provenance.machine()["cores"]
+        cores: int = provenance.machine()["cores"]
         crowded = self.run.grid.size * self.config["launch"]["threads"] > cores
         note = f"oversubscribed: {self.run.grid.size} ranks on {cores} cores, not comparable" if crowded else ""
         metrics = {"batch_time": Metric("s", "lower", tuple(self.durations), note)} if self.durations else {}
         units = {"tokens_per_batch": "token"}
-        for name, value in predict.counts(self.config).items():
+        for name, value in _counts(self.config).items():
             metrics[name] = Metric(units.get(name, "flop"), "", (value,))
         if self.gemm:
             threads = self.config["launch"]["threads"]
@@ -130,7 +135,7 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
     if not runs:
         return []
     store = Store(Path(runs[0].config["reports"]))
-    keys = {id(run): key_of(run.config, provenance.circumstances()) for run in runs}
+    keys = {id(run): key_of(run.config, provenance.circumstances(run.config)) for run in runs}
     title = runs[0].config["experiment"]["name"]
     expected = float(runs[0].config["experiment"]["seconds"])
     todo = [run for run in runs if not store.stands(keys[id(run)], run.config["measure"]["keep"])]
@@ -194,7 +199,7 @@ def _refused(run: Run, key: str) -> Record:
 
 def _provenance(run: Run, started: float, seconds: float, extra: dict[str, Any]) -> dict[str, Any]:
     return {
-        **provenance.circumstances(),
+        **provenance.circumstances(run.config),
         "commit": provenance.commit(),
         "command": run.command,
         "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
@@ -203,13 +208,21 @@ def _provenance(run: Run, started: float, seconds: float, extra: dict[str, Any])
     }
 
 
+def _counts(config: dict[str, Any]) -> dict[str, float]:
+    """Tokens and flops of a batch; none where there is no formula for the model."""
+    try:
+        return predict.counts(config)
+    except (SuiteError, KeyError, TypeError, AttributeError):
+        return {}
+
+
 def _predicted(config: dict[str, Any]) -> dict[str, list[int]]:
     """Predicted bytes by kind, one per rank; empty where there is no formula for the system or the model."""
-    if not config["system"]["budget"]:
+    if not config["system"].get("budget", False):
         return {}
     try:
         kinds = [budget.by_kind() for budget in predict.budgets(config)]
-    except SuiteError:
+    except (SuiteError, KeyError, TypeError, AttributeError):  # another kind of model
         return {}
     names = list(dict.fromkeys(name for rank in kinds for name in rank))
     return {name: [rank.get(name, 0) for rank in kinds] for name in names}

@@ -1,6 +1,6 @@
 """Decides what is written down about the circumstances of a run: machine, library versions, source, commit.
 
-An allow-list: no environment dump, no user names, no paths.
+An allow-list of facts, no environment dump. Reasons and commands of a record may still hold paths of its machine.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from suite.bench.launch import mpi_version
 from suite.bench.store import source_hash
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,8 +31,9 @@ def machine() -> dict[str, Any]:
     """Processor, cores, memory and system of this machine."""
     return {
         "processor": _processor(),
-        "cores": os.cpu_count() or 1,
-        "memory_bytes": psutil.virtual_memory().total,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        # rounded: what the kernel keeps for itself moves from boot to boot
+        "memory_bytes": round(psutil.virtual_memory().total, -9),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
@@ -78,6 +81,16 @@ def commit() -> dict[str, Any]:
     return {"hash": head.stdout.strip(), "dirty": bool(status.stdout.strip())}
 
 
-def circumstances() -> dict[str, Any]:
-    """What decides a measured number beside its config."""
-    return {"machine": machine(), "versions": versions(), "source": source()}
+def circumstances(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides a measured number beside its config: also the code and the data that the config points to."""
+    found: dict[str, Any] = {
+        "machine": machine(),
+        "versions": {**versions(), "mpiexec": mpi_version(config["launch"]["mpiexec"])},
+    }
+    found["source"] = source()
+    if config["launch"]["python_path"]:
+        found["own_source"] = source_hash(Path(folder) for folder in config["launch"]["python_path"])
+    if config["data"]["folder"]:
+        files = sorted(Path(config["data"]["folder"]).glob("*"))
+        found["data_files"] = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+    return found

@@ -14,18 +14,22 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from suite.comm import here, rank_here
+from suite.comm import here, local_rank_here, rank_here
 from suite.core.build import build, locate
-from suite.core.errors import MissingDependency, Unsupported
+from suite.core.errors import MissingDependency, Refused
 from suite.core.protocols import Missing
 from suite.core.record import Outcome
 
+_LEAVE = 5.0  # seconds a rank may take to close after its parent is gone
+# what a rank raises because another one is gone: the reason stands with the other
+_SECONDARY = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe")
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "Cannot allocate memory")
 
 
@@ -46,8 +50,9 @@ class Control:
                 self.commands.put(json.loads(line))
         except OSError:
             pass
-        if not self.stopping:
-            os._exit(3)
+        if self.stopping:
+            time.sleep(_LEAVE)  # closing needs the other ranks, and they may be gone
+        os._exit(3)
 
     def say(self, **message: Any) -> None:
         self.socket.sendall(json.dumps(message).encode() + b"\n")
@@ -57,7 +62,7 @@ def outcome_of(error: BaseException) -> Outcome:
     """The outcome that an exception of a rank stands for."""
     if isinstance(error, MemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY):
         return Outcome.OOM
-    if isinstance(error, Unsupported):
+    if isinstance(error, Refused):
         return Outcome.UNSUPPORTED
     if isinstance(error, MissingDependency | ModuleNotFoundError):
         return Outcome.MISSING_DEPENDENCY
@@ -68,7 +73,7 @@ class Rank:
     """The commands a parent may give. Batches are counted over the whole run, evaluation apart."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        from suite.engine.host import gemm_rate, prepare
+        from suite.engine.host import device_of, gemm_rate, prepare
 
         prepare(config["launch"]["threads"])
         if config["launch"]["memory_limit"]:
@@ -80,7 +85,8 @@ class Rank:
         if isinstance(probed, Missing):
             raise MissingDependency(config["system"]["name"], probed.reason)
         self.text = build(config["data"]["source"])
-        self.world = here(inline=config["comm"]["inline"])
+        device = device_of(config["launch"]["device"], local_rank_here())
+        self.world = here(device=device, inline=config["comm"]["inline"])
         self.system = system(world=self.world, config=config)
         self.seen = 0
 
@@ -99,7 +105,8 @@ class Rank:
         return {
             "gemm": self.gemm_rate(dtype=self.config["model"]["dtype"]),
             "staged": bool(self.world.staged),
-            "data": self.text.provenance(),
+            # every rank reads the same data; one of them takes its hash
+            "data": self.text.provenance() if self.world.rank == 0 else None,
         }
 
     def train(self, batches: int) -> dict[str, Any]:
@@ -124,7 +131,14 @@ class Rank:
         from suite.data.text import windows
 
         size, sequence = self.config["batch"]["size"], self.config["model"]["shape"]["sequence"]
-        chosen = list(islice(windows(self.text.validation, batch=size, sequence=sequence), batches))
+        whole = (b for b in windows(self.text.validation, batch=size, sequence=sequence) if len(b[0]) == size)
+        chosen = list(islice(whole, batches))
+        if not chosen:
+            raise Refused(
+                f"{len(self.text.validation)} validation tokens for batches of {size} x {sequence}",
+                rule="at least one whole batch",
+                legal="measure.evaluate=0",
+            )
         return {"loss": self.system.evaluate(chosen)}
 
     def close(self) -> None:
@@ -149,7 +163,8 @@ def main(job: Path) -> None:
     except BaseException as error:
         control.stopping = True
         reason = "".join(traceback.format_exception(error)).strip()
-        control.say(event="failed", outcome=outcome_of(error).value, reason=reason)
+        secondary = any(text in str(error) for text in _SECONDARY)
+        control.say(event="failed", outcome=outcome_of(error).value, reason=reason, secondary=secondary)
         raise
 
 

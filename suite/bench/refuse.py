@@ -94,8 +94,16 @@ def _launcher(config: Mapping[str, Any], grid: Grid) -> None:
             rule=f"launch={launch['name']} starts at most launch.max_ranks={launch['max_ranks']}",
             legal=f"a grid of at most {launch['max_ranks']} ranks",
         )
-    if not launch["deadline"] > 0:
-        raise Refused(f"launch.deadline={launch['deadline']}", rule="more than 0 seconds", legal="120")
+    for name, legal in (("deadline", 120), ("grace", 5)):
+        if not isinstance(launch[name], int | float) or not launch[name] > 0:
+            raise Refused(f"launch.{name}={launch[name]}", rule="more than 0 seconds", legal=f"launch.{name}={legal}")
+    limit = launch["memory_limit"]
+    if limit is not None and not (isinstance(limit, int) and limit > 0):
+        raise Refused(
+            f"launch.memory_limit={limit}", rule="a number of bytes, or null", legal="launch.memory_limit=null"
+        )
+    if launch["device"] not in ("cpu", "cuda"):
+        raise UnknownName("launch.device", str(launch["device"]), ("cpu", "cuda"))
     if launch["threads"] < 1:
         raise Refused(f"launch.threads={launch['threads']}", rule="at least 1", legal="1")
 

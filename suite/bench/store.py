@@ -58,9 +58,13 @@ class Store:
             return None
 
     def stands(self, key: str, keep: str) -> bool:
-        """Whether an earlier record saves a run: keep=all any outcome, ok only those that went well, none never."""
+        """Whether an earlier record saves a run: keep=all any outcome, ok only those that went well, none never.
+
+        A refusal or a missing package never does: it cost nothing, and its reason may be gone."""
         record = None if keep == "none" else self.find(key)
-        return record is not None and (keep == "all" or record.outcome is Outcome.OK)
+        if record is None or record.outcome in (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY):
+            return False
+        return keep == "all" or record.outcome is Outcome.OK
 
     def write(self, record: Record) -> Path:
         path = self.path(record.key)

@@ -6,12 +6,13 @@ It is a full implementation of the interfaces, not a mock: the same engine runs 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from suite.core.errors import RankError
+from suite.core.errors import Late, RankError
 from suite.core.op import Kind, Op, feeds
 from suite.core.protocols import Group, Handle, Transport, Value
 
@@ -42,8 +43,9 @@ class Hub:
         return held
 
 
-def run(size: int, rank_main: Callable[[LoopbackWorld], Any]) -> list[Any]:
-    """Call `rank_main(world)` in `size` threads; their results by rank. The first failure ends all, and is raised."""
+def run(size: int, rank_main: Callable[[LoopbackWorld], Any], *, deadline: float | None = 300.0) -> list[Any]:
+    """Call `rank_main(world)` in `size` threads; their results by rank. The first failure ends all, and is raised;
+    `deadline` seconds without an end (a deadlock) are one."""
     hub = Hub(size)
     results: list[Any] = [None] * size
 
@@ -56,8 +58,11 @@ def run(size: int, rank_main: Callable[[LoopbackWorld], Any]) -> list[Any]:
     threads = [threading.Thread(target=one, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(size)]
     for thread in threads:
         thread.start()
+    end = None if deadline is None else time.monotonic() + deadline
     for thread in threads:
-        thread.join()
+        thread.join(None if end is None else max(0.0, end - time.monotonic()))
+        if thread.is_alive():
+            hub.fail(Late(f"{thread.name} was not done in {deadline:g} s"))
     if hub.failure is not None:
         raise hub.failure
     return results
@@ -169,10 +174,10 @@ class LoopbackWorld:
     """One thread's view of its hub."""
 
     staged = False
-    device = torch.device("cpu")
 
-    def __init__(self, hub: Hub, rank: int) -> None:
+    def __init__(self, hub: Hub, rank: int, *, device: str = "cpu") -> None:
         self.hub, self.rank, self.size = hub, rank, hub.size
+        self.device = torch.device(device)
         self.groups: dict[tuple[int, ...], LoopbackGroup] = {}
 
     def transport(self, before: int | None, after: int | None, stages: int) -> Transport:

@@ -96,13 +96,16 @@ class _Inbound:
         self.buffer = torch.empty(inline, dtype=torch.uint8)
         self.view = memoryview(self.buffer.numpy())
         self.coming: deque[_Incoming] = deque()
+        self.posted: Any = None
         self._post()
 
     def _post(self) -> None:
         self.posted = self.comm.Irecv(_bytes(self.buffer), source=self.source, tag=_HEAD)
 
     def poll(self, mailbox: dict[Op, Value]) -> None:
-        while self.posted.Test():
+        if self.posted is None and self._held(mailbox) < CAPACITY:
+            self._post()
+        while self.posted is not None and self.posted.Test():
             op, inline, described, at = decode(self.view)
             tensors, requests = [], []
             for dtype, shape in described:
@@ -116,17 +119,26 @@ class _Inbound:
                         tensor.copy_(host)
                     at += size
                 elif size:
+                    if self.device.type == "cuda":
+                        torch.cuda.current_stream().synchronize()  # kernels may still read the memory it was given
                     requests.append(self.comm.Irecv(_bytes(tensor), source=self.source, tag=_BODY))
                 tensors.append(tensor)
             self.coming.append(_Incoming(op, tuple(tensors), requests))
-            self._post()
+            self.posted = None
+            if op.kind is not Kind.EVALUATE or self._held(mailbox) < CAPACITY:
+                self._post()
         while self.coming and all(request.Test() for request in self.coming[0].requests):
             op, value, _ = self.coming.popleft()
             mailbox[op] = value
 
+    def _held(self, mailbox: dict[Op, Value]) -> int:
+        """Values of an evaluation that are here and unused: with CAPACITY of them the lane takes no more."""
+        return len(self.coming) + sum(op.kind is Kind.EVALUATE for op in mailbox)
+
     def close(self) -> None:
-        self.posted.Cancel()
-        self.posted.Wait()
+        if self.posted is not None:
+            self.posted.Cancel()
+            self.posted.Wait()
 
 
 class _Outbound:

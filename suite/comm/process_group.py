@@ -7,6 +7,7 @@ deadlock with a pending rendezvous send, so a handle is polled (`done`), and who
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,7 +70,7 @@ class ProcessGroups:
     def __init__(self, rank: int, size: int, *, host: str, port: int, local: bool, backend: str = "gloo") -> None:
         if local:
             # all ranks on one host: the loopback interface always works, a host name may not resolve
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
         self.store = dist.TCPStore(host, port, size, is_master=False)
         dist.init_process_group(backend, store=self.store, rank=rank, world_size=size)
         self.known: dict[tuple[int, ...], TorchGroup] = {}

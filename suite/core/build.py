@@ -61,4 +61,10 @@ def build(config: Any, **extra: Any) -> Any:
     except TypeError as error:
         accepted = ", ".join(signature.parameters)
         raise Refused(f"{config[TARGET]}: {error}", rule=f"its arguments are {accepted or 'none'}") from error
-    return partial(target, **arguments) if partly else target(**arguments)
+    if partly:
+        return partial(target, **arguments)
+    try:
+        return target(**arguments)
+    except (TypeError, ValueError) as error:  # a value of the wrong kind, such as text for a count
+        given = ", ".join(f"{key}={value!r}" for key, value in arguments.items() if key not in extra)
+        raise Refused(f"{config[TARGET]}({given}): {error}", rule="values of the kinds its docstring gives") from error

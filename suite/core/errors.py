@@ -7,7 +7,6 @@
     ├── MissingDependency      a package or program that is not on this machine
     ├── IllegalSchedule        a program that breaks an order law; prints the grid with the culprit marked
     ├── RankError              a rank did not do its part
-    │   ├── LostRank           it ended without a word
     │   └── Late               it was not done at the deadline
     └── DamagedRecord          a file in the store that is no record
         └── OtherSchema        a record, of another schema version
@@ -67,10 +66,6 @@ class IllegalSchedule(SuiteError):
 
 class RankError(SuiteError):
     """A rank did not do its part."""
-
-
-class LostRank(RankError):
-    """A rank ended without a word."""
 
 
 class Late(RankError):

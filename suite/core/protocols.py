@@ -177,7 +177,7 @@ class Missing:
 
 
 class System(Protocol):
-    """One thing compared, as each of its ranks runs it. Ours and third parties' stand behind the same five methods.
+    """One thing compared, as each of its ranks runs it. Ours and third parties' stand behind the same methods.
 
     A class that implements it is built on every rank as `cls(world=..., config=...)`; `probe` is asked first. A batch
     is a tuple of numpy arrays, (inputs, targets).

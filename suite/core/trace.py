@@ -8,10 +8,13 @@ message ended the wait; `breakdown` splits that time in three:
     bubble     what filling and draining the pipeline costs every rank, (S - 1) * (t_forward + t_backward) of one stage
                (SAMO Equation 6, with the mean op times of the trace), as far as the rank was idle
     wait       the rest: a neighbour was slower, or the limit of microbatches in flight starved the rank
+
+Ranks meet in a reduction. What it costs is the time of its quickest member, the last to come; the others were idle.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -19,7 +22,7 @@ from suite.core.grid import Grid
 from suite.core.op import Kind, Op, needs
 
 FORWARD, BACKWARD, EVALUATE = "forward", "backward", "evaluate"
-REDUCE, STEP = "reduce", "step"  # the two halves of an update
+REDUCE, TIE, STEP = "reduce", "tie", "step"  # an update: over the column, over the pipeline's ends, on this rank
 WAIT, TRANSFER, BUBBLE = "wait", "transfer", "bubble"
 CATEGORY = {Kind.FORWARD: FORWARD, Kind.BACKWARD: BACKWARD, Kind.EVALUATE: EVALUATE, Kind.UPDATE: STEP}
 
@@ -83,6 +86,13 @@ def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
     done = {(grid.place(span.rank).replica, span.op): span.end for span in spans if span.op and span.category != WAIT}
     fill_and_drain = (grid.inter - 1) * (_mean(spans, FORWARD) + _mean(spans, BACKWARD))
     total: dict[str, float] = {}
+    queues = _queues(spans)
+    quickest: dict[_Meeting, float] = {}
+    for queue in queues.values():
+        meetings = [span for span in queue if span.category in _MEETINGS]
+        for name, span in zip(_names(queue, grid), meetings, strict=True):
+            quickest[name] = min(span.seconds, quickest.get(name, span.seconds))
+    names = {rank: iter(_names(queue, grid)) for rank, queue in queues.items()}
     ranks = sorted({span.rank for span in spans})
     for rank in ranks:
         place = grid.place(rank)
@@ -93,8 +103,11 @@ def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
                 continue
             start = max(span.start, clock)
             if span.category != WAIT:
-                total[span.category] = total.get(span.category, 0.0) + max(0.0, span.end - start)
-                busy += max(0.0, span.end - start)
+                seconds = max(0.0, span.end - start)
+                if span.category in _MEETINGS:
+                    seconds = min(seconds, quickest[next(names[rank])])
+                total[span.category] = total.get(span.category, 0.0) + seconds
+                busy += seconds
             elif span.op is not None and (need := needs(span.op, place.stages)) is not None:
                 sent = done.get((place.replica, need), span.end)
                 transfer += max(0.0, span.end - max(start, sent))
@@ -114,22 +127,16 @@ def _mean(spans: Sequence[Span], category: str) -> float:
 def allowed_makespan(trace: Iterable[Span], grid: Grid) -> float:
     """The makespan that the trace's own op times allow, in seconds: every rank keeps its order, messages are free.
 
-    A reduction starts when the last rank of its column is there and lasts as long as its quickest member took. The
+    A reduction starts when the last of its ranks is there and lasts as long as its quickest member took. The
     measured makespan is never less than this one; their quotient is the efficiency of everything that is not compute.
     """
-    queues: dict[int, list[Span]] = {}
-    for span in sorted(trace, key=lambda span: (span.start, span.end)):
-        if span.category != WAIT:
-            queues.setdefault(span.rank, []).append(span)
-    made = {_op_on(span, grid) for queue in queues.values() for span in queue if span.category != REDUCE}
+    queues = _queues(trace)
+    made = {_op_on(span, grid) for queue in queues.values() for span in queue if span.category not in _MEETINGS}
     clock = dict.fromkeys(queues, 0.0)
     finish: dict[tuple[int, int, Op | None], float] = {}
-    meeting: dict[tuple[Op | None, int], list[Span]] = {}  # the n-th bucket of an update, and who is there
-    members: dict[tuple[Op | None, int], int] = {}
-    for queue in queues.values():
-        for key in _buckets(queue):
-            members[key] = members.get(key, 0) + 1
-    names = {rank: iter(_buckets(queue)) for rank, queue in queues.items()}
+    meeting: dict[_Meeting, list[Span]] = {}  # who is there
+    members = Counter(name for queue in queues.values() for name in _names(queue, grid))
+    names = {rank: iter(_names(queue, grid)) for rank, queue in queues.items()}
     ready = list(queues)
     at = dict.fromkeys(queues, 0)
     stuck: dict[tuple[int, int, Op | None], list[int]] = {}
@@ -137,7 +144,7 @@ def allowed_makespan(trace: Iterable[Span], grid: Grid) -> float:
         rank = ready.pop()
         while at[rank] < len(queues[rank]):
             span = queues[rank][at[rank]]
-            if span.category == REDUCE:
+            if span.category in _MEETINGS:
                 key = next(names[rank])
                 there = meeting.setdefault(key, [])
                 there.append(span)
@@ -167,12 +174,30 @@ def _op_on(span: Span, grid: Grid) -> tuple[int, int, Op | None]:
     return grid.place(span.rank).replica, span.rank % grid.tensor, span.op
 
 
-def _buckets(queue: Iterable[Span]) -> list[tuple[Op | None, int]]:
-    """The reductions of one rank in order: the update each belongs to, and its number among that update's buckets."""
-    seen: dict[Op | None, int] = {}
+_MEETINGS = (REDUCE, TIE)
+_Meeting = tuple[str, object, int, int]  # category, the op or pipeline that meets, update, bucket
+
+
+def _queues(trace: Iterable[Span]) -> dict[int, list[Span]]:
+    """The spans of each rank in order, waits left out."""
+    queues: dict[int, list[Span]] = {}
+    for span in sorted(trace, key=lambda span: (span.start, span.end)):
+        if span.category != WAIT:
+            queues.setdefault(span.rank, []).append(span)
+    return queues
+
+
+def _names(queue: Iterable[Span], grid: Grid) -> list[_Meeting]:
+    """The meetings of one rank in order: a column meets by its stage's update, a pipeline's ends by their replica."""
+    seen: Counter[tuple[str, object, int]] = Counter()
     found = []
     for span in queue:
-        if span.category == REDUCE:
-            found.append((span.op, seen.get(span.op, 0)))
-            seen[span.op] = seen.get(span.op, 0) + 1
+        if span.category in _MEETINGS:
+            index = -1 if span.op is None else span.op.index
+            who: object = (grid.place(span.rank).replica if span.category == TIE else None, span.rank % grid.tensor)
+            if span.category == REDUCE:
+                who = (span.op, span.rank % grid.tensor)
+            key = (span.category, who, index)
+            found.append((*key, seen[key]))
+            seen[key] += 1
     return found

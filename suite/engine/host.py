@@ -8,6 +8,8 @@ from time import perf_counter
 
 import torch
 
+from suite.core.errors import MissingDependency
+
 _PR_SET_TIMERSLACK = 29
 _TIMER_SLACK = 1000  # ns: Linux lets a sleep overrun by 50 us unless told otherwise, as long as the sleep itself
 
@@ -19,6 +21,16 @@ def prepare(threads: int) -> None:
     torch.set_num_threads(threads)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, _TIMER_SLACK, 0, 0, 0)
+
+
+def device_of(kind: str, local_rank: int) -> str:
+    """The device of one rank: 'cpu', or its own CUDA device, made current. Raises MissingDependency without one."""
+    if kind == "cpu":
+        return kind
+    if not torch.cuda.is_available() or local_rank >= torch.cuda.device_count():
+        raise MissingDependency(f"CUDA device {local_rank}", f"{torch.cuda.device_count()} are here; launch.device=cpu")
+    torch.cuda.set_device(local_rank)
+    return f"cuda:{local_rank}"
 
 
 def gemm_rate(size: int = 768, seconds: float = 0.3, dtype: str = "float32") -> float:

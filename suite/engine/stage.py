@@ -45,13 +45,16 @@ class Stage:
         self.layers = nn.ModuleList(layers)
         self.streams = [Stream(seed, number) for number in range(first_layer, first_layer + len(self.layers))]
         self.loss = loss
+        self.writes = bool(layers) and any(getattr(module, "inplace", False) for module in layers[0].modules())
         self.open: dict[int, _Open] = {}
 
     def _through(self, inputs: Value, sample: int | None) -> Value:
         training = sample is not None
         if self.layers.training != training:
             self.layers.train(training)
-        value = _writable(inputs, self.layers)
+        value = inputs
+        if self.writes:  # a first layer such as ReLU(inplace=True): no leaf, kept message or user's batch is its own
+            value = tuple(tensor.clone() for tensor in inputs)
         if sample is None:
             for layer in self.layers:
                 value = as_value(layer(*value))
@@ -114,10 +117,3 @@ class Stage:
 
 def _leaf(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().requires_grad_()
-
-
-def _writable(inputs: Value, layers: nn.ModuleList) -> Value:
-    """Inputs that a first layer such as ReLU(inplace=True) may write to: no leaf, kept message or user's batch."""
-    if getattr(layers[0], "inplace", False):
-        return tuple(tensor.clone() for tensor in inputs)
-    return inputs

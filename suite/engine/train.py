@@ -22,7 +22,7 @@ from suite.core.errors import Refused
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Schedule, UpdateRule, Value, WeightPolicy, World
-from suite.core.trace import REDUCE, STEP, Trace
+from suite.core.trace import STEP, Trace
 from suite.engine.layers import Layer, Tie, ends_here, find_ties, make
 from suite.engine.live import LiveBytes
 from suite.engine.random import undisturbed
@@ -33,6 +33,7 @@ from suite.engine.update import Update
 from suite.engine.worker import drive
 from suite.memory.layout import dense
 from suite.schedule import MessageDriven, evaluation
+from suite.schedule.check import check
 from suite.weights.policy import Latest
 from suite.workload.split import Split, evenly
 
@@ -104,6 +105,7 @@ class Engine:
         self._agree(made, own, ties, ends[place.replica])
         self.microbatches = self.updates = self.evaluated = 0  # counted over the whole training, per replica
         self.trace = Trace()
+        self.legal: set[int] = set()  # numbers of microbatches for which the schedule has been checked
         self.live: LiveBytes | None = None
         self.peak = 0
 
@@ -122,7 +124,8 @@ class Engine:
         return loss
 
     def gradients(self, batch: Batch) -> list[torch.Tensor]:
-        """The reduced gradients of this stage's weights for `batch`, in order; no step, nothing else changes."""
+        """The reduced gradients of this stage's weights for `batch`, in order. No step and no count; running statistics
+        see a forward pass."""
         self._run(batch, step=False)
         gradients = [view.clone() for view in self.state.views]
         self.state.gradient.zero_()
@@ -203,6 +206,9 @@ class Engine:
                 losses.append(output[0])
             return output
 
+        if work.microbatches not in self.legal:
+            check(self.schedule, self.grid.inter, work)
+            self.legal.add(work.microbatches)
         self.trace = Trace()
         self.store.begin(work)
         with undisturbed():
@@ -221,12 +227,13 @@ class Engine:
         if self.live is not None:
             self.live.phase = "scratch"
         start = perf_counter()
-        self.update.reduce()
-        reduced = perf_counter()
+        for category in self.update.reduce():
+            end = perf_counter()
+            self.trace.add(self.rank, category, start, end, op)
+            start = end
         if step:
             self.update.step()
-        self.trace.add(self.rank, REDUCE, start, reduced, op)
-        self.trace.add(self.rank, STEP, reduced, perf_counter(), op)
+        self.trace.add(self.rank, STEP, start, perf_counter(), op)
 
     def _count(self, inputs: Value) -> int:
         """Microbatches per replica in a batch; Refused where they do not divide it."""

@@ -38,6 +38,7 @@ COLOURS = {
     categories.FORWARD: "#2f74b5",
     categories.BACKWARD: "#e0912f",
     categories.REDUCE: "#8668c4",
+    categories.TIE: "#b39ddb",
     categories.STEP: "#2f9e77",
     categories.EVALUATE: "#c65d8f",
     categories.TRANSFER: "#c5483a",

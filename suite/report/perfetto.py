@@ -12,7 +12,7 @@ from typing import Any
 
 from suite.core.grid import Grid
 from suite.core.op import Op, feeds
-from suite.core.trace import REDUCE, WAIT, Span, Trace
+from suite.core.trace import REDUCE, TIE, WAIT, Span, Trace
 
 _MICRO = 1e6
 _INSIDE = 1e-3  # us: an arrow starts this long before its slice's end, so that it binds to that slice
@@ -30,7 +30,7 @@ def events(trace: Trace, grid: Grid) -> list[dict[str, Any]]:
     # a message stays in its replica and its slice of the tensor group
     ran: dict[tuple[int, int, Op], Span] = {}
     for span in trace:
-        if span.op is not None and span.category not in {WAIT, REDUCE}:
+        if span.op is not None and span.category not in {WAIT, REDUCE, TIE}:
             ran[grid.place(span.rank).replica, span.rank % grid.tensor, span.op] = span
     for number, ((replica, part, op), span) in enumerate(ran.items()):
         goal = feeds(op, grid.inter)

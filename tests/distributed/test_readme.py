@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -33,7 +34,8 @@ def test_two_ranks(tmp_path: Path) -> None:
 def test_one_process(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(example().replace("Grid(inter=2)", "Grid()"))
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, cwd=ROOT, check=False)
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=env, check=False)
     assert len(done.stdout.split()) == 3, done.stderr
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,8 @@ def test_predicted_and_counted(tmp_path: Path, ranks: int) -> None:
             counted = sum(got["held"].values())
             off = budget.peak / counted - 1
             assert got["in_flight"] <= budget.in_flight, where
-            if got["in_flight"] < budget.in_flight:
-                assert off >= 0, where  # a message-driven stage short of a core need not reach what it may hold
+            if got["in_flight"] < budget.in_flight:  # short of a core, a message-driven stage holds less than it may
+                least = replace(budget, in_flight=got["in_flight"], waiting=0).peak
+                assert 0.95 * least <= counted <= 1.05 * budget.peak, where
                 continue
             assert abs(off) <= 0.05, f"{where}: predicted {budget.by_kind()}, counted {got['held']}: {off:+.1%}"

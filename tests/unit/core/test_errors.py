@@ -39,7 +39,6 @@ def test_a_missing_package_says_the_remedy() -> None:
         ("MissingDependency", "SuiteError"),
         ("IllegalSchedule", "SuiteError"),
         ("RankError", "SuiteError"),
-        ("LostRank", "RankError"),
         ("Late", "RankError"),
         ("DamagedRecord", "SuiteError"),
         ("OtherSchema", "DamagedRecord"),

@@ -21,6 +21,7 @@ from suite.core.trace import (
     FORWARD,
     REDUCE,
     STEP,
+    TIE,
     TRANSFER,
     WAIT,
     Span,
@@ -215,3 +216,16 @@ def test_an_op_without_length_keeps_its_dependency() -> None:
     trace.add(1, BACKWARD, 2.0, 3.0, Op(1, Kind.BACKWARD, 0))
     trace.add(0, FORWARD, 0.0, 2.0, first)
     assert allowed_makespan(trace, Grid(inter=2)) == 3.0
+
+
+def test_a_tie_is_a_meeting_of_the_ends() -> None:
+    """The last stage comes first and waits 3 s in the reduction: that is idle time, and no time that ops need."""
+    trace = Trace()
+    trace.add(0, BACKWARD, 0.0, 4.0, Op(0, Kind.BACKWARD, 0))
+    trace.add(0, TIE, 4.0, 4.5, Op(0, Kind.UPDATE, 0))
+    trace.add(1, BACKWARD, 0.0, 1.0, Op(1, Kind.BACKWARD, 0))
+    trace.add(1, TIE, 1.0, 4.5, Op(1, Kind.UPDATE, 0))
+    assert allowed_makespan(trace, Grid(inter=2)) == 1.0 + 4.0 + 0.5  # 0B0 needs 1B0
+    parts = breakdown(trace, Grid(inter=2))
+    assert parts[TIE] == 0.5
+    assert sum(parts.values()) == pytest.approx(4.5)

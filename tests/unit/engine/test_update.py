@@ -45,7 +45,7 @@ def test_a_tie_on_one_stage_is_summed_input_part_then_output_part() -> None:
     first, between, last = parameter(1.0, 1.0), parameter(2.0), parameter(1.0, 1.0)
     update = update_of(alone(), [first, between, last], ties=[(first, last)])
     update.state.gradient.copy_(torch.tensor([3.0, -0.25, 7.0, 4.0, 0.5]))
-    update.reduce()
+    list(update.reduce())
     assert update.state.gradient.tolist() == [7.0, 0.25, 7.0, 7.0, 0.25]
     update.step()
     assert torch.equal(first, last)
@@ -61,7 +61,7 @@ def test_replicas_are_added_before_the_tie() -> None:
         first, last = parameter(0.0), parameter(0.0)
         update = update_of(world, [first, last], column=(0, 1), ties=[(first, last)])
         update.state.gradient.copy_(torch.tensor(parts[world.rank]))
-        update.reduce()
+        list(update.reduce())
         return update.state.gradient.tolist()
 
     assert loopback.run(2, rank) == [[0.0, 0.0], [0.0, 0.0]]
@@ -72,7 +72,7 @@ def test_a_tie_of_two_ranks_is_summed_over_the_ends() -> None:
         tied, other = parameter(0.0, 0.0), parameter(0.0)
         update = update_of(world, [other, tied], column=(world.rank,), ends=(0, 1), ties=[(tied,)])
         update.state.gradient.copy_(torch.tensor([10.0, 1.0, 2.0]) * (world.rank + 1))
-        update.reduce()
+        list(update.reduce())
         return update.state.gradient.tolist()
 
     assert loopback.run(2, rank) == [[10.0, 3.0, 6.0], [20.0, 3.0, 6.0]]
@@ -89,10 +89,10 @@ def test_a_middle_stage_has_no_part_in_a_tie() -> None:
 def test_a_replaced_gradient_is_refused(replacement: torch.Tensor | None) -> None:
     own = parameter(1.0, 2.0)
     update = update_of(alone(), [own])
-    update.reduce()
+    list(update.reduce())
     own.grad = replacement
     with pytest.raises(Refused, match="do not call zero_grad"):
-        update.reduce()
+        list(update.reduce())
 
 
 @pytest.mark.parametrize("rule", [SGD(0.1, momentum=0.9, weight_decay=0.1), Adam(0.1, weight_decay=0.1)], ids=str)
@@ -100,7 +100,7 @@ def test_a_stage_without_weights_steps(rule: SGD | Adam) -> None:
     def rank(world: loopback.LoopbackWorld) -> int:
         update = update_of(world, [], column=(0, 1), rule=rule)
         for _ in range(2):
-            update.reduce()
+            list(update.reduce())
             update.step()
         return len(update.parts)
 
