@@ -114,7 +114,7 @@ class Ranks:
         self.process: subprocess.Popen[bytes] | None = None
         self.launcher: psutil.Process | None = None
         self.members: list[psutil.Process] = []
-        self.stopped = False
+        self.dismissed = self.stopped = False
         self.selector = selectors.DefaultSelector()
 
     def start(self, deadline: float) -> None:
@@ -262,20 +262,24 @@ class Ranks:
         self.log.flush()
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
 
-    def stop(self, polite: bool = True) -> None:
-        """Ends the ranks: told first (polite), then terminated, then killed. Leaves no process. Once is enough."""
+    def dismiss(self) -> None:
+        """Tells the ranks that they are done; they close together and end. `stop` waits for it."""
+        self.dismissed = True
+        for peer in self.sockets.values():
+            with suppress(OSError):
+                peer.sendall(b'{"do": "stop"}\n')
+
+    def stop(self) -> None:
+        """Ends the ranks: those that were not dismissed are terminated, what does not end is killed. Leaves no
+        process. Once is enough."""
         if self.stopped:
             return
         self.stopped = True
         family = self._family()
-        for peer in self.sockets.values():
-            with suppress(OSError):
-                if polite:
-                    peer.sendall(b'{"do": "stop"}\n')
-                else:
-                    peer.close()
         if self.process is not None:
-            if not polite:
+            if not self.dismissed:
+                for peer in self.sockets.values():
+                    peer.close()
                 self.process.terminate()
             _, alive = psutil.wait_procs(family, timeout=self.launch["grace"])
             for member in alive:

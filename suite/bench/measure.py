@@ -58,22 +58,28 @@ class Session:
             self.trouble = Trouble(Outcome.FAILED, "".join(traceback.format_exception(error)).strip())
         self.seconds += time.monotonic() - begin
         if self.trouble is not None:
-            self.ranks.stop(polite=False)
+            self.ranks.stop()
 
     def start(self) -> None:
-        deadline = self.config["launch"]["deadline"]
-        self.ranks.start(deadline)
-        answers = self.ranks.ask(deadline, do="prepare")
+        """Starts the ranks; they build their system while others are started."""
+        self.ranks.start(self.config["launch"]["deadline"])
+
+    def built(self) -> None:
+        self.ranks.ask(self.config["launch"]["deadline"], do="built")
+
+    def warm_up(self) -> None:
+        """Alone on the machine: the rate of matrix products, and the batches that are not timed."""
+        answers = self.ranks.ask(self.plan["deadline"], do="prepare")
         self.gemm = sum(answer["gemm"] for answer in answers)
         self.extra = {"data": answers[0]["data"], "staged": any(answer["staged"] for answer in answers)}
         if self.plan["warm_up"]:
-            self.train(self.plan["warm_up"], timed=False)
+            self.train(0, self.plan["warm_up"])
 
-    def train(self, batches: int, *, timed: bool = True) -> None:
-        """One turn. A batch takes as long as its slowest rank."""
-        answers = self.ranks.ask(self.plan["deadline"], do="train", batches=batches)
-        if timed:
-            self.durations += [max(times) for times in zip(*(a["durations"] for a in answers), strict=True)]
+    def train(self, batches: int, settle: int) -> None:
+        """One turn; its first `settle` batches are not samples. A batch takes as long as its slowest rank."""
+        answers = self.ranks.ask(self.plan["deadline"], do="train", batches=settle + batches)
+        took = [max(times) for times in zip(*(answer["durations"] for answer in answers), strict=True)]
+        self.durations += took[settle:]
         self._keep_losses(answers)
         self.trace = Trace(Span.from_row(row) for answer in answers for row in answer["spans"]).shifted()
 
@@ -88,7 +94,7 @@ class Session:
             self.validation.append(answers[0]["loss"])
             if not math.isfinite(self.validation[-1]):
                 raise Trouble(Outcome.DIVERGED, f"the validation loss is {self.validation[-1]}")
-        self.ranks.stop()
+        self.ranks.dismiss()
 
     def _keep_losses(self, answers: Sequence[dict[str, Any]]) -> None:
         self.losses += [float("nan") if loss is None else loss for loss in answers[0]["losses"]]
@@ -147,17 +153,18 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
     progress.advance(expected * (1 - len(sessions) / len(runs)))
     share = expected / len(runs)
     try:
-        for session in sessions:
-            progress.show(f"{title} · starting {session.run.label}")
-            session.guarded(session.start)
-            _settle(session, store)
-            progress.advance(0.4 * share)
+        for stage in (Session.start, Session.built, Session.warm_up):
+            for session in sessions:
+                progress.show(f"{title} · starting {session.run.label}")
+                session.guarded(stage, session)
+                _settle(session, store)
+                progress.advance(0.4 * share / 3)
         turns = max((session.plan["turns"] for session in sessions), default=0)
         for turn in range(turns):
             for session in sessions:
                 if turn < session.plan["turns"]:
                     progress.show(f"{title} · turn {turn + 1} of {turns} · {session.run.label}")
-                    session.guarded(session.train, session.plan["batches"])
+                    session.guarded(session.train, session.plan["batches"], session.plan["settle"])
                     _settle(session, store)
                 progress.advance(0.5 * share / turns)
         for session in sessions:
@@ -168,7 +175,7 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
             progress.advance(0.1 * share)
     finally:
         for session in sessions:
-            session.ranks.stop(polite=False)
+            session.ranks.stop()
         shutil.rmtree(scratch, ignore_errors=True)
     return [record for run in runs if (record := store.find(keys[id(run)])) is not None]
 

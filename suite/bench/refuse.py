@@ -23,7 +23,7 @@ _WHOLE = {
     "grid": ("data", "inter", "tensor"),
     "batch": ("size", "microbatch"),
     "launch": ("threads", "max_ranks"),
-    "measure": ("warm_up", "turns", "batches", "evaluate"),
+    "measure": ("warm_up", "settle", "turns", "batches", "evaluate"),
     "model.shape": ("layers", "hidden", "heads", "sequence", "vocabulary"),
 }
 
@@ -123,7 +123,7 @@ def _numbers_of_ranks(config: Mapping[str, Any]) -> None:
 
 
 def _measure(measure: Mapping[str, Any]) -> None:
-    for name, least in (("warm_up", 0), ("turns", 1), ("batches", 1), ("evaluate", 0)):
+    for name, least in (("warm_up", 0), ("settle", 0), ("turns", 1), ("batches", 1), ("evaluate", 0)):
         if measure[name] < least:
             raise Refused(f"measure.{name}={measure[name]}", rule=f"at least {least}", legal=str(least))
     if not isinstance(measure["deadline"], int | float) or not measure["deadline"] > 0:

@@ -23,7 +23,7 @@ from suite.comm.process_group import ProcessGroups
 from suite.comm.waiting import until
 from suite.core.errors import Refused
 from suite.core.op import Kind, Op, feeds
-from suite.core.protocols import Group, Transport, Value
+from suite.core.protocols import Group, Handle, Transport, Value
 
 INLINE = 16 * 1024  # bytes: the cheapest correct size, a second message costs nothing beyond it
 CAPACITY = 8  # values of an evaluation that may be unreceived in a lane
@@ -244,6 +244,44 @@ class MpiTransport:
         self.comm.Free()
 
 
+class _Exchange:
+    """A sum of two: either rank sends its part as bytes and adds the other's, first rank's part first."""
+
+    def __init__(self, comm: Any, other: int, tensor: torch.Tensor, op: str, tag: int) -> None:
+        self.tensor, self.op, self.finished = tensor, op, False
+        self.theirs = torch.empty_like(tensor)
+        self.requests = [
+            comm.Irecv(_bytes(self.theirs), source=other, tag=tag),
+            comm.Isend(_bytes(tensor), dest=other, tag=tag),
+        ]
+
+    def done(self) -> bool:
+        if not self.finished and all(request.Test() for request in self.requests):
+            (torch.add if self.op == "sum" else torch.maximum)(self.tensor, self.theirs, out=self.tensor)
+            self.finished = True
+        return self.finished
+
+    def wait(self) -> None:
+        until(self.done, lambda: None)
+
+
+class PairGroup:
+    """Two ranks on CPUs. Their sum is one exchange of bytes over MPI: as much traffic as a ring's, a fraction of gloo's
+    latency. MPI itself adds nothing, so every type passes, and two parts add to the same bits on both sides."""
+
+    def __init__(self, comm: Any, ranks: Sequence[int], tag: int, others: Group) -> None:
+        self.comm, self.ranks, self.tag, self.others = comm, tuple(ranks), tag, others
+        self.other = next(rank for rank in ranks if rank != comm.Get_rank())
+
+    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
+        if op not in ("sum", "max"):
+            raise Refused(f"all_reduce {op!r}", rule="sum or max", legal="sum")
+        return _Exchange(self.comm, self.other, tensor, op, self.tag)
+
+    def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:
+        return self.others.broadcast(tensor, root)
+
+
 class MpiWorld:
     """The ranks that mpiexec started. MPI carries point-to-point messages, gloo or NCCL the collectives."""
 
@@ -253,6 +291,8 @@ class MpiWorld:
         self.inline, self.device = inline, torch.device(device)
         self.staged = self.device.type == "cuda" and not cuda_aware()
         self.comm = MPI.COMM_WORLD.Dup()
+        self.pairs = MPI.COMM_WORLD.Dup()
+        self.known: dict[tuple[int, ...], Group] = {}
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         hosts = self.comm.allgather(MPI.Get_processor_name())
         local = len(set(hosts)) == 1
@@ -268,7 +308,13 @@ class MpiWorld:
         return MpiTransport(self, before, after, stages)
 
     def group(self, ranks: Sequence[int]) -> Group:
-        return self.collectives.group(ranks)
+        key = tuple(ranks)
+        if key not in self.known:
+            group = self.collectives.group(key)
+            if len(key) == 2 and self.rank in key and self.device.type == "cpu":
+                group = PairGroup(self.pairs, key, len(self.known), group)
+            self.known[key] = group
+        return self.known[key]
 
     def total(self, number: float, progress: Callable[[], None]) -> float:
         """By MPI: a loss is wanted after every batch, and gloo takes a millisecond where MPI takes 20 us."""
@@ -280,6 +326,7 @@ class MpiWorld:
         self.comm.Barrier()
         self.collectives.close()
         self.comm.Free()
+        self.pairs.Free()
 
 
 def cuda_aware() -> bool:

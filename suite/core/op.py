@@ -124,16 +124,16 @@ Program = Generator[tuple[Op, ...], Op, None]
 def needs(op: Op, stages: int) -> Op | None:
     """The neighbour's op whose output `op` consumes; None if it can start from what its own stage holds."""
     if op.kind in (Kind.FORWARD, Kind.EVALUATE):
-        return op._replace(stage=op.stage - 1) if op.stage > 0 else None
+        return Op(op.stage - 1, op.kind, op.index) if op.stage > 0 else None
     if op.kind is Kind.BACKWARD:
-        return op._replace(stage=op.stage + 1) if op.stage < stages - 1 else None
+        return Op(op.stage + 1, op.kind, op.index) if op.stage < stages - 1 else None
     return None
 
 
 def feeds(op: Op, stages: int) -> Op | None:
     """The neighbour's op that consumes the output of `op`: the inverse of `needs`."""
     if op.kind in (Kind.FORWARD, Kind.EVALUATE):
-        return op._replace(stage=op.stage + 1) if op.stage < stages - 1 else None
+        return Op(op.stage + 1, op.kind, op.index) if op.stage < stages - 1 else None
     if op.kind is Kind.BACKWARD:
-        return op._replace(stage=op.stage - 1) if op.stage > 0 else None
+        return Op(op.stage - 1, op.kind, op.index) if op.stage > 0 else None
     return None

@@ -43,7 +43,11 @@ class Stage:
         loss: Callable[..., torch.Tensor] | None = None,
     ) -> None:
         self.layers = nn.ModuleList(layers)
-        self.streams = [Stream(seed, number) for number in range(first_layer, first_layer + len(self.layers))]
+        # a layer may say that it draws no random numbers (`draws = False`), which spares seeding before each pass
+        self.streams = [
+            Stream(seed, number) if getattr(layer, "draws", True) else None
+            for number, layer in enumerate(self.layers, first_layer)
+        ]
         self.loss = loss
         self.writes = bool(layers) and any(getattr(module, "inplace", False) for module in layers[0].modules())
         self.open: dict[int, _Open] = {}
@@ -61,7 +65,8 @@ class Stage:
             return value
         with generators:
             for layer, stream in zip(self.layers, self.streams, strict=True):
-                stream.stand_at(sample)
+                if stream is not None:
+                    stream.stand_at(sample)
                 value = as_value(layer(*value))
         return value
 

@@ -2,6 +2,7 @@
 
 Pre-norm blocks with fused attention, learned positions, a language head that shares the embedding's matrix. Initial
 weights are GPT-2's: normal with deviation 0.02, the two projections into the residual scaled by 1/sqrt(2 * layers).
+A layer says with `draws` whether it uses random numbers.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ DEVIATION = 0.02
 class Embedding(nn.Module):
     """Tokens [b, s] to activations [b, s, h]."""
 
+    draws = False
+
     def __init__(self, shape: Transformer) -> None:
         super().__init__()
         self.token = nn.Embedding(shape.vocabulary, shape.hidden)
@@ -40,6 +43,7 @@ class Block(nn.Module):
         super().__init__()
         h = shape.hidden
         self.heads, self.dropout = shape.heads, dropout
+        self.draws = dropout > 0
         self.norm_1, self.norm_2 = nn.LayerNorm(h), nn.LayerNorm(h)
         self.qkv = nn.Linear(h, 3 * h, bias=shape.attention_bias)
         self.project = nn.Linear(h, h)
@@ -66,6 +70,8 @@ class Block(nn.Module):
 
 class Head(nn.Module):
     """Final norm and language head, [b, s, h] to logits [b, s, v]."""
+
+    draws = False
 
     def __init__(self, shape: Transformer) -> None:
         super().__init__()

@@ -49,19 +49,18 @@ class Ledger:
 
     def run(self, op: Op) -> Read | None:
         """Account for `op`; what it read, None for an update and for a backward that keeps its forward's graph."""
-        clock = self.clock(op)
         read = None
         if op.kind is Kind.FORWARD:
-            read = self.open[op.index] = self.policy.read(op, clock)
+            read = self.open[op.index] = self.policy.read(op, self.clock(op))
         elif op.kind is Kind.BACKWARD:
             if self.open[op.index].graph != "keep":
-                read = self.policy.read(op, clock)
+                read = self.policy.read(op, self.clock(op))
         elif op.kind is Kind.UPDATE:
             self.updates += 1
             self.stored.add(self.updates)
             self._free(op)  # a step is in place where nobody will read the version before it
         if read is not None:
-            self.entries.append(Entry(op, read, self.updates, clock.due))
+            self.entries.append(Entry(op, read, self.updates, self.work.due(op.index)))
         if read is not None or op.kind is Kind.UPDATE:  # nothing else adds a copy
             copies = self.alive | ({(read.version, read.ahead)} if read else set())
             self.peak = max(self.peak, len(copies))
@@ -73,5 +72,7 @@ class Ledger:
     def _free(self, op: Op) -> None:
         if not self.open:
             self.drained_at = self.updates
+        if len(self.stored) == 1:
+            return  # the newest stays
         oldest = self.policy.oldest(self.clock(op))
         self.stored = {version for version in self.stored if version >= oldest or version == self.updates}

@@ -1,7 +1,8 @@
 """What each MPI rank runs for test_mpi.py: large messages, ties and replicas, with a collective right behind a send.
 
 A last stage that enters the tie's reduction while its last gradient is still a pending rendezvous send deadlocks unless
-whoever waits keeps moving messages. Without kernel-assisted copies that shows on one machine.
+whoever waits keeps moving messages. Without kernel-assisted copies that shows on one machine. Three replicas reduce
+over gloo, two ends or two replicas over MPI.
 """
 
 from __future__ import annotations

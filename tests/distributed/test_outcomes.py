@@ -16,7 +16,14 @@ from suite.bench.progress import Progress
 from suite.core.record import Outcome, Record
 
 SUPPORT = Path(__file__).parents[1] / "support"
-SHORT = ["measure.warm_up=1", "measure.turns=2", "measure.batches=1", "measure.evaluate=1", "batch.size=8"]
+SHORT = [
+    "measure.warm_up=1",
+    "measure.settle=0",
+    "measure.turns=2",
+    "measure.batches=1",
+    "measure.evaluate=1",
+    "batch.size=8",
+]
 
 
 def faulty(tmp_path: Path, fault: str, *more: str) -> list[str]:
