@@ -3,14 +3,12 @@
 One receive of constant size is posted per lane. A value whose header and tensors fit in `inline` bytes is one message;
 of a larger one the header goes first and every tensor follows from where it lies into a tensor of exact size, so that
 neither side keeps state about shapes and nothing large is copied. Bytes only: nothing is pickled, every dtype passes.
-Payload starts at multiples of 64 bytes: a float64 product changes its last bits when its input lies elsewhere.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
-import struct
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from mpi4py import MPI
 
+from suite.comm.message import ALIGN, aligned, decode, encode
 from suite.comm.process_group import ProcessGroups
 from suite.comm.waiting import until
 from suite.core.errors import Refused
@@ -27,29 +26,7 @@ from suite.core.protocols import Group, Handle, Transport, Value
 
 INLINE = 16 * 1024  # bytes: the cheapest correct size, a second message costs nothing beyond it
 CAPACITY = 8  # values of an evaluation that may be unreceived in a lane
-ALIGN = 64
 _HEAD, _BODY = 1, 2  # tags
-_FIXED = struct.Struct("<qBBHI")  # index, kind, inline, number of tensors, stage
-_DTYPES = (
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.bfloat16,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-    torch.bool,
-    torch.complex64,
-    torch.complex128,
-)
-_CODE = {dtype: code for code, dtype in enumerate(_DTYPES)}
-_KINDS = tuple(Kind)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGN) * ALIGN
 
 
 def _bytes(tensor: torch.Tensor) -> Any:
@@ -59,27 +36,6 @@ def _bytes(tensor: torch.Tensor) -> Any:
 
 def _memory(address: int, size: int) -> Any:
     return [MPI.buffer.fromaddress(address, size), size, MPI.BYTE]
-
-
-def encode(op: Op, value: Value, inline: bool) -> bytes:
-    """The header: op, and each tensor's dtype and shape."""
-    parts = [_FIXED.pack(op.index, _KINDS.index(op.kind), inline, len(value), op.stage)]
-    for tensor in value:
-        if tensor.dtype not in _CODE:
-            raise Refused(f"a tensor of {tensor.dtype} in a lane", rule=f"one of {', '.join(map(str, _DTYPES))}")
-        parts.append(struct.pack(f"<BB{tensor.dim()}q", _CODE[tensor.dtype], tensor.dim(), *tensor.shape))
-    return b"".join(parts)
-
-
-def decode(data: bytes | memoryview) -> tuple[Op, bool, list[tuple[torch.dtype, tuple[int, ...]]], int]:
-    """The inverse of `encode`, and the header's length."""
-    index, kind, inline, count, stage = _FIXED.unpack_from(data)
-    at, tensors = _FIXED.size, []
-    for _ in range(count):
-        code, dims = struct.unpack_from("<BB", data, at)
-        tensors.append((_DTYPES[code], struct.unpack_from(f"<{dims}q", data, at + 2)))
-        at += 2 + 8 * dims
-    return Op(stage, _KINDS[kind], index), bool(inline), tensors, at
 
 
 class _Incoming(NamedTuple):
@@ -112,7 +68,7 @@ class _Inbound:
                 tensor = torch.empty(shape, dtype=dtype, device=self.device)
                 size = tensor.numel() * tensor.element_size()
                 if inline:
-                    at = _aligned(at)
+                    at = aligned(at)
                     host = tensor if tensor.device.type == "cpu" else torch.empty(shape, dtype=dtype)
                     ctypes.memmove(host.data_ptr(), self.buffer.data_ptr() + at, size)
                     if host is not tensor:
@@ -155,14 +111,14 @@ class _Outbound:
         head = encode(op, value, inline=True)
         size = len(head)
         for tensor in value:
-            size = _aligned(size) + tensor.numel() * tensor.element_size()
+            size = aligned(size) + tensor.numel() * tensor.element_size()
         buffer = self.spare.pop() if self.spare else torch.empty(self.inline, dtype=torch.uint8)
         start = buffer.data_ptr()
         if size <= self.inline:
             ctypes.memmove(start, head, len(head))
             at = len(head)
             for tensor in value:
-                at, count = _aligned(at), tensor.numel() * tensor.element_size()
+                at, count = aligned(at), tensor.numel() * tensor.element_size()
                 host = tensor.cpu()  # itself, where it is there already
                 ctypes.memmove(start + at, host.data_ptr(), count)
                 at += count

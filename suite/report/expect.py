@@ -54,6 +54,7 @@ def judge(group: derive.Group, row: Any) -> Finding:
         why = f"kind is {kind!r}; rule: ratio or loss"
     elif kind == "loss" and not system:
         ours, why = _worst(group)
+        system, versus = "every system", group.reference.record.label if group.reference else ""
     else:
         ours, why = _ours(group, kind, system, versus)
     if why:

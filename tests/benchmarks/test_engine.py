@@ -7,7 +7,7 @@ import torch
 
 from baselines.gpipe import GPipe
 from suite.comm import loopback
-from suite.comm.mpi import decode, encode
+from suite.comm.message import decode, encode
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Schedule

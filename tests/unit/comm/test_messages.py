@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
 
-from suite.comm.mpi import _DTYPES, ALIGN, MpiWorld, _Inbound, _Outbound, decode, encode
+from suite.comm.message import _DTYPES, ALIGN, decode, encode
+from suite.comm.mpi import MpiWorld, _Inbound, _Outbound
 from suite.comm.waiting import until
 from suite.core.errors import Refused
 from suite.core.op import Kind, Op

@@ -169,3 +169,18 @@ def test_an_expectation_that_is_none_is_not_comparable(tmp_path, make, store, ro
     group = group_of(tmp_path)
     assert expect.judge(group, ITSELF).judgement is Judgement.MET
     assert expect.judge(group, row).judgement is Judgement.NOT_COMPARABLE
+
+
+def test_a_loss_expectation_of_no_system_is_the_worst_of_all(tmp_path, make, store):
+    """Met only if every run of the experiment keeps it; one that failed leaves it open."""
+    row = {"what": "losses", "kind": "loss", "at_most": 1e-5}
+    store(tmp_path, make("pytorch 1x1", loss=[4.0, 2.0]))
+    store(tmp_path, make("axonn 2x1", loss=[4.0, 2.0]))
+    assert expect.judge(group_of(tmp_path), row).judgement is Judgement.MET
+    store(tmp_path, make("gpipe 2x1", loss=[4.0, 2.1]))
+    finding = expect.judge(group_of(tmp_path), row)
+    assert finding.judgement is Judgement.NOT_MET
+    assert finding.ours == pytest.approx(0.05)
+    assert (finding.system, finding.versus) == ("every system", "pytorch 1x1")
+    store(tmp_path, make("naive 2x1", loss=[4.0], outcome=Outcome.FAILED))
+    assert expect.judge(group_of(tmp_path), row).judgement is Judgement.NOT_COMPARABLE

@@ -1,0 +1,60 @@
+"""Decides how a value is described on the wire: a header of bytes with the op, and each tensor's dtype and shape.
+
+Nothing is pickled and no shape is remembered: a message says all there is to know. Payload starts at multiples of 64
+bytes: a float64 product changes its last bits when its input lies elsewhere.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import torch
+
+from suite.core.errors import Refused
+from suite.core.op import Kind, Op
+from suite.core.protocols import Value
+
+ALIGN = 64
+_FIXED = struct.Struct("<qBBHI")  # index, kind, inline, number of tensors, stage
+_DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+    torch.complex128,
+)
+_CODE = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_KINDS = tuple(Kind)
+
+
+def aligned(size: int) -> int:
+    """The next multiple of ALIGN."""
+    return -(-size // ALIGN) * ALIGN
+
+
+def encode(op: Op, value: Value, inline: bool) -> bytes:
+    """The header: op, and each tensor's dtype and shape."""
+    parts = [_FIXED.pack(op.index, _KINDS.index(op.kind), inline, len(value), op.stage)]
+    for tensor in value:
+        if tensor.dtype not in _CODE:
+            raise Refused(f"a tensor of {tensor.dtype} in a lane", rule=f"one of {', '.join(map(str, _DTYPES))}")
+        parts.append(struct.pack(f"<BB{tensor.dim()}q", _CODE[tensor.dtype], tensor.dim(), *tensor.shape))
+    return b"".join(parts)
+
+
+def decode(data: bytes | memoryview) -> tuple[Op, bool, list[tuple[torch.dtype, tuple[int, ...]]], int]:
+    """The inverse of `encode`, and the header's length."""
+    index, kind, inline, count, stage = _FIXED.unpack_from(data)
+    at, tensors = _FIXED.size, []
+    for _ in range(count):
+        code, dims = struct.unpack_from("<BB", data, at)
+        tensors.append((_DTYPES[code], struct.unpack_from(f"<{dims}q", data, at + 2)))
+        at += 2 + 8 * dims
+    return Op(stage, _KINDS[kind], index), bool(inline), tensors, at
