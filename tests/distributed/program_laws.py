@@ -20,10 +20,13 @@ def main(inline: int) -> None:
     world = here(inline=inline)
     grids = [Grid(data=data, inter=world.size // data) for data in range(1, world.size + 1) if world.size % data == 0]
     compared = 0
+    schedules = [MessageDriven(), GPipe()]
+    if world.size == 2:  # four ranks share two cores on a laptop: the orders that differ most are enough there
+        schedules += [MessageDriven(pipeline_limit=6, prefer="forward"), OneFOneB()]
     for grid in grids:
         cases = [gpt_case("tied", "float64", layers=4)] if grid.inter > 2 else all_cases()
         for case in cases:
-            for schedule in (MessageDriven(), MessageDriven(pipeline_limit=6, prefer="forward"), GPipe(), OneFOneB()):
+            for schedule in schedules:
                 tolerance = 0.0 if grid.data <= 2 else (1e-12 if "64" in case.name else 1e-5)
                 compared += check_gradients(case, grid, schedule, world, tolerance=tolerance)
     # what a GPU without CUDA-aware MPI does: every value is copied to host memory before it is sent

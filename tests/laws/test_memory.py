@@ -35,7 +35,7 @@ def configs(ranks: int) -> list[list[str]]:
             ["model.shape.attention_bias=true", "model.shape.layers=1"],
         ]
     if ranks == 4:
-        return [*([f"system={name}", "grid.inter=4"] for name in systems()), ["grid.inter=2", "grid.data=2"]]
+        return [["grid.inter=4"], ["system=one_f_one_b", "grid.inter=4"], ["grid.inter=2", "grid.data=2"]]
     rows = [[f"system={name}", "grid.inter=2"] for name in systems()]
     rows += [["system=axonn", "grid.data=2"], ["grid.inter=2", "weights.graph=recompute"]]
     return [*rows, ["system=gpipe", "model=gpt_overhead", "grid.inter=2", "batch.microbatch=1"]]
