@@ -87,7 +87,7 @@ class Rank:
             raise MissingDependency(config["system"]["name"], probed.reason)
         self.text = build(config["data"]["source"])
         device = device_of(config["launch"]["device"], local_rank_here())
-        self.world = here(device=device, inline=config["comm"]["inline"])
+        self.world = here(device=device, **config["comm"])
         self.system = system(world=self.world, config=config)
         self.seen = 0
 

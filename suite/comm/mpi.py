@@ -241,10 +241,11 @@ class PairGroup:
 class MpiWorld:
     """The ranks that mpiexec started. MPI carries point-to-point messages, gloo or NCCL the collectives."""
 
-    def __init__(self, *, inline: int = INLINE, device: str = "cpu") -> None:
+    def __init__(self, *, inline: int = INLINE, pair_exchange: bool = True, device: str = "cpu") -> None:
         if inline < 4 * ALIGN:
             raise Refused(f"comm.inline={inline}", rule=f"at least {4 * ALIGN} bytes", legal=str(INLINE))
         self.inline, self.device = inline, torch.device(device)
+        self.pair_exchange = pair_exchange and self.device.type == "cpu"
         self.staged = self.device.type == "cuda" and not cuda_aware()
         self.comm = MPI.COMM_WORLD.Dup()
         self.pairs = MPI.COMM_WORLD.Dup()
@@ -267,7 +268,7 @@ class MpiWorld:
         key = tuple(ranks)
         if key not in self.known:
             group = self.collectives.group(key)
-            if len(key) == 2 and self.rank in key and self.device.type == "cpu":
+            if len(key) == 2 and self.rank in key and self.pair_exchange:
                 group = PairGroup(self.pairs, key, len(self.known), group)
             self.known[key] = group
         return self.known[key]

@@ -20,7 +20,7 @@ def test_four_ranks() -> None:
     assert run_ranks(4, HERE / "program_laws.py", "16384", deadline=180).startswith("3 grids")
 
 
-@pytest.mark.parametrize("ranks", [2, 6])
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_a_wait_without_progress_would_deadlock_here(ranks: int) -> None:
-    out = run_ranks(ranks, HERE / "program_rendezvous.py", extra=without_single_copy())
+    out = run_ranks(ranks, HERE / "program_rendezvous.py", deadline=60, extra=without_single_copy())
     assert "no deadlock" in out
