@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -43,13 +44,12 @@ def run(overrides: Sequence[str], progress: Progress | None = None) -> list[Reco
 def summary(record: Record) -> str:
     """One line: label, outcome, median batch time or the reason."""
     head = f"  {record.label:<18} {record.outcome.value:<12}"
-    samples = sorted(record.metrics["batch_time"].values) if "batch_time" in record.metrics else []
+    samples = record.metrics["batch_time"].values if "batch_time" in record.metrics else ()
     if record.outcome is not Outcome.OK or not samples:
         reason = (record.reason.strip().splitlines() or ["no samples"])[0 if "; rule:" in record.reason else -1]
         return f"{head} {reason}"
-    median = samples[len(samples) // 2]
     losses = record.series["loss"]
-    return f"{head} {1e3 * median:8.1f} ms per batch, loss {losses[0]:.4f} to {losses[-1]:.4f}, {len(samples)} samples"
+    return f"{head} {1e3 * median(samples):8.1f} ms per batch, loss {losses[0]:.4f} to {losses[-1]:.4f}, {len(samples)} samples"
 
 
 def exit_code(records: Sequence[Record]) -> int:
