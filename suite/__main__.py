@@ -49,7 +49,8 @@ def summary(record: Record) -> str:
         reason = (record.reason.strip().splitlines() or ["no samples"])[0 if "; rule:" in record.reason else -1]
         return f"{head} {reason}"
     losses = record.series["loss"]
-    return f"{head} {1e3 * median(samples):8.1f} ms per batch, loss {losses[0]:.4f} to {losses[-1]:.4f}, {len(samples)} samples"
+    change = f"loss {losses[0]:.4f} to {losses[-1]:.4f}"
+    return f"{head} {1e3 * median(samples):8.1f} ms per batch, {change}, {len(samples)} samples"
 
 
 def exit_code(records: Sequence[Record]) -> int:
