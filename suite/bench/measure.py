@@ -45,10 +45,10 @@ class Session:
         self.started = time.time()
         self.seconds = 0.0
 
-    def guarded(self, step: Any, *arguments: Any) -> None:
-        """Take one step; trouble ends this run and no other."""
+    def guarded(self, step: Any, *arguments: Any) -> bool:
+        """Take one step; trouble ends this run and no other. Whether this step met it: the record is due at once."""
         if self.trouble is not None:
-            return
+            return False
         begin = time.monotonic()
         try:
             step(*arguments)
@@ -59,6 +59,7 @@ class Session:
         self.seconds += time.monotonic() - begin
         if self.trouble is not None:
             self.ranks.stop()
+        return self.trouble is not None
 
     def start(self) -> None:
         """Starts the ranks; they build their system while others are started."""
@@ -156,16 +157,16 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
         for stage in (Session.start, Session.built, Session.warm_up):
             for session in sessions:
                 progress.show(f"{title} · starting {session.run.label}")
-                session.guarded(stage, session)
-                _settle(session, store)
+                if session.guarded(stage, session):
+                    store.write(session.record(store))
                 progress.advance(0.4 * share / 3)
         turns = max((session.plan["turns"] for session in sessions), default=0)
         for turn in range(turns):
             for session in sessions:
                 if turn < session.plan["turns"]:
                     progress.show(f"{title} · turn {turn + 1} of {turns} · {session.run.label}")
-                    session.guarded(session.train, session.plan["batches"], session.plan["settle"])
-                    _settle(session, store)
+                    if session.guarded(session.train, session.plan["batches"], session.plan["settle"]):
+                        store.write(session.record(store))
                 progress.advance(0.5 * share / turns)
         for session in sessions:
             progress.show(f"{title} · finishing {session.run.label}")
@@ -178,12 +179,6 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
             session.ranks.stop()
         shutil.rmtree(scratch, ignore_errors=True)
     return [record for run in runs if (record := store.find(keys[id(run)])) is not None]
-
-
-def _settle(session: Session, store: Store) -> None:
-    """A run in trouble leaves its record at once: nothing later can lose it."""
-    if session.trouble is not None:
-        store.write(session.record(store))
 
 
 def _refused(run: Run, key: str) -> Record:

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
+from suite.comm.message import receiver
 from suite.core.errors import Late, RankError
-from suite.core.op import Kind, Op, feeds
+from suite.core.op import Kind, Op
 from suite.core.protocols import Group, Handle, Transport, Value
 
 CAPACITY = 8  # values of an evaluation that may wait in a lane
@@ -77,11 +78,9 @@ class LoopbackTransport:
         self.hub, self.rank, self.before, self.after, self.stages = hub, rank, before, after, stages
 
     def send(self, op: Op, value: Value) -> None:
-        target = feeds(op, self.stages)
-        if target is None:
+        rank = receiver(op, self.stages, before=self.before, after=self.after)
+        if rank is None:
             return
-        rank = self.after if target.stage > op.stage else self.before
-        assert rank is not None, f"{op} has no neighbour on this rank"
         inbox = self.hub.inbox[rank]
         value = tuple(tensor.detach() for tensor in value)
         with self.hub.changed:

@@ -1,4 +1,4 @@
-"""Decides how a value is described on the wire: a header of bytes with the op, and each tensor's dtype and shape.
+"""Decides who receives a value and how it is described on the wire: a header with op, dtypes and shapes.
 
 Nothing is pickled and no shape is remembered: a message says all there is to know. Payload starts at multiples of 64
 bytes: a float64 product changes its last bits when its input lies elsewhere.
@@ -11,7 +11,7 @@ import struct
 import torch
 
 from suite.core.errors import Refused
-from suite.core.op import Kind, Op
+from suite.core.op import Kind, Op, feeds
 from suite.core.protocols import Value
 
 ALIGN = 64
@@ -58,3 +58,13 @@ def decode(data: bytes | memoryview) -> tuple[Op, bool, list[tuple[torch.dtype, 
         tensors.append((_DTYPES[code], struct.unpack_from(f"<{dims}q", data, at + 2)))
         at += 2 + 8 * dims
     return Op(stage, _KINDS[kind], index), bool(inline), tensors, at
+
+
+def receiver(op: Op, stages: int, *, before: int | None, after: int | None) -> int | None:
+    """The neighbouring rank whose op consumes the output of `op`; None where nobody does."""
+    target = feeds(op, stages)
+    if target is None:
+        return None
+    rank = after if target.stage > op.stage else before
+    assert rank is not None, f"{op} has no neighbour on this rank"
+    return rank

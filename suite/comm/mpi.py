@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import torch
 from mpi4py import MPI
 
-from suite.comm.message import ALIGN, aligned, decode, encode
+from suite.comm.message import ALIGN, aligned, decode, encode, receiver
 from suite.comm.process_group import ProcessGroups
 from suite.comm.waiting import until
 from suite.core.errors import Refused
-from suite.core.op import Kind, Op, feeds
+from suite.core.op import Kind, Op
 from suite.core.protocols import Group, Handle, Transport, Value
 
 INLINE = 16 * 1024  # bytes: the cheapest correct size, a second message costs nothing beyond it
@@ -154,11 +154,9 @@ class MpiTransport:
         atexit.register(self.close)  # a script that ends without a word leaves no receive posted
 
     def send(self, op: Op, value: Value) -> None:
-        target = feeds(op, self.stages)
-        if target is None:
+        rank = receiver(op, self.stages, before=self.before, after=self.after)
+        if rank is None:
             return
-        rank = self.after if target.stage > op.stage else self.before
-        assert rank is not None, f"{op} has no neighbour on this rank"
         lane = self.to[rank]
         value = tuple(tensor.detach().contiguous() for tensor in value)
         if self.world.staged:

@@ -21,7 +21,7 @@ from suite.comm.waiting import until
 from suite.core.errors import Refused
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
-from suite.core.protocols import Schedule, UpdateRule, Value, WeightPolicy, World
+from suite.core.protocols import Group, Schedule, UpdateRule, Value, WeightPolicy, World
 from suite.core.trace import STEP, Trace
 from suite.engine.layers import Layer, Tie, ends_here, find_ties, make
 from suite.engine.live import LiveBytes
@@ -256,7 +256,7 @@ class Engine:
         own = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
         return own if self.grid.size == 1 else self.world.total(own, self.transport.progress)
 
-    def _agree(self, made: list[nn.Module], own: range, ties: Sequence[Tie], ends: object) -> None:
+    def _agree(self, made: list[nn.Module], own: range, ties: Sequence[Tie], ends: Group) -> None:
         """Start from one set of weights: replica 0's, and the first stage's for a tie. Broadcast, not averaged."""
         column = self.columns[self.place.stage]
         for layer in made:
@@ -268,4 +268,4 @@ class Engine:
             if len(held) == 2:
                 held[1].data.copy_(held[0].data)
             elif held and self.grid.inter > 1:
-                until(ends.broadcast(held[0].data, ends.ranks[0]).done, self.transport.progress)  # type: ignore[attr-defined]
+                until(ends.broadcast(held[0].data, ends.ranks[0]).done, self.transport.progress)
