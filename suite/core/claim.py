@@ -32,6 +32,20 @@ class Scope(StrEnum):
     SIMULATED = "simulated"
 
 
+class Check(StrEnum):
+    """The predicates a claim can name. Each reads our values in the order of the claim's terms, case by case."""
+
+    NUMBER = "number"  # one value per case, within the tolerance of the published one
+    RANGE = "range"  # every value between the published ends, which are not widened
+    RISES = "rises"  # strictly greater from term to term
+    FALLS = "falls"  # strictly smaller from term to term
+    NEVER_FALLS = "never falls"  # no smaller from term to term: the claim allows ties
+    LEAST = "least"  # the first term is smaller than every other
+    GREATEST = "greatest"  # the first term is greater than every other
+    EQUAL = "equal"  # all terms equal the first, within the tolerance
+    FORMULA = "formula"  # the value at every point is what the published expression gives there
+
+
 EXACT = frozenset({"equality", "formula"})
 NUMBER_TOLERANCE = 0.08  # relative, for a printed number without a reason for another
 
@@ -42,7 +56,12 @@ class Claim:
 
     value: a number, (low, high) with inf for an open end, or text for an equality or a quality
     kind: number, ratio, range, order, equality, formula, ... (as the claim files name them)
-    check: named predicate over records; tolerance: relative; the default follows from kind
+    check: the predicate that judges it; tolerance: relative, the default follows from kind; because: the reason for
+        another tolerance, another direction than `value` says, or a scope, wherever the row departs from the defaults
+    scope: what our run at best is to the published one; the source of the record can only narrow it
+    terms: what our values are, in order: two systems, four models, six group sizes; one name for a single number
+    expression, points: of a formula, in plain arithmetic over its symbols, and the symbols' values to try
+    evidence: where our value comes from; empty: the metric of a record that bears the claim's id
     """
 
     id: str
@@ -57,9 +76,14 @@ class Claim:
     versus: str | None = None
     setting: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
-    check: str = ""
+    check: Check = Check.NUMBER
     tolerance: float | None = None
     scope: Scope = Scope.AS_PUBLISHED
+    because: str = ""
+    terms: tuple[str, ...] = ()
+    expression: str = ""
+    points: tuple[Mapping[str, float], ...] = ()
+    evidence: Mapping[str, Any] = field(default_factory=dict)
 
     def within(self, ours: float) -> bool:
         """Whether `ours` is the published number within the tolerance; a range is not widened."""
@@ -74,6 +98,27 @@ class Claim:
             return ours == self.value
         allowed = (NUMBER_TOLERANCE if self.tolerance is None else self.tolerance) * abs(self.value)
         return abs(ours - self.value) <= max(allowed, last_digit(self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A claim beside what was found here.
+
+    ours: our values, case by case in the order of the claim's terms; empty where nothing was run
+    why: one sentence: what was compared with what, or why nothing was
+    source: of the record (measured, emulated, simulated, analytic); record: its file in the reports folder
+    scope: how our run relates to the published one, after the record's own source was seen
+    """
+
+    claim: Claim
+    verdict: Verdict
+    why: str
+    scope: Scope
+    ours: tuple[tuple[float, ...], ...] = ()
+    source: str = ""
+    record: str = ""
+    experiment: str = ""
+    command: str = ""
 
 
 def last_digit(value: float) -> float:
