@@ -59,6 +59,8 @@ class Claim:
     check: the predicate that judges it; tolerance: relative, the default follows from kind; because: the reason for
         another tolerance, another direction than `value` says, or a scope, wherever the row departs from the defaults
     scope: what our run at best is to the published one; the source of the record can only narrow it
+    neutral: where a number changes its meaning (a speedup of 1, a gain of 0); a value on the published side of it keeps
+        the trend; None for a number without a direction
     terms: what our values are, in order: two systems, four models, six group sizes; one name for a single number
     expression, points: of a formula, in plain arithmetic over its symbols, and the symbols' values to try
     evidence: where our value comes from; empty: the metric of a record that bears the claim's id
@@ -80,6 +82,7 @@ class Claim:
     tolerance: float | None = None
     scope: Scope = Scope.AS_PUBLISHED
     because: str = ""
+    neutral: float | None = None
     terms: tuple[str, ...] = ()
     expression: str = ""
     points: tuple[Mapping[str, float], ...] = ()
