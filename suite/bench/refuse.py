@@ -102,10 +102,24 @@ def _launcher(config: Mapping[str, Any], grid: Grid) -> None:
         raise Refused(
             f"launch.memory_limit={limit}", rule="a number of bytes, or null", legal="launch.memory_limit=null"
         )
-    if launch["device"] not in ("cpu", "cuda"):
-        raise UnknownName("launch.device", str(launch["device"]), ("cpu", "cuda"))
+    for name, known in (("device", ("cpu", "cuda")), ("starter", ("mpiexec", "torchrun"))):
+        if launch[name] not in known:
+            raise UnknownName(f"launch.{name}", str(launch[name]), known)
+    _transport(config["comm"], launch)
     if launch["threads"] < 1:
         raise Refused(f"launch.threads={launch['threads']}", rule="at least 1", legal="1")
+
+
+def _transport(comm: Mapping[str, Any], launch: Mapping[str, Any]) -> None:
+    for name, known in (("transport", ("auto", "mpi", "gloo", "nccl")), ("order", ("any", "static"))):
+        if comm[name] not in known:
+            raise UnknownName(f"comm.{name}", str(comm[name]), known)
+    if comm["transport"] == "nccl" and launch["device"] == "cpu":
+        raise Unsupported("comm.transport=nccl on a CPU", rule="NCCL moves CUDA memory", legal="launch.device=cuda")
+    if comm["transport"] == "mpi" and launch["starter"] == "torchrun":
+        raise Unsupported(
+            "comm.transport=mpi under torchrun", rule="MPI starts its own ranks", legal="launch.starter=mpiexec"
+        )
 
 
 def _numbers_of_ranks(config: Mapping[str, Any]) -> None:

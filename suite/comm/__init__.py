@@ -1,41 +1,55 @@
-"""Decides how ranks find one another and how values travel: threads, MPI, process groups."""
+"""Decides how ranks find one another and how values travel: threads, MPI, gloo, NCCL."""
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from typing import Any
 
+from suite.comm.start import Start, started
+from suite.core.errors import Refused, UnknownName
 from suite.core.protocols import World
 
-# what the launchers of MPI programs tell a rank about its world's size
-_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
+TRANSPORTS = ("auto", "mpi", "gloo", "nccl")
+
+__all__ = ["TRANSPORTS", "Start", "here", "started"]
 
 
-def here(*, device: str = "cpu", **options: Any) -> World:
-    """The world this process was started in: MPI under mpiexec (`options` are MpiWorld's), else one rank.
+def here(*, device: str = "cpu", transport: str = "auto", order: str = "any", **options: Any) -> World:
+    """The world this process was started in.
 
-    A process has one MPI world: engines made one after the other share it."""
-    if any(int(os.environ.get(name, "1")) > 1 for name in _SIZES):
-        return _mpi_world(device, tuple(sorted(options.items())))
-    from suite.comm.loopback import Hub, LoopbackWorld
+    transport: what carries values between stages. `mpi` and `gloo` run on CPU, and on CUDA through host memory (MPI
+        that reads device memory needs no copy); `nccl` runs on CUDA. auto: mpi under mpiexec; under torchrun gloo on
+        CPU, nccl on CUDA. One rank alone sends nothing
+    order: any, or static: every stage runs its ops in the order that the checker found. NCCL is always static
+    options: inline (bytes) of either world, pair_exchange of MPI's
 
-    return LoopbackWorld(Hub(1), 0, device=device)
+    A process has one world of a kind: engines made one after the other share it. Raises UnknownName and Refused.
+    """
+    start = started()
+    if transport not in TRANSPORTS:
+        raise UnknownName("comm.transport", transport, TRANSPORTS)
+    if order not in ("any", "static"):
+        raise UnknownName("comm.order", order, ("any", "static"))
+    if transport == "auto":
+        elsewhere = "nccl" if device.startswith("cuda") else "gloo"
+        transport = "mpi" if start.launcher == "mpi" else elsewhere
+    if transport == "nccl" and not device.startswith("cuda"):
+        raise Refused(f"comm.transport=nccl on {device}", rule="NCCL moves CUDA memory", legal="comm.transport=gloo")
+    if transport == "mpi" and start.launcher == "torchrun":
+        raise Refused("comm.transport=mpi under torchrun", rule="MPI starts its own ranks", legal="comm.transport=gloo")
+    if start.size == 1:
+        from suite.comm.loopback import Hub, LoopbackWorld
+
+        return LoopbackWorld(Hub(1), 0, device=device)
+    return _world(transport, device, order, tuple(sorted(options.items())))
 
 
 @cache
-def _mpi_world(device: str, options: tuple[tuple[str, Any], ...]) -> World:
-    from suite.comm.mpi import MpiWorld
+def _world(transport: str, device: str, order: str, options: tuple[tuple[str, Any], ...]) -> World:
+    if transport == "mpi":
+        from suite.comm.mpi import MpiWorld
 
-    return MpiWorld(device=device, **dict(options))
+        return MpiWorld(device=device, order=order, **dict(options))
+    from suite.comm.process_group import TorchWorld
 
-
-def rank_here() -> int:
-    """The rank its launcher gave this process, before any library is initialised; 0 without a launcher."""
-    return next((int(os.environ[name]) for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK") if name in os.environ), 0)
-
-
-def local_rank_here() -> int:
-    """This process's number among those on its host: which device is its own."""
-    names = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
-    return next((int(os.environ[name]) for name in names if name in os.environ), rank_here())
+    return TorchWorld(started(), device=device, transport=transport, order=order, **dict(options))

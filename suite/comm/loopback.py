@@ -173,6 +173,7 @@ class LoopbackWorld:
     """One thread's view of its hub."""
 
     staged = False
+    carrier, order = "threads", "any"
 
     def __init__(self, hub: Hub, rank: int, *, device: str = "cpu") -> None:
         self.hub, self.rank, self.size = hub, rank, hub.size

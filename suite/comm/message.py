@@ -6,6 +6,7 @@ bytes: a float64 product changes its last bits when its input lies elsewhere.
 
 from __future__ import annotations
 
+import ctypes
 import struct
 
 import torch
@@ -58,6 +59,50 @@ def decode(data: bytes | memoryview) -> tuple[Op, bool, list[tuple[torch.dtype, 
         tensors.append((_DTYPES[code], struct.unpack_from(f"<{dims}q", data, at + 2)))
         at += 2 + 8 * dims
     return Op(stage, _KINDS[kind], index), bool(inline), tensors, at
+
+
+def pack(op: Op, value: Value, buffer: torch.Tensor) -> tuple[int, Value]:
+    """Write a value's message into `buffer` (bytes on the host): the header, and the tensors too where all fits.
+
+    Returns the bytes used and the tensors that must follow, none where they are inside."""
+    head = encode(op, value, inline=True)
+    size = len(head)
+    for tensor in value:
+        size = aligned(size) + tensor.nbytes
+    start, room = buffer.data_ptr(), buffer.numel()
+    if size > room:
+        head = encode(op, value, inline=False)
+        if len(head) > room:
+            raise Refused(f"a header of {len(head)} bytes", rule=f"at most comm.inline = {room} bytes")
+        ctypes.memmove(start, head, len(head))
+        return len(head), tuple(tensor for tensor in value if tensor.numel())
+    ctypes.memmove(start, head, len(head))
+    at = len(head)
+    for tensor in value:
+        at = aligned(at)
+        host = tensor.cpu()  # itself, where it is there already
+        ctypes.memmove(start + at, host.data_ptr(), tensor.nbytes)
+        at += tensor.nbytes
+    return size, ()
+
+
+def unpack(buffer: torch.Tensor, view: memoryview, device: torch.device) -> tuple[Op, Value, Value]:
+    """The op and tensors of a message in `buffer`, whose bytes `view` shows, and those of them that are still to come.
+
+    Tensors are new and on `device`; the ones to come have their exact size."""
+    op, inline, described, at = decode(view)
+    tensors = []
+    for dtype, shape in described:
+        tensor = torch.empty(shape, dtype=dtype, device=device)
+        if inline:
+            at = aligned(at)
+            host = tensor if tensor.device.type == "cpu" else torch.empty(shape, dtype=dtype)
+            ctypes.memmove(host.data_ptr(), buffer.data_ptr() + at, tensor.nbytes)
+            if host is not tensor:
+                tensor.copy_(host)
+            at += tensor.nbytes
+        tensors.append(tensor)
+    return op, tuple(tensors), () if inline else tuple(tensor for tensor in tensors if tensor.numel())
 
 
 def receiver(op: Op, stages: int, *, before: int | None, after: int | None) -> int | None:

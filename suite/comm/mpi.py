@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from mpi4py import MPI
 
-from suite.comm.message import ALIGN, aligned, decode, encode, receiver
-from suite.comm.process_group import ProcessGroups
+from suite.comm.message import ALIGN, pack, receiver, unpack
+from suite.comm.process_group import ProcessGroups, store_at
 from suite.comm.waiting import until
 from suite.core.errors import Refused
 from suite.core.op import Kind, Op
@@ -62,24 +62,11 @@ class _Inbound:
         if self.posted is None and self._held(mailbox) < CAPACITY:
             self._post()
         while self.posted is not None and self.posted.Test():
-            op, inline, described, at = decode(self.view)
-            tensors, requests = [], []
-            for dtype, shape in described:
-                tensor = torch.empty(shape, dtype=dtype, device=self.device)
-                size = tensor.numel() * tensor.element_size()
-                if inline:
-                    at = aligned(at)
-                    host = tensor if tensor.device.type == "cpu" else torch.empty(shape, dtype=dtype)
-                    ctypes.memmove(host.data_ptr(), self.buffer.data_ptr() + at, size)
-                    if host is not tensor:
-                        tensor.copy_(host)
-                    at += size
-                elif size:
-                    if self.device.type == "cuda":
-                        torch.cuda.current_stream().synchronize()  # kernels may still read the memory it was given
-                    requests.append(self.comm.Irecv(_bytes(tensor), source=self.source, tag=_BODY))
-                tensors.append(tensor)
-            self.coming.append(_Incoming(op, tuple(tensors), requests))
+            op, value, follow = unpack(self.buffer, self.view, self.device)
+            if follow and self.device.type == "cuda":
+                torch.cuda.current_stream().synchronize()  # kernels may still read the memory it was given
+            requests = [self.comm.Irecv(_bytes(tensor), source=self.source, tag=_BODY) for tensor in follow]
+            self.coming.append(_Incoming(op, value, requests))
             self.posted = None
             if op.kind is not Kind.EVALUATE or self._held(mailbox) < CAPACITY:
                 self._post()
@@ -108,28 +95,10 @@ class _Outbound:
     def send(self, op: Op, value: Value) -> None:
         # a synchronous-mode send completes when it is received: that is how an evaluation counts what waits
         post = self.comm.Issend if op.kind is Kind.EVALUATE else self.comm.Isend
-        head = encode(op, value, inline=True)
-        size = len(head)
-        for tensor in value:
-            size = aligned(size) + tensor.numel() * tensor.element_size()
         buffer = self.spare.pop() if self.spare else torch.empty(self.inline, dtype=torch.uint8)
-        start = buffer.data_ptr()
-        if size <= self.inline:
-            ctypes.memmove(start, head, len(head))
-            at = len(head)
-            for tensor in value:
-                at, count = aligned(at), tensor.numel() * tensor.element_size()
-                host = tensor.cpu()  # itself, where it is there already
-                ctypes.memmove(start + at, host.data_ptr(), count)
-                at += count
-            requests = [post(_memory(start, size), dest=self.target, tag=_HEAD)]
-        else:
-            head = encode(op, value, inline=False)
-            if len(head) > self.inline:
-                raise Refused(f"a header of {len(head)} bytes", rule=f"at most comm.inline = {self.inline} bytes")
-            ctypes.memmove(start, head, len(head))
-            requests = [post(_memory(start, len(head)), dest=self.target, tag=_HEAD)]
-            requests += [post(_bytes(t), dest=self.target, tag=_BODY) for t in value if t.numel()]
+        size, follow = pack(op, value, buffer)
+        requests = [post(_memory(buffer.data_ptr(), size), dest=self.target, tag=_HEAD)]
+        requests += [post(_bytes(tensor), dest=self.target, tag=_BODY) for tensor in follow]
         self.sending.append((requests, (buffer, value)))
 
     def poll(self) -> None:
@@ -141,9 +110,8 @@ class _Outbound:
 class MpiTransport:
     """Lanes to the stage before and the stage after."""
 
-    any_order = True
-
     def __init__(self, world: MpiWorld, before: int | None, after: int | None, stages: int) -> None:
+        self.any_order = world.order == "any"
         self.stages, self.world = stages, world
         self.comm = world.comm.Dup()  # two engines in one process do not hear each other
         device = torch.device("cpu") if world.staged else world.device
@@ -239,25 +207,22 @@ class PairGroup:
 class MpiWorld:
     """The ranks that mpiexec started. MPI carries point-to-point messages, gloo or NCCL the collectives."""
 
-    def __init__(self, *, inline: int = INLINE, pair_exchange: bool = True, device: str = "cpu") -> None:
+    carrier = "mpi"
+
+    def __init__(
+        self, *, inline: int = INLINE, pair_exchange: bool = True, order: str = "any", device: str = "cpu"
+    ) -> None:
         if inline < 4 * ALIGN:
             raise Refused(f"comm.inline={inline}", rule=f"at least {4 * ALIGN} bytes", legal=str(INLINE))
-        self.inline, self.device = inline, torch.device(device)
+        self.inline, self.order, self.device = inline, order, torch.device(device)
         self.pair_exchange = pair_exchange and self.device.type == "cpu"
         self.staged = self.device.type == "cuda" and not cuda_aware()
         self.comm = MPI.COMM_WORLD.Dup()
         self.pairs = MPI.COMM_WORLD.Dup()
         self.known: dict[tuple[int, ...], Group] = {}
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
-        hosts = self.comm.allgather(MPI.Get_processor_name())
-        local = len(set(hosts)) == 1
-        host = "127.0.0.1" if local else hosts[0]
-        self.listener = (
-            torch.distributed.TCPStore(host, 0, is_master=True, wait_for_workers=False) if self.rank == 0 else None
-        )
-        port = self.comm.bcast(self.listener.port if self.listener else None)
-        backend = "nccl" if self.device.type == "cuda" else "gloo"
-        self.collectives = ProcessGroups(self.rank, self.size, host=host, port=port, local=local, backend=backend)
+        self.listener, store, local = meeting()
+        self.collectives = ProcessGroups(self.rank, self.size, store=store, local=local, device=self.device)
 
     def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
         return MpiTransport(self, before, after, stages)
@@ -282,6 +247,19 @@ class MpiWorld:
         self.collectives.close()
         self.comm.Free()
         self.pairs.Free()
+
+
+def meeting() -> tuple[Any, Any, bool]:
+    """A server to keep alive (on rank 0), the store where all of mpiexec's ranks meet, and whether on one host."""
+    comm = MPI.COMM_WORLD
+    hosts = comm.allgather(MPI.Get_processor_name())
+    local = len(set(hosts)) == 1
+    host = "127.0.0.1" if local else hosts[0]
+    server = None
+    if comm.Get_rank() == 0:
+        server = torch.distributed.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    port = comm.bcast(server.port if server else None)
+    return server, store_at(host, port, comm.Get_size()), local
 
 
 def cuda_aware() -> bool:

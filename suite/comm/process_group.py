@@ -1,4 +1,4 @@
-"""Decides how collectives run: through torch.distributed's gloo (CPU) or NCCL (CUDA), never through MPI.
+"""Decides how collectives run, through torch.distributed's gloo (CPU) or NCCL (CUDA), and what a world without MPI is.
 
 MPI sums bfloat16 as bytes, silently; gloo and NCCL know the type. A gloo wait that does not move MPI's messages can
 deadlock with a pending rendezvous send, so a handle is polled (`done`), and whoever waits keeps messages moving.
@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from suite.comm.gloo import GlooTransport
+from suite.comm.nccl import NcclTransport
+from suite.comm.start import Start
+from suite.comm.waiting import until
 from suite.core.errors import Refused
-from suite.core.protocols import Group, Handle
+from suite.core.protocols import Group, Handle, Transport
+
+_PATIENCE = timedelta(days=30)  # a lane may be silent for as long as a rank sleeps between its turns
 
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 
@@ -67,12 +74,13 @@ class TorchGroup:
 class ProcessGroups:
     """The collectives of one world. `store` is how the ranks meet; made once per process."""
 
-    def __init__(self, rank: int, size: int, *, host: str, port: int, local: bool, backend: str = "gloo") -> None:
+    def __init__(self, rank: int, size: int, *, store: Any, local: bool, device: torch.device) -> None:
         if local:
             # all ranks on one host: the loopback interface always works, a host name may not resolve
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-        self.store = dist.TCPStore(host, port, size, is_master=False)
-        dist.init_process_group(backend, store=self.store, rank=rank, world_size=size)
+        self.store = store
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
         self.known: dict[tuple[int, ...], TorchGroup] = {}
 
     def group(self, ranks: Sequence[int]) -> Group:
@@ -84,3 +92,76 @@ class ProcessGroups:
 
     def close(self) -> None:
         dist.destroy_process_group()
+
+
+def store_at(host: str, port: int, size: int) -> Any:
+    """The store that another rank serves."""
+    return dist.TCPStore(host, port, size, is_master=False)
+
+
+class TorchWorld:
+    """Ranks that need no MPI: gloo or NCCL carries messages and collectives, under torchrun or mpiexec.
+
+    order: any, or static: NCCL is always static
+    pair_exchange: MPI's alone; a sum of two goes over gloo as every other
+    """
+
+    def __init__(
+        self,
+        start: Start,
+        *,
+        device: str = "cpu",
+        transport: str = "gloo",
+        order: str = "any",
+        inline: int = 16 * 1024,
+        pair_exchange: bool = False,
+    ) -> None:
+        if inline < 256:
+            raise Refused(f"comm.inline={inline}", rule="at least 256 bytes", legal=str(16 * 1024))
+        self.rank, self.size, self.device = start.rank, start.size, torch.device(device)
+        self.carrier, self.order, self.inline = transport, "static" if transport == "nccl" else order, inline
+        self.staged = self.device.type == "cuda" and transport == "gloo"
+        self.listener, store, local = _meeting(start)
+        self.collectives = ProcessGroups(self.rank, self.size, store=store, local=local, device=self.device)
+        self.everyone = self.collectives.group(range(self.size))
+        self.lanes = dist.new_group(list(range(self.size)), backend="gloo", timeout=_PATIENCE)
+        self.made = 0
+
+    def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
+        lanes = NcclTransport if self.carrier == "nccl" else GlooTransport
+        return lanes(self, before, after, stages)
+
+    def tags(self) -> tuple[int, int]:
+        """Tags of one more transport: two engines in one process do not hear each other."""
+        self.made += 1
+        return 2 * self.made, 2 * self.made + 1
+
+    def directed(self, after: int | None) -> dict[tuple[int, int], Any]:
+        """One group per pair of neighbours and direction. Collective: every rank names the one after it, or None."""
+        named: list[int | None] = [None] * self.size
+        dist.all_gather_object(named, after, group=self.lanes)
+        pairs = [(rank, other) for rank, other in enumerate(named) if other is not None]
+        both = [pair for a, b in pairs for pair in ((a, b), (b, a))]
+        return {pair: dist.new_group(sorted(pair), timeout=_PATIENCE) for pair in both}
+
+    def group(self, ranks: Sequence[int]) -> Group:
+        return self.collectives.group(ranks)
+
+    def total(self, number: float, progress: Callable[[], None]) -> float:
+        result = torch.tensor([number], dtype=torch.float64)
+        until(self.everyone.all_reduce(result).done, progress)
+        return float(result)
+
+    def close(self) -> None:
+        dist.barrier(group=self.lanes)
+        self.collectives.close()
+
+
+def _meeting(start: Start) -> tuple[Any, Any, bool]:
+    """A server to keep alive (on rank 0), the store where all ranks meet, and whether they are all on one host."""
+    if start.launcher == "mpi":
+        from suite.comm.mpi import meeting
+
+        return meeting()
+    store, _, _ = next(dist.rendezvous("env://", start.rank, start.size))
+    return None, store, os.environ.get("LOCAL_WORLD_SIZE") == str(start.size)

@@ -126,6 +126,8 @@ class World(Protocol):
     size: int
     device: Any  # where this rank computes
     staged: bool  # device tensors are copied through host memory on the way
+    carrier: str  # what moves values between stages: threads, mpi, gloo, nccl
+    order: str  # any, or static: every stage runs its ops in the checker's order
 
     def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
         """Lanes to the ranks of the stage before and the stage after."""

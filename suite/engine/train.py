@@ -34,6 +34,7 @@ from suite.engine.worker import drive
 from suite.memory.layout import dense
 from suite.schedule import MessageDriven, evaluation
 from suite.schedule.check import check
+from suite.schedule.static import fixed
 from suite.weights.policy import Latest
 from suite.workload.split import Split, evenly
 
@@ -105,7 +106,7 @@ class Engine:
         self._agree(made, own, ties, ends[place.replica])
         self.microbatches = self.updates = self.evaluated = 0  # counted over the whole training, per replica
         self.trace = Trace()
-        self.legal: set[int] = set()  # numbers of microbatches for which the schedule has been checked
+        self.legal: dict[int, tuple[Op, ...]] = {}  # this stage's checked order, by number of microbatches
         self.live: LiveBytes | None = None
         self.peak = 0
 
@@ -207,13 +208,15 @@ class Engine:
             return output
 
         if work.microbatches not in self.legal:
-            check(self.schedule, self.grid.inter, work)
-            self.legal.add(work.microbatches)
+            checked = check(self.schedule, self.grid.inter, Work(0, work.microbatches, None, 0))
+            self.legal[work.microbatches] = checked.order(self.place.stage)
+        free = self.transport.any_order
+        program = self.schedule.program(self.place, work) if free else fixed(self.legal[work.microbatches], work)
         self.trace = Trace()
         self.store.begin(work)
         with undisturbed():
             self.peak = drive(
-                self.schedule.program(self.place, work),
+                program,
                 execute,
                 self.transport,
                 rank=self.rank,

@@ -1,4 +1,4 @@
-"""What each MPI rank runs for test_mpi.py: law 2 on every grid of this world's size, over real messages."""
+"""What each rank runs for test_transports.py: law 2 on every grid of this world's size, over real messages."""
 
 from __future__ import annotations
 
@@ -9,36 +9,54 @@ from cases import all_cases, gpt_case
 from laws import check_gradients
 
 from baselines.gpipe import GPipe
-from suite.comm import here
+from suite.comm import here, started
+from suite.comm.process_group import TorchWorld
 from suite.core.grid import Grid
+from suite.core.protocols import World
 from suite.schedule import MessageDriven, OneFOneB
 
 torch.set_num_threads(1)
 
 
-def main(inline: int) -> None:
-    world = here(inline=inline)
+def world_of(transport: str, order: str, inline: int) -> World:
+    """`ordered` is the transport of NCCL on gloo: the same lanes and the same order, on a CPU."""
+    if transport == "ordered":
+        return TorchWorld(started(), transport="nccl", inline=inline)
+    return here(transport=transport, order=order, inline=inline)
+
+
+def main(transport: str, order: str, inline: int) -> None:
+    world = world_of(transport, order, inline)
     grids = [Grid(data=data, inter=world.size // data) for data in range(1, world.size + 1) if world.size % data == 0]
     compared = 0
+    everything = all_cases()
     schedules = [MessageDriven(), GPipe()]
     if world.size == 2:  # four ranks share two cores on a laptop: the orders that differ most are enough there
         schedules += [MessageDriven(pipeline_limit=6, prefer="forward"), OneFOneB()]
+    if (transport, order) != ("auto", "any"):  # the usual transport faces every case, the others what may differ there
+        everything, schedules = [everything[0], everything[-1]], schedules[-2:]
     for grid in grids:
-        cases = [gpt_case("tied", "float64", layers=4)] if grid.inter > 2 else all_cases()
+        cases = [gpt_case("tied", "float64", layers=4)] if grid.inter > 2 else everything
         for case in cases:
             for schedule in schedules:
                 tolerance = 0.0 if grid.data <= 2 else (1e-12 if "64" in case.name else 1e-5)
                 compared += check_gradients(case, grid, schedule, world, tolerance=tolerance)
+    if world.carrier == "mpi":
+        compared += staged(world, grids[0])
+    if world.rank == 0:
+        print(f"{type(world).__name__}: {len(grids)} grids, {compared} gradients compared")
+    world.close()
+
+
+def staged(world: World, grid: Grid) -> int:
     # what a GPU without CUDA-aware MPI does: every value is copied to host memory before it is sent
     copied, to_host = [], torch.Tensor.cpu
     torch.Tensor.cpu = lambda tensor: copied.append(1) or to_host(tensor)  # type: ignore[method-assign]
     world.staged = True
-    compared += check_gradients(all_cases()[0], grids[0], MessageDriven(), world)
+    compared = check_gradients(all_cases()[0], grid, MessageDriven(), world)
     assert len(copied) >= 17, "values were sent without being staged"
-    if world.rank == 0:
-        print(f"{len(grids)} grids, {compared} gradients compared")
-    world.close()
+    return compared
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

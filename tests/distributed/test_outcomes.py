@@ -53,6 +53,8 @@ def no_rank_left() -> bool:
         ("raise", Outcome.FAILED, "a deliberate fault", ["grid.inter=2"]),
         ("kill", Outcome.LOST_RANK, "rank 1 ended without a word", ["grid.inter=2"]),
         ("kill", Outcome.LOST_RANK, "rank 1 ended without a word", ["grid.data=2"]),  # the other waits in gloo
+        ("raise", Outcome.FAILED, "a deliberate fault", ["grid.inter=2", "comm.transport=gloo"]),
+        ("kill", Outcome.LOST_RANK, "rank 1 ended", ["grid.inter=2", "launch.starter=torchrun"]),  # over gloo
         ("hang", Outcome.TIMEOUT, "train_batch", ["grid.inter=2", "measure.deadline=3"]),
         ("oom", Outcome.OOM, "allocate memory", ["launch.memory_limit=8000000000"]),
         ("diverge", Outcome.DIVERGED, "nan", []),
@@ -72,6 +74,19 @@ def test_a_fault_is_an_outcome(tmp_path: Path, fault: str, outcome: Outcome, wor
         assert len(record.series["loss"]) >= 2
     assert (tmp_path / "records" / f"{record.key}.json").exists()
     assert exit_code([record]) == 2
+    assert no_rank_left()
+
+
+def test_torchrun_starts_ranks_as_mpiexec_does(tmp_path: Path) -> None:
+    """The same losses, and a record that says what carried the values and in which order ops ran."""
+    args = [*SHORT, f"reports={tmp_path}", "grid.inter=2"]
+    (usual,) = run(args)
+    (other,) = run([*args, "launch.starter=torchrun", "comm.order=static"])
+    assert usual.outcome is other.outcome is Outcome.OK, other.reason
+    assert usual.series == other.series
+    assert (usual.provenance["carrier"], usual.provenance["order"], usual.notes) == ("mpi", "any", ())
+    assert (other.provenance["carrier"], other.provenance["order"]) == ("gloo", "static")
+    assert other.notes == ("order=static: ops ran in the checker's order",)
     assert no_rank_left()
 
 

@@ -12,15 +12,25 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_ranks(
-    ranks: int, program: Path, *arguments: str, deadline: float = 120, extra: dict[str, str] | None = None
+    ranks: int,
+    program: Path,
+    *arguments: str,
+    launcher: str = "mpiexec",
+    deadline: float = 120,
+    extra: dict[str, str] | None = None,
 ) -> str:
-    """Standard output of `program` under mpiexec; an AssertionError with everything it said if it fails or is late."""
-    mpiexec = find_mpiexec(None)
-    assert mpiexec is not None, "mpiexec is not here: make install brings it"
+    """Standard output of `program` under mpiexec or torchrun; an AssertionError with everything it said if it fails or
+    is late."""
     paths = [str(ROOT), str(ROOT / "tests" / "support")]
     env = environment({"threads": 1, "python_path": paths}) | (extra or {})
-    line = [mpiexec, "-n", str(ranks), "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
-    line += [sys.executable, "-m", "mpi4py", str(program), *arguments]
+    if launcher == "torchrun":
+        line = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        line += [str(program), *arguments]
+    else:
+        mpiexec = find_mpiexec(None)
+        assert mpiexec is not None, "mpiexec is not here: make install brings it"
+        line = [mpiexec, "-n", str(ranks), "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
+        line += [sys.executable, "-m", "mpi4py", str(program), *arguments]
     try:
         done = subprocess.run(line, capture_output=True, text=True, env=env, timeout=deadline, check=False)
     except subprocess.TimeoutExpired as late:

@@ -245,6 +245,11 @@ def test_a_count_that_is_no_whole_number(base: dict[str, Any], path: str, value:
         ({"model__shape__heads": 3}, "heads=2"),
         ({"model__dtype": "float31"}, "did you mean 'float32'?"),
         ({"split": "evn"}, "did you mean 'even'?"),
+        ({"comm__transport": "gloom"}, "did you mean 'gloo'?"),
+        ({"comm__order": "fixed"}, "one of any, static"),
+        ({"comm__transport": "nccl"}, "NCCL moves CUDA memory; legal: launch.device=cuda"),
+        ({"launch__starter": "torchru"}, "did you mean 'torchrun'?"),
+        ({"launch__starter": "torchrun", "comm__transport": "mpi"}, "legal: launch.starter=mpiexec"),
         ({"weights__graph": "recomput"}, "did you mean 'recompute'?"),
     ],
 )
