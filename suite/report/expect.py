@@ -23,7 +23,9 @@ class Judgement(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One expectation: `ours` should be at most `target`. kind: ratio (of median batch times) or loss."""
+    """One expectation: `ours` should be at most `target`. kind: ratio (of median batch times) or loss.
+
+    A ratio to several systems is one to the quickest of them, and `versus` names it."""
 
     what: str
     kind: str
@@ -45,6 +47,7 @@ def findings(group: derive.Group) -> list[Finding]:
 def judge(group: derive.Group, row: Any) -> Finding:
     """One expectation against the runs of its group."""
     what, kind, system, versus = (text_at(row, name) for name in ("what", "kind", "system", "versus"))
+    rivals = row.get("versus") if isinstance(row, dict) else None
     target = row.get("at_most") if isinstance(row, dict) else None
     limit = real(target)
     ours, why = derive.NAN, ""
@@ -55,6 +58,8 @@ def judge(group: derive.Group, row: Any) -> Finding:
     elif kind == "loss" and not system:
         ours, why = _worst(group)
         system, versus = "every system", group.reference.record.label if group.reference else ""
+    elif isinstance(rivals, list):
+        ours, versus, why = _to_the_quickest(group, kind, system, rivals)
     else:
         ours, why = _ours(group, kind, system, versus)
     if why:
@@ -79,6 +84,20 @@ def _worst(group: derive.Group) -> tuple[float, str]:
     if not values or any(math.isnan(value) for value in values):
         return derive.NAN, "no batch that all ran"
     return max(values), ""
+
+
+def _to_the_quickest(group: derive.Group, kind: str, system: str, rivals: list[Any]) -> tuple[float, str, str]:
+    """The ratio to the quickest of `rivals`, which one that is, or why there is none: all of them have to be there."""
+    if kind != "ratio" or not rivals or not all(isinstance(label, str) for label in rivals):
+        return derive.NAN, "", "several systems in versus; rule: a ratio, and a list of labels"
+    found: list[tuple[float, str]] = []
+    for label in rivals:
+        value, why = _ours(group, kind, system, label)
+        if why:
+            return derive.NAN, label, why
+        found.append((value, label))
+    value, label = max(found)  # the larger our time is beside theirs, the quicker they are
+    return value, f"{label}, the quickest of {len(found)}", ""
 
 
 def _ours(group: derive.Group, kind: str, system: str, versus: str) -> tuple[float, str]:

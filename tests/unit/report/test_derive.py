@@ -184,3 +184,20 @@ def test_a_loss_expectation_of_no_system_is_the_worst_of_all(tmp_path, make, sto
     assert (finding.system, finding.versus) == ("every system", "pytorch 1x1")
     store(tmp_path, make("naive 2x1", loss=[4.0], outcome=Outcome.FAILED))
     assert expect.judge(group_of(tmp_path), row).judgement is Judgement.NOT_COMPARABLE
+
+
+def test_a_ratio_to_several_systems_is_one_to_the_quickest(tmp_path, make, store):
+    """All of them have to be there: without one, nobody knows which was the quickest."""
+    row = {"what": "", "kind": "ratio", "system": "axonn 2x1", "versus": ["a 2x1", "b 2x1", "c 2x1"], "at_most": 0.7}
+    for label, times in (("axonn 2x1", (1.0,)), ("a 2x1", (4.0,)), ("b 2x1", (2.0, 1.6, 9.0)), ("c 2x1", (3.0,))):
+        store(tmp_path, make(label, times))
+    finding = expect.judge(group_of(tmp_path), row)
+    assert (finding.ours, finding.versus) == (0.5, "b 2x1, the quickest of 3")
+    assert finding.judgement is Judgement.MET
+    assert expect.judge(group_of(tmp_path), {**row, "at_most": 0.49}).judgement is Judgement.NOT_MET
+    for broken in ({"versus": []}, {"versus": ["a 2x1", 3]}, {"kind": "loss"}, {"versus": ["a 2x1", "d 2x1"]}):
+        assert expect.judge(group_of(tmp_path), {**row, **broken}).judgement is Judgement.NOT_COMPARABLE
+    store(tmp_path, make("b 2x1", (2.0,), outcome=Outcome.TIMEOUT))
+    finding = expect.judge(group_of(tmp_path), row)
+    assert finding.judgement is Judgement.NOT_COMPARABLE
+    assert finding.why == "b 2x1: outcome timeout"
