@@ -77,7 +77,7 @@ def command(ranks: int, launch: Mapping[str, Any], job: Path) -> list[str]:
     if (
         "open" in mpi_version(launch["mpiexec"]).lower()
     ):  # Open MPI and PRRTE bind to cores and count slots unless told otherwise
-        options = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
+        options = ["--bind-to", launch["binding"], "--map-by", ":OVERSUBSCRIBE"]
     return [mpiexec, "-n", str(ranks), *options, sys.executable, "-m", "mpi4py", *module]
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from suite.core.build import build, locate
+from suite.core.build import TARGET, build, locate
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Work
@@ -18,6 +18,7 @@ from suite.schedule.check import check as check_schedule
 from suite.workload.split import divide
 
 _DTYPES = ("float64", "float32", "float16", "bfloat16")
+_BINDINGS = ("none", "core", "hwthread", "numa", "package")
 # every count of a config, by the path of its group
 _WHOLE = {
     "grid": ("data", "inter", "tensor"),
@@ -43,6 +44,10 @@ def check(config: Mapping[str, Any]) -> None:
     """Raises Refused (or a kind of it) for the first thing that cannot work."""
     check_numbers(config)
     grid = Grid(**config["grid"])
+    if TARGET in config["executor"]:  # no rank starts: what it needs of the rest, the executor knows
+        _measure(config["measure"])
+        build(config["executor"]).check(config)
+        return
     if grid.tensor != 1:
         raise Unsupported(f"grid.tensor={grid.tensor}", rule="no system here splits a layer", legal="grid.tensor=1")
     _batch(config, grid)
@@ -102,7 +107,7 @@ def _launcher(config: Mapping[str, Any], grid: Grid) -> None:
         raise Refused(
             f"launch.memory_limit={limit}", rule="a number of bytes, or null", legal="launch.memory_limit=null"
         )
-    for name, known in (("device", ("cpu", "cuda")), ("starter", ("mpiexec", "torchrun"))):
+    for name, known in (("device", ("cpu", "cuda")), ("starter", ("mpiexec", "torchrun")), ("binding", _BINDINGS)):
         if launch[name] not in known:
             raise UnknownName(f"launch.{name}", str(launch[name]), known)
     _transport(config["comm"], launch)
@@ -116,6 +121,10 @@ def _transport(comm: Mapping[str, Any], launch: Mapping[str, Any]) -> None:
             raise UnknownName(f"comm.{name}", str(comm[name]), known)
     if comm["transport"] == "nccl" and launch["device"] == "cpu":
         raise Unsupported("comm.transport=nccl on a CPU", rule="NCCL moves CUDA memory", legal="launch.device=cuda")
+    if launch["binding"] != "none" and launch["starter"] == "torchrun":
+        raise Unsupported(
+            f"launch.binding={launch['binding']} under torchrun", rule="mpiexec binds", legal="launch.binding=none"
+        )
     if comm["transport"] == "mpi" and launch["starter"] == "torchrun":
         raise Unsupported(
             "comm.transport=mpi under torchrun", rule="MPI starts its own ranks", legal="launch.starter=mpiexec"

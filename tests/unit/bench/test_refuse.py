@@ -248,6 +248,8 @@ def test_a_count_that_is_no_whole_number(base: dict[str, Any], path: str, value:
         ({"comm__transport": "gloom"}, "did you mean 'gloo'?"),
         ({"comm__order": "fixed"}, "one of any, static"),
         ({"comm__transport": "nccl"}, "NCCL moves CUDA memory; legal: launch.device=cuda"),
+        ({"launch__binding": "cores"}, "did you mean 'core'?"),
+        ({"launch__binding": "core", "launch__starter": "torchrun"}, "legal: launch.binding=none"),
         ({"launch__starter": "torchru"}, "did you mean 'torchrun'?"),
         ({"launch__starter": "torchrun", "comm__transport": "mpi"}, "legal: launch.starter=mpiexec"),
         ({"weights__graph": "recomput"}, "did you mean 'recompute'?"),
