@@ -97,10 +97,16 @@ class Claim:
         if isinstance(self.value, tuple):
             low, high = self.value
             return low <= ours <= high
-        if self.kind in EXACT and self.tolerance is None:
-            return ours == self.value
-        allowed = (NUMBER_TOLERANCE if self.tolerance is None else self.tolerance) * abs(self.value)
-        return abs(ours - self.value) <= max(allowed, last_digit(self.value))
+        return abs(ours - self.value) <= self.slack
+
+    @property
+    def slack(self) -> float:
+        """How far our value may lie from a published number. A tolerance of 0 is a count: no other number is it."""
+        if isinstance(self.value, str | tuple):
+            return 0.0
+        if self.tolerance is not None:  # stated: the last digit would let 1.0 pass for a 2.0 that a file gives for "2x"
+            return self.tolerance * abs(self.value)
+        return 0.0 if self.kind in EXACT else max(NUMBER_TOLERANCE * abs(self.value), last_digit(self.value))
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,10 @@ def test_last_digit(printed: float, unit: float) -> None:
         # one unit of the last printed digit is more than 8 percent of 3
         (claim(3.0), [2.0, 4.0], [1.99, 4.01]),
         (claim(100.0, tolerance=0.01), [99.0, 101.0], [98.99, 101.01]),
-        (claim(100.0, tolerance=0.0), [99.0, 101.0], [98.9]),
+        # a stated tolerance holds as it stands: the last digit of a rough 2 does not widen it
+        (claim(2.0, tolerance=0.25), [1.5, 2.5], [1.49, 2.51, 1.0]),
+        # a tolerance of 0 is a count
+        (claim(100.0, tolerance=0.0), [100.0], [99.0, 101.0, 100.0 + 1e-9]),
         (claim((49.4, 54.78), "range"), [49.4, 52.0, 54.78], [49.39, 54.79]),
         (claim((10.0, math.inf), "range"), [10.0, 1e9], [9.99]),
         (claim(22.0, "formula"), [22.0], [22.0 + 1e-9, 21.0]),

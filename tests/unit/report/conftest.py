@@ -165,19 +165,24 @@ def realistic(folder: Path) -> None:
     (folder / "records" / "old.json").write_text('{"schema_version": 0}', encoding="utf-8")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make() -> Callable[..., Record]:
     return record
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def store() -> Callable[..., Path]:
     return save
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def store_trace() -> Callable[..., str]:
     return save_trace
+
+
+@pytest.fixture(scope="session")
+def fill() -> Callable[[Path], None]:
+    return realistic
 
 
 @pytest.fixture

@@ -1,0 +1,101 @@
+"""Decides what a published formula means: plain arithmetic over named symbols, and nothing else.
+
+A formula stands in a data file, so it is read, never run: the tree that Python's parser makes of it is walked, and
+every node that is no arithmetic is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping
+
+from suite.core.errors import Refused
+
+LONGEST = 1000  # characters; a deep tree would end in the parser's own recursion limit
+_RULE = "numbers, symbols, + - * / **, parentheses and min max sqrt log abs"
+_OPERATORS: dict[type[ast.AST], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+_SIGNS: dict[type[ast.AST], Callable[[float], float]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+# least and most arguments; log is the natural one
+_FUNCTIONS: dict[str, tuple[Callable[..., float], int, float]] = {
+    "min": (min, 2, math.inf),
+    "max": (max, 2, math.inf),
+    "sqrt": (math.sqrt, 1, 1),
+    "log": (math.log, 1, 1),
+    "abs": (abs, 1, 1),
+}
+
+
+def symbols(expression: str) -> frozenset[str]:
+    """The names that `expression` needs values for. Raises Refused if it is no plain arithmetic."""
+    found: set[str] = set()
+    _walk(_parse(expression), expression, found)
+    return frozenset(found)
+
+
+def evaluate(expression: str, values: Mapping[str, float]) -> float:
+    """What `expression` gives where its symbols have these values. Raises Refused where that is no finite number."""
+    missing = sorted(symbols(expression) - set(values))
+    if missing:
+        raise Refused(f"{expression!r} at {dict(values)} has no value for {', '.join(missing)}", rule="all symbols")
+    try:
+        result = _value(_parse(expression), values)
+    except (ArithmeticError, ValueError, TypeError) as error:
+        raise Refused(f"{expression!r} at {dict(values)}: {error}", rule="a finite number at every point") from error
+    if isinstance(result, complex) or not math.isfinite(result):
+        raise Refused(f"{expression!r} at {dict(values)} is {result}", rule="a finite number at every point")
+    return result
+
+
+def _parse(expression: str) -> ast.expr:
+    if len(expression) > LONGEST:
+        raise Refused(f"a formula of {len(expression)} characters", rule=f"at most {LONGEST}")
+    try:
+        return ast.parse(expression.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Refused(f"{expression!r} does not parse: {error}", rule=_RULE, legal="20*phi") from error
+
+
+def _walk(node: ast.expr, expression: str, found: set[str]) -> None:
+    """Collect the symbols below `node`; refuse what is no arithmetic."""
+    match node:
+        case ast.Constant(value=value) if type(value) in (int, float):
+            return
+        case ast.Name(id=name) if name not in _FUNCTIONS:
+            found.add(name)
+        case ast.UnaryOp(op=sign, operand=operand) if type(sign) in _SIGNS:
+            _walk(operand, expression, found)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            _walk(left, expression, found)
+            _walk(right, expression, found)
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
+            _, least, most = _FUNCTIONS[name]
+            if not least <= len(arguments) <= most:
+                raise Refused(f"{name} with {len(arguments)} arguments in {expression!r}", rule=f"{least} to {most}")
+            for argument in arguments:
+                _walk(argument, expression, found)
+        case _:
+            raise Refused(f"{ast.unparse(node)!r} in the formula {expression!r}", rule=_RULE, legal="20*phi")
+
+
+def _value(node: ast.expr, values: Mapping[str, float]) -> float:
+    """The value of a tree that `_walk` let pass, in floats: a power of whole numbers could fill the memory."""
+    match node:
+        case ast.Constant(value=value):
+            return float(value)  # type: ignore[arg-type]
+        case ast.Name(id=name):
+            return float(values[name])
+        case ast.UnaryOp(op=sign, operand=operand):
+            return _SIGNS[type(sign)](_value(operand, values))
+        case ast.BinOp(left=left, op=op, right=right):
+            return _OPERATORS[type(op)](_value(left, values), _value(right, values))
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return _FUNCTIONS[name][0](*(_value(argument, values) for argument in arguments))
+    raise AssertionError(f"{ast.dump(node)} passed the check")
