@@ -18,7 +18,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from suite.bench.experiment import CONF, check_names, expand, register
+from suite.bench.experiment import CONF, check_names, expand, register, searched
 from suite.bench.interrupt import ending_ranks
 from suite.bench.measure import measure
 from suite.bench.progress import Progress
@@ -42,9 +42,11 @@ def run(overrides: Sequence[str], progress: Progress | None = None) -> list[Reco
 
 
 def summary(record: Record) -> str:
-    """One line: label, outcome, median batch time or the reason."""
+    """One line: label, outcome, median batch time, or how many values a run without batches has, or the reason."""
     head = f"  {record.label:<18} {record.outcome.value:<12}"
     samples = record.metrics["batch_time"].values if "batch_time" in record.metrics else ()
+    if record.outcome is Outcome.OK and not samples and record.metrics:
+        return f"{head} {len(record.metrics)} values, {record.source}"
     if record.outcome is not Outcome.OK or not samples:
         reason = (record.reason.strip().splitlines() or ["no samples"])[0 if "; rule:" in record.reason else -1]
         return f"{head} {reason}"
@@ -59,7 +61,7 @@ def exit_code(records: Sequence[Record]) -> int:
     return 0 if all(record.outcome is Outcome.OK for record in records) else 1
 
 
-def sweep() -> int:
+def sweep(arguments: Sequence[str]) -> int:
     """Hydra reads the command line and calls back once per job; no job ends the others. The worst exit code."""
     codes = [0]
 
@@ -70,6 +72,7 @@ def sweep() -> int:
             print(f"refused: {error}", file=sys.stderr)
             codes.append(2)
 
+    sys.argv[1:] = [*arguments, *searched(arguments)]
     hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
     return 1 if max(codes) and min(codes[1:], default=0) < 2 else max(codes)
 
@@ -79,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if any(argument in _HYDRA for argument in arguments):
             check_names([argument for argument in arguments if "=" in argument])
-            return sweep()
+            return sweep(arguments)
         begun = Progress(1.0)
         records = run(arguments)
         folder = Path(records[0].config["reports"]) if records else Path("reports")

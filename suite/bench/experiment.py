@@ -6,6 +6,8 @@ The only reader of Hydra. Everything after it, ranks included, sees plain frozen
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -63,9 +66,12 @@ def _hydra() -> Iterator[None]:
 def resolve(overrides: Sequence[str]) -> dict[str, Any]:
     """The config of these overrides, resolved. Raises UnknownName with the nearest match, Refused for other faults."""
     check_names(overrides)
+    for folder in own_folders(overrides):
+        if str(folder) not in sys.path:
+            sys.path.insert(1, str(folder))  # a schedule is checked here before any rank starts
     with _hydra():
         try:
-            composed = compose("config", overrides=list(overrides))
+            composed = compose("config", overrides=[*overrides, *searched(overrides)])
             return plain(composed)
         except (ConfigCompositionException, HydraException, OmegaConfBaseException) as error:
             raise _explained(error, overrides) from error
@@ -78,16 +84,49 @@ def plain(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in data.items() if key != "hydra"}
 
 
-def groups() -> dict[str, list[str]]:
-    """The config groups and their choices."""
-    return {
-        folder.name: sorted(file.stem for file in folder.glob("*.yaml")) for folder in CONF.iterdir() if folder.is_dir()
-    }
+def groups(overrides: Sequence[str] = ()) -> dict[str, list[str]]:
+    """The config groups and their choices, those of the command line's own folders included."""
+    found = {folder.name: _choices(folder) for folder in CONF.iterdir() if folder.is_dir()}
+    for own in own_folders(overrides):
+        for group, names in found.items():
+            more = _choices(own / group)
+            if twice := set(more) & set(names):  # Hydra would take the first without a word
+                name = min(twice)
+                legal = f"{group}={name}_of_mine"
+                raise Refused(f"{own / group / name}.yaml", rule=f"there is a {group}={name} already", legal=legal)
+            names.extend(more)
+    return found
+
+
+def _choices(folder: Path) -> list[str]:
+    return sorted(file.stem for file in folder.glob("*.yaml"))
+
+
+def own_folders(overrides: Sequence[str]) -> list[Path]:
+    """The folders of `launch.python_path`: modules, and YAMLs in folders named as those of conf/. Raises Refused."""
+    named: list[Any] = []
+    for override in overrides:
+        if override.partition("=")[0] == "launch.python_path":
+            try:
+                value = OverridesParser.create().parse_override(override).value()
+            except HydraException:
+                continue  # composing says so, in one line
+            named = value if isinstance(value, list) else [value]
+    for name in named:
+        if not Path(str(name)).is_dir():
+            raise Refused(f"launch.python_path={named}: no folder {name}", rule="a list of folders", legal="[FOLDER]")
+    return [Path(str(name)).resolve() for name in named]
+
+
+def searched(overrides: Sequence[str]) -> list[str]:
+    """What tells Hydra to look for configs in the command line's own folders too."""
+    quoted = ["'file://{}'".format(str(folder).replace("'", r"\'")) for folder in own_folders(overrides)]
+    return [f"hydra.searchpath=[{','.join(quoted)}]"] if quoted else []
 
 
 def check_names(overrides: Sequence[str]) -> None:
     """Every `group=choice` names a choice that there is (`a,b` in a sweep names two)."""
-    known = groups()
+    known = groups(overrides)
     for override in overrides:
         key, _, value = override.partition("=")
         if key in known and value and not re.search(r"[\[\]{}()$]", value):
@@ -105,7 +144,8 @@ def _explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
     unknown = re.search(r"Could not override '([\w.]+)'", text)
     if unknown:
         with _hydra():
-            base = compose("config", overrides=[o for o in overrides if o.partition("=")[0] in groups()])
+            chosen = [o for o in overrides if o.partition("=")[0] in groups()]
+            base = compose("config", overrides=[*chosen, *searched(overrides)])
         keys = list(_keys(OmegaConf.to_container(base, resolve=False)))
         near = get_close_matches(unknown[1], keys, n=1, cutoff=0.4)
         parent = unknown[1].rpartition(".")[0]
@@ -133,7 +173,7 @@ def expand(overrides: Sequence[str]) -> list[Run]:
     runs: list[Run] = []
     for entry in entries:
         merged = _merged([*chosen, *entry, *own])
-        runs.append(freeze(resolve(merged), "python -m suite " + " ".join(merged), _told(own)))
+        runs.append(freeze(resolve(merged), shlex.join(["python", "-m", "suite", *merged]), _told(own)))
     return list({(run.label, str(run.config)): run for run in runs}.values())
 
 
@@ -151,7 +191,8 @@ def freeze(config: dict[str, Any], command: str, suffix: str = "") -> Run:
     try:
         refuse.check_numbers(config)
         grid = Grid(**config["grid"])
-        label = " ".join(filter(None, (label, str(grid), str(config["tag"])))) + suffix
+        named = config["executor"].get("label") or f"{label} {grid}"
+        label = " ".join(filter(None, (str(named), str(config["tag"])))) + suffix
         refuse.check(config)
     except SuiteError as error:
         return Run(label, config, command, error)

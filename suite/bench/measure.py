@@ -21,7 +21,9 @@ from suite.bench.experiment import Run
 from suite.bench.launch import Ranks, Trouble
 from suite.bench.progress import Progress
 from suite.bench.store import Store, key_of
+from suite.core.build import TARGET, build
 from suite.core.errors import MissingDependency, SuiteError, Unsupported
+from suite.core.protocols import Carried
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import Span, Trace
 
@@ -152,11 +154,17 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
     title = runs[0].config["experiment"]["name"]
     expected = float(runs[0].config["experiment"]["seconds"])
     todo = [run for run in runs if not store.stands(keys[id(run)], run.config["measure"]["keep"])]
+    ranked = []
     for run in todo:
         if run.refusal is not None:
             store.write(_refused(run, keys[id(run)]))
+        elif TARGET in run.config["executor"]:
+            progress.show(f"{title} · {run.label}")
+            store.write(_carried(run, keys[id(run)], store))
+        else:
+            ranked.append(run)
     scratch = Path(tempfile.mkdtemp(prefix="suite-"))
-    sessions = [Session(run, keys[id(run)], scratch) for run in todo if run.refusal is None]
+    sessions = [Session(run, keys[id(run)], scratch) for run in ranked]
     progress.advance(expected * (1 - len(sessions) / len(runs)))
     share = expected / len(runs)
     try:
@@ -202,6 +210,32 @@ def _refused(run: Run, key: str) -> Record:
         source=Source.ANALYTIC,
         config=run.config,
         provenance=_provenance(run, time.time(), 0.0, {}),
+    )
+
+
+def _carried(run: Run, key: str, store: Store) -> Record:
+    """The record of a run that needs no ranks, as its executor leaves it; what goes wrong in it is a reason."""
+    begin, now = time.monotonic(), time.time()
+    reason = ""
+    try:
+        found = build(run.config["executor"]).run(run.config)
+    except Exception as error:  # must not end the others
+        found, reason = Carried(Source.ANALYTIC), "".join(traceback.format_exception(error)).strip()
+    return Record(
+        key=key,
+        experiment=run.config["experiment"]["name"],
+        system=run.config["system"]["name"],
+        label=run.label,
+        outcome=Outcome.FAILED if reason else Outcome.OK,
+        reason=reason,
+        source=found.source,
+        config=run.config,
+        metrics=dict(found.metrics),
+        memory=dict(found.memory),
+        series=dict(found.series),
+        trace=store.write_trace(key, run.grid, found.trace) if found.trace else None,
+        notes=found.notes,
+        provenance=_provenance(run, now, time.monotonic() - begin, {}),
     )
 
 

@@ -88,6 +88,9 @@ def circumstances(config: Mapping[str, Any]) -> dict[str, Any]:
         "versions": {**versions(), "mpiexec": mpi_version(config["launch"]["mpiexec"])},
     }
     found["source"] = source()
+    if config["executor"].get("sources"):
+        folders = [ROOT / name for name in config["executor"]["sources"]]
+        found["executor_source"] = source_hash(folders, (".py", ".yaml"))
     if config["launch"]["python_path"]:
         found["own_source"] = source_hash(Path(folder) for folder in config["launch"]["python_path"])
     if config["data"]["folder"]:

@@ -10,7 +10,7 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +82,10 @@ class Store:
         return name
 
 
-def source_hash(folders: Iterable[Path]) -> str:
+def source_hash(folders: Iterable[Path], endings: Sequence[str] = (".py",)) -> str:
     """A hash over the Python sources below `folders`: measured numbers belong to their code."""
     digest = hashlib.sha256()
     for folder in folders:
-        for file in sorted(folder.rglob("*.py")):
+        for file in sorted(file for ending in endings for file in folder.rglob(f"*{ending}")):
             digest.update(str(file.relative_to(folder.parent)).encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:16]

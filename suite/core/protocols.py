@@ -7,10 +7,12 @@ path in a YAML; nothing else in the suite has to change. Tensors appear as Any: 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from suite.core.op import Op, Place, Program, Work
+from suite.core.record import Metric, Source
+from suite.core.trace import Trace
 
 Tensor = Any
 Value = tuple[Tensor, ...]
@@ -202,6 +204,29 @@ class System(Protocol):
         """Trains on `batch`: its loss, and this rank's peak bytes by kind, counted at allocation."""
 
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a run without ranks leaves, as its record holds it; the rest of the record follows from the run's config."""
+
+    source: Source
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    memory: Mapping[str, dict[str, list[int]]] = field(default_factory=dict)
+    series: Mapping[str, list[float]] = field(default_factory=dict)
+    trace: Trace = field(default_factory=Trace)
+    notes: tuple[str, ...] = ()
+
+
+class Executor(Protocol):
+    """What carries out a run that starts no ranks, built from its YAML in conf/executor: its `_target_`, called with
+    the other keys. `label` among them names the run where a system and a grid do not; `sources` are the folders whose
+    code and data decide what it finds."""
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Raises Refused for a config that it cannot carry out."""
+
+    def run(self, config: Mapping[str, Any]) -> Carried: ...
 
 
 Transform = Callable[[Any], Any]

@@ -6,8 +6,8 @@ compose (SAMO with offload) and their byte counts follow instead of being typed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from suite.core.errors import Refused, UnknownName
 
@@ -15,6 +15,7 @@ BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "i
 LIVES = ("always", "step", "bucket")  # held for ever; during the update; one bucket of the update at a time
 HOMES = ("device", "host")
 FORMS = ("dense", "indexed")
+INDEX = "int32"  # of a kept entry in the flat view of its layer: no layer has 2^31 entries (SAMO III-B)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +87,80 @@ def dense(entries: int, moments: Sequence[str], dtype: str = "float32") -> Layou
             State("drift", "scratch", dtype, entries, life="step"),
         )
     )
+
+
+Transform = Callable[[Layout], Layout]
+
+
+def mixed_precision(layout: Layout, half: str = "float16") -> Layout:
+    """Half-precision copies of weights and gradients beside the full ones (AxoNN II, SAMO III).
+
+    theta16 is `half`, its gradient `half_gradient`; theta32 stays `master`, its gradient `gradient`. With Adam that is
+    2 + 2 + 4 + 4 + 8 = 20 bytes per parameter. The step works in place on the full-precision gradient, which nothing
+    needs afterwards, so the scratch of a dense layout (`drift`) goes.
+    """
+    full = layout["master"]
+    if BYTES[full.dtype] <= BYTES[half] or "half" in {state.name for state in layout}:
+        raise Refused(
+            f"{half} copies of {full.dtype} weights", rule="copied once, into a narrower type", legal="float32 weights"
+        )
+    return Layout(
+        (
+            State("half", "weights", half, full.entries),
+            State("half_gradient", "gradients", half, full.entries),
+            *(state for state in layout if state.name != "drift"),
+        )
+    )
+
+
+def samo(kept: int) -> Transform:
+    """Model states of a pruned network (SAMO III): all but the weights that passes read keep `kept` entries each.
+
+    One 32-bit index, into the flat view of each layer, serves all of them (III-B). At the end of the step a compressed
+    half-precision copy of the weights is expanded (III-C). With Adam: 24 * kept + 2 * entries bytes (Equation 2).
+    """
+
+    def compress(layout: Layout) -> Layout:
+        if "half" not in {state.name for state in layout}:
+            raise Refused("samo of one precision", rule="passes read the half copy", legal="mixed_precision(layout)")
+        read = layout["half"]
+        if not 0 <= kept <= read.entries:
+            raise Refused(f"{kept} of {read.entries} entries kept", rule="0 to all of them", legal=str(read.entries))
+        return Layout(
+            (
+                *(s if s.name == "half" else replace(s, form="indexed", entries=min(kept, s.entries)) for s in layout),
+                State("index", "indices", INDEX, kept),
+                State("half_copy", "scratch", read.dtype, kept, form="indexed", life="step"),
+            )
+        )
+
+    return compress
+
+
+def offload(*wanted: str, bucket: int) -> Transform:
+    """Host memory for the states or kinds `wanted`; an update fetches `bucket` entries of each at a time (AxoNN V-B).
+
+    The full-precision gradient of mixed precision, and whatever else lives during a step, then exists for one bucket
+    at a time. offload("master", "moments") of mixed precision with Adam leaves 4 * entries + 16 * bucket bytes.
+    """
+    if bucket < 1:
+        raise Refused(f"a bucket of {bucket} entries", rule="at least 1", legal="1")
+
+    def move(layout: Layout) -> Layout:
+        names = {state.name for state in layout}
+        for word in wanted:
+            if word not in names | {state.kind for state in layout}:
+                raise UnknownName("state", word, names | {state.kind for state in layout})
+        states: list[State] = []
+        for state in layout:
+            part = min(bucket, state.entries)
+            if state.name in wanted or state.kind in wanted:
+                states.append(replace(state, home="host"))
+                states.append(replace(state, name=f"{state.name}_bucket", kind="scratch", entries=part, life="bucket"))
+            elif state.life == "step" or (state.name == "gradient" and "half_gradient" in names):
+                states.append(replace(state, kind="scratch", entries=part, life="bucket"))
+            else:
+                states.append(state)
+        return Layout(tuple(states))
+
+    return move

@@ -6,7 +6,10 @@ peak is always printed with the formula, the count and the peak that it used.
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from suite.core.errors import Refused
+from suite.core.exact import Exact
 from suite.workload.shapes import Transformer
 
 
@@ -19,6 +22,19 @@ def training(shape: Transformer, sequences: int, *, recompute: bool = False) -> 
     """Flops of one training batch: 3 forward passes, and with recomputation one more of the blocks."""
     again = shape.layers * shape.block().flops if recompute else 0
     return sequences * (3 * forward(shape) + again)
+
+
+def attention(shape: Transformer) -> int:
+    """Flops of one forward pass of one sequence that meet no weight: the scores, and the values that they mix."""
+    return shape.layers * 4 * shape.sequence**2 * shape.hidden
+
+
+def weighted(shape: Transformer, density: Exact = 1) -> Fraction:
+    """Flops of one forward pass of one sequence in products with weights, of which the share `density` is not zero.
+
+    Sparse kernels skip the rest (Sputnik in SAMO V-C); dense ones, SAMO's among them, do not.
+    """
+    return Fraction(density) * (forward(shape) - attention(shape))
 
 
 def equation_3(shape: Transformer, batch: int, seconds: float) -> float:

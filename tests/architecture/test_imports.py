@@ -148,6 +148,15 @@ def test_report_imports_core_and_claims_only_of_suite(imports: list[Import]) -> 
     assert_none(i for i in within(imports, "suite/claims") if i.root == "suite" and not i.inside(*own[:2]))
 
 
+def test_analytic_imports_the_pure_parts_and_claims_only(imports: list[Import]) -> None:
+    """Formulas need no run: what would start one, or reads configs, is another's business."""
+    own = tuple(f"suite.{part}" for part in (*STDLIB_ONLY, "claims", "analytic"))
+    assert_none(
+        i for i in within(imports, "suite/analytic") if not (i.root in sys.stdlib_module_names or i.inside(*own))
+    )
+    assert [i for i in within(imports, "suite/analytic") if i.inside("suite.memory")]
+
+
 def test_baselines_import_third_parties_when_called(imports: list[Import]) -> None:
     known = sys.stdlib_module_names | {"suite", "baselines"} | BASELINE_AT_TOP
     assert_none(i for i in within(imports, "baselines") if i.top and i.root not in known)
@@ -178,7 +187,9 @@ def test_the_pure_parts_load_nothing_but_the_standard_library() -> None:
     assert loaded("suite", *names) - loaded("sys") <= {*sys.stdlib_module_names, "suite"}
 
 
-@pytest.mark.parametrize("name", ["suite.bench.experiment", "suite.report", "suite.simulate", "suite.data.text"])
+@pytest.mark.parametrize(
+    "name", ["suite.bench.experiment", "suite.analytic", "suite.report", "suite.simulate", "suite.data.text"]
+)
 def test_what_a_parent_imports_loads_no_torch(name: str) -> None:
     path = ROOT.joinpath(*name.split("."))
     if not (path.with_suffix(".py").exists() or (path / "__init__.py").exists()):

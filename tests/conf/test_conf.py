@@ -5,6 +5,7 @@ A new file is tested by being there.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from suite.memory import Layout
 from suite.schedule.check import check
 from suite.workload import Transformer
 
+WANTED = {"analytic": ("executor.paper=axonn",)}  # beside the folders of corpora
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
 
 
@@ -36,7 +38,7 @@ def _resolved(overrides: tuple[str, ...]) -> dict[str, Any]:
 def config_of(group: str, choice: str) -> dict[str, Any]:
     """The config of one choice; a value that it wants from its user is given one."""
     wanted = [f"{group}.folder=SOMEWHERE"] if choice in LAYOUTS else []
-    return _resolved((f"{group}={choice}", *wanted))
+    return _resolved((f"{group}={choice}", *wanted, *WANTED.get(choice, ())))
 
 
 def test_every_file_is_a_choice_of_a_group() -> None:
@@ -132,6 +134,20 @@ def test_every_system_is_a_class_with_the_protocols_methods(choice: str) -> None
     assert {"name", "paper", "what", "budget"} <= config["system"].keys()
 
 
+@pytest.mark.parametrize("choice", groups()["executor"])
+def test_every_executor_without_ranks_builds_and_names_its_sources(choice: str) -> None:
+    executor = config_of("executor", choice)["executor"]
+    if choice == "real":
+        assert set(executor) == {"name"}
+        return
+    made = build(executor)
+    assert callable(made.check)
+    assert callable(made.run)
+    assert executor["sources"]
+    for folder in executor["sources"]:
+        assert list((CONF.parent / folder).glob("*.py")), folder
+
+
 @pytest.mark.parametrize("choice", groups()["data"])
 def test_every_corpus_has_a_loader_and_a_check(choice: str, tmp_path: Path) -> None:
     config = config_of("data", choice)
@@ -181,13 +197,15 @@ def test_every_run_of_every_experiment_is_accepted(choice: str) -> None:
         assert run.refusal is None, f"{run.label}: {run.refusal}"
         assert "runs" not in run.config["experiment"]
         assert run.config["experiment"]["name"] == choice
-    assert freeze(resolve(runs[-1].command.removeprefix("python -m suite ").split()), "").config == runs[-1].config
+    assert freeze(resolve(shlex.split(runs[-1].command)[3:]), "").config == runs[-1].config
     assert {"name", "title", "question", "paper", "where", "reference", "seconds", "expect"} <= plan.keys()
     assert plan["seconds"] > 0
     if plan["runs"]:  # the reference and what is expected of whom stand among the runs
         assert plan["reference"] in labels
         for expected in plan["expect"]:
-            assert {expected.get("system"), expected.get("versus")} - {None} <= set(labels)
+            versus = expected.get("versus")
+            rivals = versus if isinstance(versus, list) else [versus]
+            assert {expected.get("system"), *rivals} - {None} <= set(labels)
 
 
 # -- who wins -------------------------------------------------------------------------------------------------
@@ -275,7 +293,7 @@ def test_an_unknown_name_is_told_the_nearest(override: str, nearest: str) -> Non
 def test_an_unknown_key_is_told_all_that_stand_beside_it() -> None:
     with pytest.raises(UnknownName, match=r"one of grid\.data, grid\.inter, grid\.tensor;"):
         resolve(["grid.intr=2"])
-    with pytest.raises(UnknownName, match=r"one of batch, comm, .*, system, weights"):
+    with pytest.raises(UnknownName, match=r"one of batch, comm, .*, system, tag, weights"):
         resolve(["zzzzzz=2"])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from suite.core.errors import Refused, UnknownName
-from suite.memory import Layout, State, dense
+from suite.memory import Layout, State, dense, mixed_precision, offload, samo
 
 
 def test_adam_in_float32_is_sixteen_bytes_per_parameter() -> None:
@@ -65,3 +65,106 @@ def test_a_negative_size_is_refused() -> None:
     with pytest.raises(Refused, match=r"-1 entries.*legal: 0"):
         State("x", "weights", "float32", -1)
     assert State("x", "weights", "float32", 0).bytes == 0
+
+
+# -- transforms ------------------------------------------------------------------------------------------------------
+
+ADAM = ("moment_1", "moment_2")
+MIXED = mixed_precision(dense(1000, ADAM))
+
+
+def test_mixed_precision_with_adam_is_twenty_bytes_per_parameter() -> None:
+    """2 + 2 in half precision, 4 + 4 in single, 8 of moments (AxoNN V-B, SAMO III-D)."""
+    assert [(state.name, state.bytes // 1000) for state in MIXED] == [
+        ("half", 2),
+        ("half_gradient", 2),
+        ("master", 4),
+        ("gradient", 4),
+        ("moment_1", 4),
+        ("moment_2", 4),
+    ]
+    assert MIXED.bytes() == MIXED.bytes(life="always") == 20 * 1000
+    assert MIXED.by_kind() == {"weights": 6000, "gradients": 6000, "moments": 8000}
+    assert mixed_precision(dense(1000, ("velocity",)), "bfloat16").bytes() == 16 * 1000
+    assert mixed_precision(dense(1000, ("velocity",)), "bfloat16")["half"].dtype == "bfloat16"
+
+
+def test_mixed_precision_wants_wider_weights_once() -> None:
+    with pytest.raises(Refused, match=r"float16 copies of float16 weights.*legal: float32"):
+        mixed_precision(dense(10, ADAM, "float16"))
+    with pytest.raises(Refused, match="copied once"):
+        mixed_precision(MIXED)
+
+
+def test_samo_is_equation_2() -> None:
+    """f = 0.25: 18 f + 4 f + 2 + 2 f = 24 f + 2 bytes per parameter, of which 2 f only at the end of a step."""
+    layout = samo(250)(MIXED)
+    assert layout.bytes() == 24 * 250 + 2 * 1000
+    assert layout.bytes(life="step") == layout["half_copy"].bytes == 2 * 250
+    assert layout["index"].bytes == 4 * 250
+    assert layout["half"] == MIXED["half"]
+    assert {state.name for state in layout if state.form == "indexed"} == {
+        *("half_gradient", "master", "gradient", "half_copy"),
+        *ADAM,
+    }
+    assert sum(layout[name].bytes for name in ("half_gradient", "master", "gradient", *ADAM)) == 18 * 250
+    assert samo(750)(MIXED).bytes() == MIXED.bytes()  # break-even at a sparsity of a quarter
+    assert samo(0)(MIXED).bytes() == 2 * 1000
+    assert samo(1000)(MIXED).bytes() == 26 * 1000
+
+
+@pytest.mark.parametrize("kept", [-1, 1001])
+def test_samo_keeps_some_of_what_there_is(kept: int) -> None:
+    with pytest.raises(Refused, match=f"{kept} of 1000 entries kept; rule: .*legal: 1000"):
+        samo(kept)(MIXED)
+
+
+def test_samo_needs_the_half_copy_that_passes_read() -> None:
+    with pytest.raises(Refused, match=r"legal: mixed_precision"):
+        samo(1)(dense(10, ADAM))
+
+
+def test_offload_leaves_the_half_copies_and_buckets() -> None:
+    """4 bytes per parameter and 16 per entry of a bucket on the device, 12 per parameter in host memory (AxoNN V-B)."""
+    layout = offload("master", "moments", bucket=10)(MIXED)
+    assert layout.bytes() == 4 * 1000 + 16 * 10
+    assert layout.bytes(home="host") == 12 * 1000
+    assert layout.bytes(life="bucket") == 16 * 10
+    assert layout.by_kind() == {"weights": 2000, "gradients": 2000}
+    assert [(s.name, s.home, s.life, s.entries) for s in layout] == [
+        ("half", "device", "always", 1000),
+        ("half_gradient", "device", "always", 1000),
+        ("master", "host", "always", 1000),
+        ("master_bucket", "device", "bucket", 10),
+        ("gradient", "device", "bucket", 10),
+        ("moment_1", "host", "always", 1000),
+        ("moment_1_bucket", "device", "bucket", 10),
+        ("moment_2", "host", "always", 1000),
+        ("moment_2_bucket", "device", "bucket", 10),
+    ]
+    assert offload("master", "moments", bucket=5000)(MIXED).bytes() == 20 * 1000  # no larger than what there is
+
+
+def test_offload_of_one_precision_keeps_the_only_gradient() -> None:
+    layout = offload("moments", bucket=10)(dense(1000, ADAM))
+    assert layout["gradient"] == dense(1000, ADAM)["gradient"]
+    assert layout.bytes() == 4 * 1000 + 4 * 1000 + 4 * 10 + 8 * 10  # weights, gradient, drift, moments of a bucket
+    assert layout.bytes(home="host") == 8 * 1000
+
+
+def test_samo_and_offload_compose_in_either_order() -> None:
+    """With both, 2 + 2 f bytes and the index stay on the device; a bucket is of kept entries, its half copy too."""
+    both = offload("master", "moments", bucket=10)(samo(250)(MIXED))
+    assert both.bytes() == 2 * 1000 + 2 * 250 + 4 * 250 + (16 + 2) * 10
+    assert both.bytes(home="host") == 12 * 250
+    other = samo(250)(offload("master", "moments", bucket=10)(MIXED))
+    assert other.bytes(life="always") == both.bytes(life="always")
+    assert other.bytes(home="host") == 12 * 250
+    assert other.bytes(life="bucket") == 16 * 10
+
+
+def test_offload_names_states_or_kinds() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'moments'"):
+        offload("master", "momenta", bucket=10)(MIXED)
+    with pytest.raises(Refused, match=r"a bucket of 0 entries.*legal: 1"):
+        offload("master", bucket=0)

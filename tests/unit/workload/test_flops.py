@@ -5,13 +5,15 @@ Two ways to the same count, AxoNN Equation 3 and the sum over layers, hold each 
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.core.errors import Refused
 from suite.workload import Transformer
-from suite.workload.flops import equation_3, forward, percent_of_peak, training, training_time
+from suite.workload.flops import attention, equation_3, forward, percent_of_peak, training, training_time, weighted
 
 shapes = st.builds(
     lambda layers, heads, width, sequence, vocabulary: Transformer(
@@ -40,6 +42,15 @@ def test_a_model_by_hand() -> None:
     assert training(shape, 5, recompute=True) == 5 * (3 * 20608 + 3 * 6656)
     # 96 * 5 * 4 * 3 * 64 / 2 * (1 + 4 / 48 + 10 / 384)
     assert equation_3(shape, 5, 2.0) == pytest.approx(184320 * (1 + 4 / 48 + 10 / 384), rel=1e-12)
+
+
+def test_products_with_weights_by_hand() -> None:
+    """The same model: scores and values are 4 * 16 * 8 = 512 flops a block; half the weights halve the rest."""
+    shape = Transformer(3, 8, 2, sequence=4, vocabulary=10)
+    assert attention(shape) == 3 * 512
+    assert weighted(shape) == 20608 - 1536 == 2 * 4 * (3 * 12 * 64 + 8 * 10)
+    assert weighted(shape, Fraction(1, 2)) == 9536
+    assert weighted(shape, 0) == 0
 
 
 def test_training_time_is_equation_2() -> None:

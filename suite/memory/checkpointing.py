@@ -1,0 +1,46 @@
+"""Decides how far apart activation checkpoints lie, and how many activations a stage then holds.
+
+With checkpoints a stage keeps the output of every `interval`-th layer and computes the rest again before a backward
+pass. AxoNN derives the interval (V-A, Equation 1): its formula and its rule are two things, since the formula's best
+interval need not divide the layers of a stage.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import sqrt
+
+from suite.core.errors import Refused
+from suite.core.exact import Exact, minimum
+
+
+def activations(layers: Exact, stages: Exact, interval: Exact) -> Fraction:
+    """AxoNN Equation 1: layer outputs alive at the peak of a stage, in units of one layer's output of one microbatch.
+
+    Checkpoints of every microbatch in flight (as many as stages: AxoNN IV-A), the input of the segment that is computed
+    again, and the segment's own layers. `interval` may be any number above zero.
+    """
+    in_flight, own = Fraction(stages), Fraction(layers) / Fraction(stages)
+    checkpoints = own / Fraction(interval)
+    segment_input = 1
+    return in_flight * checkpoints + segment_input + Fraction(interval)
+
+
+def best_interval(layers: int, stages: int = 1) -> float:
+    """The interval that makes Equation 1 least, were every interval allowed."""
+    if layers < 2:
+        raise Refused(f"checkpoints between {layers} layers", rule="at least 2 layers", legal="2")
+    return float(minimum(lambda interval: activations(layers, stages, interval), Fraction(1, 2), layers))
+
+
+def interval(layers: int, stages: int) -> int:
+    """AxoNN's rule (V-A): of the factors of a stage's layers the one closest to sqrt(layers).
+
+    Of two equally close the one with fewer activations. Raises Refused unless every stage has the same layers.
+    """
+    if not 1 <= stages <= layers or layers % stages:
+        legal = max(n for n in range(1, max(1, min(stages, layers)) + 1) if layers % n == 0)
+        raise Refused(f"{layers} layers on {stages} stages", rule="stages divide layers", legal=f"{legal} stages")
+    own = layers // stages
+    factors = [n for n in range(1, own + 1) if own % n == 0]
+    return min(factors, key=lambda n: (abs(n - sqrt(layers)), activations(layers, stages, n)))

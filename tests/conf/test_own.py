@@ -1,0 +1,113 @@
+"""A user's own folder: its modules and its YAMLs are found by `launch.python_path`, wherever a config is composed,
+and nothing of it stays when it is not named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from suite.bench.experiment import CONF, expand, groups, own_folders, resolve, searched
+from suite.core.errors import Refused, UnknownName
+
+SCHEDULE = "from baselines.gpipe import GPipe\n\nclass {name}(GPipe):\n    pass\n"
+SYSTEM = """# @package _global_
+defaults: [override /schedule: null]
+schedule: {{_target_: {module}.{name}}}
+system: {{_target_: suite.engine.system.EngineSystem, name: {module}, what: a test}}
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose name wants quotes; what a test adds to sys.path goes with it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    folder = tmp_path / "it's, mine [1]"
+    (folder / "system").mkdir(parents=True)
+    (folder / "own_order.py").write_text(SCHEDULE.format(name="Order"))
+    (folder / "system" / "own_order.yaml").write_text(SYSTEM.format(module="own_order", name="Order"))
+    return folder
+
+
+def named(*folders: Path) -> str:
+    quoted = ["'" + str(folder).replace("'", "\\'") + "'" for folder in folders]
+    return f"launch.python_path=[{','.join(quoted)}]"
+
+
+def test_a_system_of_ones_own_is_composed_built_and_accepted(own: Path) -> None:
+    config = resolve([named(own), "system=own_order"])
+    assert config["schedule"] == {"_target_": "own_order.Order"}, "nothing of the default schedule is left"
+    assert config["launch"]["python_path"] == [str(own)]
+    assert "hydra" not in config
+    (run,) = expand([named(own), "system=own_order", "grid.inter=2"])
+    assert run.refusal is None, run.refusal
+    assert run.label == "own_order 2x1"
+
+
+def test_it_is_a_choice_only_where_it_is_named(own: Path) -> None:
+    assert "own_order" in groups([named(own)])["system"]
+    assert "own_order" not in groups()["system"]
+    assert groups([named(own)])["model"] == groups()["model"]
+    resolve([named(own), "system=own_order"])
+    with pytest.raises(UnknownName, match="own_order"):
+        resolve(["system=own_order"])
+    with pytest.raises(UnknownName, match="did you mean 'own_order'"):
+        resolve([named(own), "system=own_ordr"])
+
+
+def test_an_unknown_key_is_explained_beside_ones_own(own: Path) -> None:
+    with pytest.raises(UnknownName, match=r"did you mean 'grid\.inter'"):
+        resolve([named(own), "system=own_order", "grid.intr=2"])
+
+
+def test_an_experiment_of_ones_own_names_ones_own_system(own: Path) -> None:
+    (own / "experiment").mkdir()
+    text = (CONF / "experiment" / "smoke.yaml").read_text().replace("name: smoke", "name: own_smoke")
+    (own / "experiment" / "own_smoke.yaml").write_text(text.replace("[system=axonn]", "[system=own_order]"))
+    runs = expand([named(own), "experiment=own_smoke"])
+    assert [run.label for run in runs] == ["pytorch 1x1", "own_order 1x1"]
+    assert all(run.refusal is None for run in runs)
+
+
+def test_several_folders_are_searched(own: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    (other / "system").mkdir(parents=True)
+    (other / "own_second.py").write_text(SCHEDULE.format(name="Second"))
+    (other / "system" / "own_second.yaml").write_text(SYSTEM.format(module="own_second", name="Second"))
+    for name in ("own_order", "own_second"):
+        (run,) = expand([named(own, other), f"system={name}"])
+        assert run.refusal is None, run.refusal
+
+
+def test_the_name_of_a_system_that_is_there_is_refused(own: Path) -> None:
+    """Hydra would run the suite's without a word."""
+    (own / "system" / "axonn.yaml").write_text(SYSTEM.format(module="own_order", name="Order"))
+    with pytest.raises(Refused, match="there is a system=axonn already; legal: system=axonn_of_mine"):
+        resolve([named(own), "system=own_order"])
+
+
+@pytest.mark.parametrize("value", ["[no/such/folder]", "no/such/folder", "[.,no/such/folder]"])
+def test_a_folder_that_is_not_there_is_refused(value: str) -> None:
+    with pytest.raises(Refused, match="no folder no/such/folder"):
+        resolve([f"launch.python_path={value}"])
+
+
+def test_without_a_folder_nothing_is_searched() -> None:
+    assert own_folders(["launch.python_path=[]", "system=axonn"]) == []
+    assert searched(["grid.inter=2"]) == []
+    with pytest.raises(Refused):
+        resolve(["launch.python_path=[unclosed"])
+
+
+def test_a_sweep_finds_it_too(own: Path, tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "suite", "-m", named(own), "system=own_order,gpipe"]
+    line += ["batch.size=7", f"reports={tmp_path}"]  # refused: no rank starts
+    env = {**os.environ, "PYTHONPATH": str(CONF.parent)}
+    done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120)
+    records = [json.loads(path.read_text()) for path in (tmp_path / "records").glob("*.json")]
+    assert {record["system"] for record in records} == {"own_order", "gpipe"}, done.stdout + done.stderr
+    assert all("batch.size=7" in record["reason"] for record in records)

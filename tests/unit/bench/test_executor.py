@@ -1,0 +1,170 @@
+"""Decides whether a run without ranks leaves a record like every other run: refused, kept, failed or judged.
+
+No rank may start here: what carries such a run out is a class that the config names.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite import claims
+from suite.__main__ import exit_code, run, summary
+from suite.bench import launch, measure, provenance, refuse
+from suite.bench.experiment import expand, freeze, resolve
+from suite.bench.progress import Progress
+from suite.bench.store import key_of
+from suite.core.claim import Verdict
+from suite.core.errors import Refused, UnknownName
+from suite.core.op import Kind, Op
+from suite.core.protocols import Carried
+from suite.core.record import Metric, Outcome, Record, Source
+from suite.core.trace import FORWARD, Span, Trace
+from suite.report.judge import judge
+from suite.report.load import read_store
+
+
+class Counting:
+    """An executor of a simulator's kind, and one that breaks."""
+
+    def __init__(self, *, name: str, value: float, sources: Any = ()) -> None:
+        self.value = value
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        if self.value < 0:
+            raise Refused(f"executor.value={self.value}", rule="not negative", legal="executor.value=0")
+
+    def run(self, config: Mapping[str, Any]) -> Carried:
+        if not self.value:
+            raise ZeroDivisionError("nothing to divide by")
+        spans = Trace([Span(0, FORWARD, 0.0, 1 / self.value, Op(0, Kind.FORWARD, 0))])
+        return Carried(
+            Source.SIMULATED,
+            metrics={"batch_time": Metric("s", "lower", (1 / self.value,))},
+            memory={"predicted": {"weights": [8]}},
+            series={"loss": [0.5]},
+            trace=spans,
+            notes=("counted",),
+        )
+
+
+@pytest.fixture(autouse=True)
+def _no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(*_: Any, **__: Any) -> None:
+        raise AssertionError("a rank was started")
+
+    monkeypatch.setattr(launch.Ranks, "start", started)
+
+
+def config(folder: Path, value: float, **more: Any) -> dict[str, Any]:
+    made = copy.deepcopy(resolve(["grid.inter=3", f"reports={folder}"]))
+    return made | {"executor": {"name": "counting", "_target_": f"{__name__}.Counting", "value": value, **more}}
+
+
+def carried(folder: Path, *values: float) -> list[Record]:
+    runs = [freeze(config(folder, value), "python -m suite", f" {value}") for value in values]
+    return measure.measure(runs, Progress(1.0, io.StringIO()))
+
+
+def test_what_an_executor_leaves_is_the_record(tmp_path: Path) -> None:
+    (record,) = carried(tmp_path, 4.0)
+    assert (record.outcome, record.source, record.label) == (Outcome.OK, Source.SIMULATED, "axonn 3x1 4.0")
+    assert record.metrics["batch_time"].values == (0.25,)
+    assert record.memory == {"predicted": {"weights": [8]}}
+    assert record.series == {"loss": [0.5]}
+    assert record.notes == ("counted",)
+    assert record.config["executor"]["value"] == 4.0
+    assert record.provenance["command"] == "python -m suite"
+    store = read_store(tmp_path)
+    assert not store.aside
+    assert store.entries[0].trace is not None
+    assert [span.end for span in store.entries[0].trace.spans] == [0.25]
+
+
+def test_one_that_fails_or_is_refused_does_not_end_the_others(tmp_path: Path) -> None:
+    records = carried(tmp_path, 0.0, -1.0, 2.0)
+    assert [record.outcome for record in records] == [Outcome.FAILED, Outcome.UNSUPPORTED, Outcome.OK]
+    assert records[0].reason.endswith("ZeroDivisionError: nothing to divide by")
+    assert not records[0].metrics
+    assert records[1].reason == "executor.value=-1.0; rule: not negative; legal: executor.value=0"
+    assert exit_code(records) == 1
+    assert "nothing to divide by" in summary(records[0])
+
+
+def test_a_record_stands_until_its_sources_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data.yaml").write_text("a: 1")
+    made = config(tmp_path / "reports", 4.0, sources=[str(tmp_path)])
+    first = measure.measure([freeze(made, "")], Progress(1.0, io.StringIO()))
+    with monkeypatch.context() as patch:
+        patch.setattr(Counting, "run", None)  # not called again
+        assert measure.measure([freeze(made, "")], Progress(1.0, io.StringIO())) == first
+    before = key_of(made, provenance.circumstances(made))
+    (tmp_path / "data.yaml").write_text("a: 2")
+    assert key_of(made, provenance.circumstances(made)) != before
+    (tmp_path / "page.html").write_text("no source")
+    after = key_of(made, provenance.circumstances(made))
+    (tmp_path / "page.html").unlink()
+    assert key_of(made, provenance.circumstances(made)) == after
+
+
+def test_without_ranks_nothing_is_refused_for_their_sake(tmp_path: Path) -> None:
+    """Thousands of stages, another microbatch, no text: the executor knows what it needs; the suite's counts stay."""
+    made = config(tmp_path, 4.0)
+    made["grid"] = {"data": 64, "inter": 48, "tensor": 3}
+    made["batch"] = {"size": 7, "microbatch": 2}
+    made["data"]["folder"] = str(tmp_path / "nowhere")
+    refuse.check(made)
+    made["measure"]["keep"] = "some"
+    with pytest.raises(UnknownName, match=r"measure\.keep"):
+        refuse.check(made)
+    made["grid"]["inter"] = "many"
+    assert "a whole number" in str(freeze(made, "").refusal)
+
+
+# -- the formulas ------------------------------------------------------------------------------------------------------
+
+
+def test_a_paper_is_asked_for_and_must_have_formulas(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"executor\.paper has no value"):
+        resolve(["executor=analytic"])
+    wrong = freeze(resolve(["executor=analytic", "executor.paper=sam"]), "")
+    assert "did you mean 'samo'" in str(wrong.refusal)
+    assert freeze(resolve(["executor=analytic", "executor.paper=samo"]), "").label == "samo formulas"
+
+
+def test_the_formulas_answer_the_63_claims_and_each_gets_a_verdict(tmp_path: Path) -> None:
+    records = run(["experiment=formulas", f"reports={tmp_path}"], Progress(1.0, io.StringIO()))
+    assert [(record.label, record.system, record.outcome) for record in records] == [
+        ("axonn formulas", "axonn", Outcome.OK),
+        ("samo formulas", "samo", Outcome.OK),
+    ]
+    assert {record.source for record in records} == {Source.ANALYTIC}
+    assert [len(record.metrics) for record in records] == [29, 34]
+    assert summary(records[0]).endswith("29 values, analytic")
+    asked = [claim for claim in claims.load() if claim.reach == "analytic" and claim.paper in ("axonn", "samo")]
+    assert {name for record in records for name in record.metrics} == {claim.id for claim in asked}
+    judged = {found.claim.id: found for found in judge(asked, read_store(tmp_path))}
+    assert len(judged) == 63
+    assert Verdict.NOT_RUN not in {found.verdict for found in judged.values()}
+    departed = {name: found.verdict for name, found in judged.items() if found.verdict is not Verdict.REPRODUCED}
+    assert departed == {
+        "samo.table1.batch_per_gpu": Verdict.REFUTED,  # the caption says 4 to 1, the table has 8 to 1 (S7)
+        "samo.sec6b.cnn_size_ratio": Verdict.TREND_ONLY,  # 9.2 to 101, printed as nearly 10 to 100
+    }
+    assert {found.source for found in judged.values()} == {"analytic"}
+
+
+def test_an_empty_store_answers_none(tmp_path: Path) -> None:
+    asked = [claim for claim in claims.load() if claim.reach == "analytic" and claim.paper in ("axonn", "samo")]
+    assert {found.verdict for found in judge(asked, read_store(tmp_path))} == {Verdict.NOT_RUN}
+
+
+def test_the_formulas_come_first_at_every_scale_of_a_laptop() -> None:
+    for scale in ("laptop", "smoke"):
+        assert resolve([f"scale={scale}"])["scale"]["reproduce"][0] == "formulas"
+    assert [run.refusal for run in expand(["experiment=formulas"])] == [None, None]

@@ -1,0 +1,83 @@
+"""Decides whether AxoNN's Equation 1 is counted and minimised as printed, and its rule for the interval applied.
+
+The two are tested apart: the formula's best interval need not be one that the rule can choose (inconsistency A7).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import sqrt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suite.core.errors import Refused
+from suite.core.op import Work
+from suite.memory.checkpointing import activations, best_interval, interval
+from suite.schedule import MessageDriven
+from suite.schedule.check import check
+
+
+def test_activations_by_hand() -> None:
+    """8 layers a stage, every 4th kept: 2 checkpoints of 6 microbatches, a segment's input, and its 4 layers."""
+    assert activations(48, 6, 4) == 6 * 2 + 1 + 4
+    assert activations(48, 1, 48) == 1 + 1 + 48
+    assert activations(50, 5, Fraction(7, 2)) == Fraction(50 * 2, 7) + 1 + Fraction(7, 2)
+
+
+@pytest.mark.parametrize(("stages", "every"), [(1, 1), (2, 2), (3, 4), (6, 4), (6, 8)])
+def test_activations_are_what_the_first_stage_of_the_pipeline_holds(stages: int, every: int) -> None:
+    """The checker counts the microbatches whose checkpoints are alive; the stage that computes again adds the rest."""
+    layers = 48
+    alive = check(MessageDriven(), stages, Work(0, 2 * stages, None, 0)).peak[0]
+    assert alive == stages
+    assert activations(layers, stages, every) == alive * (layers // stages // every) + 1 + every
+
+
+@given(st.integers(2, 400), st.integers(1, 48))
+def test_the_formula_is_least_at_the_root_of_the_layers(layers: int, stages: int) -> None:
+    """On any number of stages, as the formula does not depend on them."""
+    found = best_interval(layers, stages)
+    assert found == pytest.approx(sqrt(layers), rel=1e-12)
+    least = activations(layers, stages, Fraction(found))
+    assert float(least) == pytest.approx(2 * sqrt(layers) + 1, rel=1e-12)
+    assert least <= min(activations(layers, stages, n) for n in range(1, layers + 1)) * (1 + Fraction(1, 10**12))
+
+
+def test_one_layer_has_no_interval() -> None:
+    with pytest.raises(Refused, match="between 1 layers"):
+        best_interval(1)
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "chosen"),
+    [
+        (48, 6, 8),  # Table II, 12 billion: of 1 2 4 8 the closest to 6.93
+        (48, 12, 4),
+        (96, 24, 4),
+        (96, 48, 2),
+        (48, 2, 6),  # 6 and 8 are both factors of 24; 6.93 is closer to 6
+        (96, 4, 8),  # 8 and 12 of 24, 9.80
+        (90, 3, 10),  # 6 and 10 of 30, 9.49
+        (36, 1, 6),  # the root itself
+        (144, 9, 16),  # 8 and 16 are equally close to 12: 27 activations with 8, 26 with 16
+        (7, 7, 1),
+    ],
+)
+def test_the_rule_takes_the_factor_closest_to_the_root(layers: int, stages: int, chosen: int) -> None:
+    assert interval(layers, stages) == chosen
+    assert (layers // stages) % chosen == 0
+
+
+def test_the_rule_is_not_the_formulas_best_where_a_stage_is_short() -> None:
+    assert abs(interval(96, 48) - best_interval(96, 48)) > 7
+    assert activations(96, 48, interval(96, 48)) > 2 * activations(96, 48, Fraction(best_interval(96, 48)))
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "legal"), [(48, 5, "4 stages"), (48, 49, "48 stages"), (48, 0, "1 stage")]
+)
+def test_unequal_stages_are_refused(layers: int, stages: int, legal: str) -> None:
+    with pytest.raises(Refused, match=f"{layers} layers on {stages} stages.*legal: {legal}"):
+        interval(layers, stages)
