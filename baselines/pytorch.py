@@ -8,22 +8,17 @@ where there is dropout: it draws as PyTorch does).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch import nn
 
-from suite.core.build import build
+from baselines.common import Plan, bytes_of, bytes_of_moments, join, optimizer, set_rate
 from suite.core.errors import Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import BACKWARD, FORWARD, STEP, Trace
 from suite.engine.host import now
 from suite.engine.live import LiveBytes
-from suite.engine.random import drawing, initial
-from suite.engine.rate import Rate, as_rate
-
-_OPTIMIZERS = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
 
 
 class PyTorch:
@@ -37,20 +32,14 @@ class PyTorch:
         return Ready()
 
     def __init__(self, world: World, config: Mapping[str, Any]) -> None:
-        model, seed = config["model"], config["seed"]
-        network, shape = import_module(model["network"]), build(model["shape"])
-        layers = []
-        for number, make in enumerate(network.layers(shape, dropout=model["dropout"], dtype=model["dtype"])):
-            with drawing(*initial(seed, number)):
-                layers.append(make())
-        self.model, self.device = nn.Sequential(*layers).to(world.device), world.device
-        for first, first_name, last, last_name in network.ties(shape):
-            owner, _, leaf = last_name.rpartition(".")
-            setattr(layers[last].get_submodule(owner), leaf, layers[first].get_parameter(first_name))
-        self.loss = network.loss
-        self.optimizer, self.rate = _optimizer(config["optimizer"], self.model)
+        plan = Plan(config)
+        layers = {number: plan.layer(number) for number in range(len(plan.makers))}
+        join(layers, plan.ties)
+        self.model, self.device = nn.Sequential(*layers.values()).to(world.device), world.device
+        self.loss = plan.network.loss
+        self.optimizer, self.rate = optimizer(config, self.model.parameters())
         self.updates = 0
-        self.microbatch = config["batch"]["microbatch"]
+        self.microbatch = plan.microbatch
         self.trace = Trace()
 
     def train_batch(self, batch: Value) -> float:
@@ -67,8 +56,7 @@ class PyTorch:
             self.trace.add(0, FORWARD, start, middle)
             self.trace.add(0, BACKWARD, middle, now())
         start = now()
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(self.updates)
+        set_rate(self.optimizer, self.rate(self.updates))
         self.updates += 1
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=False)
@@ -91,27 +79,12 @@ class PyTorch:
         return self.trace
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
-        held = {"weights": _bytes(self.model.parameters())}
+        held = {"weights": bytes_of(self.model.parameters())}
         with LiveBytes() as live:
             loss = self.train_batch(batch)
-        held["gradients"] = _bytes(p.grad for p in self.model.parameters() if p.grad is not None)
-        held["moments"] = _bytes(t for s in self.optimizer.state.values() for t in s.values() if t.dim())
+        held["gradients"] = bytes_of(p.grad for p in self.model.parameters() if p.grad is not None)
+        held["moments"] = bytes_of_moments(self.optimizer)
         return loss, {**held, "activations": live.peak}
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def _bytes(tensors: Any) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def _optimizer(config: Mapping[str, Any], model: nn.Module) -> tuple[torch.optim.Optimizer, Rate]:
-    """torch's own optimizer with the arguments of the suite's rule of the same name, and the rate of each update."""
-    name, rate = config["_target_"].rpartition(".")[2], as_rate(build(config["lr"]))
-    if name not in _OPTIMIZERS:
-        raise Unsupported(f"pytorch with {name}", rule=f"one of {', '.join(_OPTIMIZERS)}", legal="optimizer=adamw")
-    arguments = {key: value for key, value in config.items() if key not in ("_target_", "lr", "beta1", "beta2")}
-    if "beta1" in config:
-        arguments["betas"] = (config["beta1"], config["beta2"])
-    return _OPTIMIZERS[name](model.parameters(), lr=rate(0), **arguments), rate

@@ -1,0 +1,166 @@
+"""torch.distributed.pipelining (PyTorch's own pipelines): ScheduleGPipe and Schedule1F1B, with replicas.
+
+Stage, order and messages are PyTorch's. What it leaves to its user is done here as its tutorials do it: replicas add
+their gradients with one all-reduce of a flat buffer (system.data_parallel=flat) or through DistributedDataParallel,
+which overlaps it with the last microbatch's backward pass (ddp); a weight tied between the first stage and the last is
+one weight by an all-reduce of its gradient; the loss is summed over all ranks as the suite's own systems do it.
+Dropout draws as PyTorch does: masks differ from the suite's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from baselines.common import (
+    DefaultGroup,
+    Plan,
+    bytes_of,
+    bytes_of_moments,
+    join,
+    microbatches,
+    optimizer,
+    refuse,
+    set_rate,
+)
+from suite.core.errors import UnknownName, Unsupported
+from suite.core.protocols import Missing, Ready, Value, World
+from suite.core.trace import Trace
+from suite.engine.live import LiveBytes
+
+_SCHEDULES = ("ScheduleGPipe", "Schedule1F1B")
+_DATA_PARALLEL = ("flat", "ddp")
+
+
+class TorchPipelining:
+    """One rank's stage of a PyTorch pipeline on grid.inter stages and grid.data replicas."""
+
+    @classmethod
+    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+        refuse(config, dtypes=("float32", "float64", "bfloat16"))
+        settings, stages = config["system"], config["grid"]["inter"]
+        for key, known in (("schedule", _SCHEDULES), ("data_parallel", _DATA_PARALLEL)):
+            if settings[key] not in known:
+                raise UnknownName(f"system.{key}", str(settings[key]), known)
+        if settings["schedule"] == "Schedule1F1B" and (count := microbatches(config)) < stages:
+            raise Unsupported(
+                f"{settings['name']} with {count} microbatches on {stages} stages",
+                rule="PyTorch's Schedule1F1B wants at least as many microbatches as stages",
+                legal=f"batch.size={stages * config['batch']['size'] // count}",
+            )
+        return Ready()
+
+    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+        from torch.distributed import pipelining
+
+        self.world, self.plan = world, Plan(config)
+        plan, grid, settings = self.plan, self.plan.grid, config["system"]
+        self.group = DefaultGroup(world, grid)
+        self.place = place = grid.place(world.rank)
+        replicas = [grid.rank(data=replica, inter=0) for replica in range(grid.data)]
+        # every rank makes all groups, in one order
+        pipelines = [dist.new_group(list(range(first, first + grid.inter))) for first in replicas]
+        self.column = [dist.new_group(list(grid.column(rank))) for rank in range(grid.inter)][place.stage]
+        self.ends = [dist.new_group(list(grid.ends(first))) for first in replicas][place.replica]
+
+        layers = {number: plan.layer(number).to(world.device) for number in plan.split[place.stage]}
+        join(layers, plan.ties)
+        self.model: nn.Module = nn.Sequential(*layers.values())
+        self.tied = self._ties(layers)
+        self.trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.ddp = settings["data_parallel"] == "ddp" and grid.data > 1
+        if self.ddp:
+            self.model = nn.parallel.DistributedDataParallel(
+                self.model,
+                process_group=self.column,
+                gradient_as_bucket_view=True,
+                # DDP sorts its buckets anew after the first batch and fails where no forward pass stood between the
+                # backward passes; it does not sort with this, which costs one walk through a graph per batch
+                find_unused_parameters=True,
+            )
+        else:
+            self.gradient = _flat_gradient(self.trained)
+        self.optimizer, self.rate = optimizer(config, self.trained, fused=settings["fused"] or None)
+        self.updates = 0
+        stage = pipelining.PipelineStage(
+            self.model, place.stage, grid.inter, world.device, group=pipelines[place.replica]
+        )
+        # PyTorch divides each gradient by the number of microbatches; a flat buffer is divided at once, below
+        self.schedule = getattr(pipelining, settings["schedule"])(
+            stage, plan.microbatches, loss_fn=plan.network.loss, scale_grads=self.ddp
+        )
+
+    def train_batch(self, batch: Value) -> float:
+        self.model.train()
+        self._zero_gradients()
+        loss = self._run(self.schedule.step, batch)
+        if not self.ddp:
+            self.gradient.div_(self.plan.microbatches * self.plan.grid.data)
+            if self.plan.grid.data > 1:
+                dist.all_reduce(self.gradient, group=self.column)
+        for weight in self.tied:
+            dist.all_reduce(weight.grad, group=self.ends)
+        set_rate(self.optimizer, self.rate(self.updates))
+        self.updates += 1
+        self.optimizer.step()
+        return loss
+
+    @torch.no_grad()
+    def evaluate(self, batches: Sequence[Value]) -> float:
+        self.model.eval()
+        return sum(self._run(self.schedule.eval, batch) for batch in batches) / len(batches)
+
+    def observe(self) -> Trace:
+        """PyTorch's pipelines keep no spans."""
+        return Trace()
+
+    def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
+        held = {"weights": bytes_of(self.trained), "gradients": bytes_of(self.trained)}
+        with LiveBytes() as live:
+            loss = self.train_batch(batch)
+        return loss, {**held, "moments": bytes_of_moments(self.optimizer), "activations": live.peak}
+
+    def close(self) -> None:
+        self.group.close()
+
+    def _run(self, step: Any, batch: Value) -> float:
+        """One batch through the pipeline: its mean loss, on every rank."""
+        inputs, targets = (self.plan.rows(part, self.place.replica).flatten(0, 1) for part in batch)
+        losses: list[torch.Tensor] = []
+        given = (inputs.to(self.world.device),) if self.place.first else ()
+        wanted = {"target": targets.to(self.world.device), "losses": losses} if self.place.last else {}
+        step(*given, **wanted, return_outputs=False)
+        own = float(torch.stack(losses).detach().double().mean()) / self.plan.grid.data if losses else 0.0
+        return self.world.total(own, lambda: None)
+
+    def _zero_gradients(self) -> None:
+        if self.ddp:
+            self.optimizer.zero_grad(set_to_none=False)  # they are views of DDP's buckets
+        else:
+            self.gradient.zero_()
+
+    def _ties(self, layers: Mapping[int, nn.Module]) -> list[nn.Parameter]:
+        """This rank's end of every tie over two stages, equal to the first stage's from here on."""
+        if self.plan.grid.inter == 1:
+            return []
+        found = []
+        for first, first_name, last, last_name in self.plan.ties:
+            for number, name in ((first, first_name), (last, last_name)):
+                if number in layers:
+                    weight = layers[number].get_parameter(name)
+                    dist.broadcast(weight.data, self.plan.grid.ends(self.world.rank)[0], group=self.ends)
+                    found.append(weight)
+        return found
+
+
+def _flat_gradient(weights: Sequence[nn.Parameter]) -> torch.Tensor:
+    """One buffer whose parts are the gradients of `weights`: it is zeroed, divided and reduced without a copy."""
+    first = weights[0]
+    flat = torch.zeros(sum(weight.numel() for weight in weights), dtype=first.dtype, device=first.device)
+    for weight, part in zip(weights, flat.split([weight.numel() for weight in weights]), strict=True):
+        weight.grad = part.view_as(weight)
+    return flat

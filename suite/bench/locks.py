@@ -1,0 +1,44 @@
+"""Decides which build locks nobody holds any more: what they would stop waits for ever.
+
+torch builds an extension (DeepSpeed's are such) behind a file named `lock`, which its builder keeps open and removes at
+the end. A builder that is killed leaves the file, and every later build of that extension waits for it without a word.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import psutil
+
+
+def build_folders(environment: Mapping[str, str] | None = None) -> list[Path]:
+    """Where torch builds extensions: TORCH_EXTENSIONS_DIR, and the user's cache, which holds where that is not set."""
+    told = os.environ if environment is None else environment
+    home = Path(told.get("HOME") or Path.home())
+    cache = (
+        home / "Library" / "Caches" if sys.platform == "darwin" else Path(told.get("XDG_CACHE_HOME") or home / ".cache")
+    )
+    own = [Path(told["TORCH_EXTENSIONS_DIR"])] if told.get("TORCH_EXTENSIONS_DIR") else []
+    return [*own, cache / "torch_extensions"]
+
+
+def stale_locks(folders: Iterable[Path]) -> list[Path]:
+    """The locks below `folders` that no process on this machine has open, in order. Nothing is removed."""
+    locks = {lock for folder in folders for lock in folder.glob("**/lock") if lock.is_file()}
+    held = _open_files() if locks else set()
+    # a builder that ended in the meantime has taken its lock away
+    return sorted(lock for lock in locks if lock.resolve() not in held and lock.exists())
+
+
+def _open_files() -> set[Path]:
+    """What processes have open, as far as this user may see: a cache is written by its own user."""
+    found: set[Path] = set()
+    for process in psutil.process_iter():
+        try:
+            found.update(Path(file.path) for file in process.open_files())
+        except (psutil.Error, OSError):
+            continue
+    return found

@@ -1,0 +1,40 @@
+"""Decides what two systems are compared over: batches, an evaluation between them, and the bytes of one of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from suite.core.build import build
+from suite.data.text import batch_at
+
+HELD_OUT = 10_000  # the number of a batch that no training reaches
+
+
+def config_of(overrides: Sequence[str]) -> dict[str, Any]:
+    """A config over a text that is quick to read."""
+    from suite.bench.experiment import resolve  # not on ranks, which are given their config
+
+    return resolve([*overrides, "data.source.limit_bytes=1000000"])
+
+
+@cache
+def _text(source: str) -> Any:
+    return build(json.loads(source))
+
+
+def batch(config: dict[str, Any], number: int) -> Any:
+    sequence, text = config["model"]["shape"]["sequence"], _text(json.dumps(config["data"]["source"]))
+    return batch_at(text.train, number, batch=config["batch"]["size"], sequence=sequence, seed=0)
+
+
+def curve(system: Any, config: dict[str, Any], batches: int) -> dict[str, Any]:
+    """Losses of `batches` batches, with an evaluation after half of them and the memory's batch as the last."""
+    half = batches // 2
+    losses = [system.train_batch(batch(config, number)) for number in range(half)]
+    held_out = system.evaluate([batch(config, HELD_OUT), batch(config, HELD_OUT + 1)])
+    losses += [system.train_batch(batch(config, number)) for number in range(half, batches - 1)]
+    last, memory = system.memory(batch(config, batches - 1))
+    return {"losses": [*losses, last], "held_out": held_out, "memory": memory, "spans": len(list(system.observe()))}
