@@ -1,21 +1,37 @@
-"""The README's example runs as it stands: on one rank with a grid of one, and under mpiexec on two."""
+"""The README's examples run as they stand: training on one rank and on two, and a system of one's own in one file and
+one YAML."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import pytest
 from ranks import ROOT, run_ranks
+
+from suite.__main__ import run
+from suite.core.op import Place, Work
+from suite.core.protocols import Schedule
+from suite.core.record import Outcome, Record
+from suite.schedule.check import check
 
 README = (ROOT / "README.md").read_text()
 
 
+def section(title: str) -> str:
+    (text,) = re.findall(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", README, flags=re.S | re.M)
+    return str(text)
+
+
 def example() -> str:
-    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.S)
-    return code
+    (code,) = re.findall(r"```python\n(.*?)```", section("Train your own layers"), flags=re.S)
+    return str(code)
 
 
 def test_the_example_is_about_five_lines() -> None:
@@ -42,6 +58,105 @@ def test_one_process(tmp_path: Path) -> None:
 def test_the_drawing_is_what_the_command_prints() -> None:
     from suite.draw import draw
 
-    (command,) = re.findall(r"python -m suite.draw (.*)", README)
+    (command,) = re.findall(r"python -m suite.draw (.*)", section("One run, an experiment, a sweep"))
     printed = "\n".join("    " + line for line in draw(command.split()).splitlines())
     assert printed in README
+
+
+# -- a system of one's own ------------------------------------------------------------------------------------------
+
+OWN = section("Add a system: one file and one YAML")
+# each file is named in the sentence before it
+FILES = dict(re.findall(r"`(mine/[\w/.]+)`(?:(?!```).)*?```\w+\n(.*?)```", OWN, flags=re.S))
+COMMANDS = re.findall(r"^    (python .*)$", OWN, flags=re.M)
+SHORT = ["measure.warm_up=1", "measure.settle=0", "measure.turns=2", "measure.batches=2", "measure.evaluate=1"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def asked(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """The README's command, word by word, in the folder that holds `mine`."""
+    line = [sys.executable, *shlex.split(command)[1:], *more]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=180)
+
+
+def test_one_file_and_one_yaml_of_thirty_lines() -> None:
+    assert [Path(name).suffix for name in FILES] == [".py", ".yaml"]
+    assert sum(len(text.splitlines()) for text in FILES.values()) <= 30
+
+
+def test_it_trains_as_pytorch_does(folder: Path) -> None:
+    """Two real ranks; a batch of 10 microbatches in waves of 4 has a short last wave."""
+    batch = ["batch.size=20", *SHORT]
+    done = asked(COMMANDS[1], folder, *batch, "reports=reports")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (file,) = (folder / "reports" / "records").glob("*.json")
+    mine = Record.from_json(file.read_text())
+    assert (mine.outcome, mine.system, mine.label) == (Outcome.OK, "waves", "waves 2x1 schedule.wave=4 batch.size=20")
+    assert mine.config["schedule"] == {"_target_": "waves.Waves", "wave": 4}
+    (plain,) = run(["system=pytorch", *batch, f"reports={folder / 'plain'}"])
+    assert len(mine.series["loss"]) >= 5
+    assert mine.series["loss"] == pytest.approx(plain.series["loss"], rel=1e-5)
+    assert mine.series["validation_loss"] == pytest.approx(plain.series["validation_loss"], rel=1e-5)
+    assert mine.series["loss"][-1] < mine.series["loss"][0]
+
+
+def test_its_record_belongs_to_its_code(folder: Path) -> None:
+    """A number is not reused across a change of the user's own file."""
+    for own in ("", "# changed\n"):
+        (folder / "mine/waves.py").write_text(own + FILES["mine/waves.py"])
+        done = asked(COMMANDS[1], folder, "batch.size=7", "reports=reports")  # refused: no rank starts
+        assert done.returncode == 2, done.stdout + done.stderr
+    assert len(list((folder / "reports" / "records").glob("*.json"))) == 2
+
+
+def test_it_is_drawn(folder: Path) -> None:
+    done = asked(COMMANDS[0], folder, "draw.microbatches=4")
+    assert done.stdout.splitlines()[0] == (
+        "stage 0 | F0 F1 .  .  .  .  .  .  B0 == B1 == F2 F3 .  .  .  .  .  .  B2 == B3 =="
+    ), done.stderr
+    assert done.stdout.splitlines()[-1] == "activations alive per stage at most 2, 2, 2"
+
+
+def module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_it_keeps_the_laws_of_every_schedule(folder: Path) -> None:
+    """Each op once, in order, no deadlock, the promised activations: and the promise is tight."""
+    waves = module(folder / "mine/waves.py").Waves
+    for wave in (1, 2, 3, 7):
+        schedule = waves(wave=wave)
+        assert isinstance(schedule, Schedule)
+        for stages in range(1, 7):
+            for microbatches in (1, 2, 5, 8, 12):
+                for every in (None, 1, 3):
+                    work = Work(10, microbatches, every, 4)
+                    promised = tuple(schedule.in_flight(Place(stage, stages), work) for stage in range(stages))
+                    assert check(schedule, stages, work).peak == promised
+
+
+def test_an_order_that_breaks_a_law_is_refused_before_any_rank_starts(folder: Path) -> None:
+    broken = FILES["mine/waves.py"].replace("for index in wave:", "for index in reversed(wave):", 1)
+    broken = broken.replace("min(self.wave, work.microbatches)", "1")
+    assert broken.count("reversed") == 1
+    (folder / "mine/waves.py").write_text(broken)
+    done = asked(COMMANDS[1], folder, "reports=reports")
+    assert done.returncode == 2
+    (file,) = (folder / "reports" / "records").glob("*.json")
+    record = Record.from_json(file.read_text())
+    assert record.outcome is Outcome.UNSUPPORTED
+    assert "0F2 would be forward number 2 in flight, the schedule promised 1" in record.reason
+    assert "stage 0 | F3   [F2]" in record.reason

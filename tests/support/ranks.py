@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from suite.bench.launch import environment, find_mpiexec
+from tools import needs
+
+from suite.bench.launch import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,9 +29,7 @@ def run_ranks(
         line = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         line += [str(program), *arguments]
     else:
-        mpiexec = find_mpiexec(None)
-        assert mpiexec is not None, "mpiexec is not here: make install brings it"
-        line = [mpiexec, "-n", str(ranks), "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
+        line = [needs("mpiexec"), "-n", str(ranks), "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
         line += [sys.executable, "-m", "mpi4py", str(program), *arguments]
     try:
         done = subprocess.run(line, capture_output=True, text=True, env=env, timeout=deadline, check=False)

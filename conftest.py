@@ -1,0 +1,150 @@
+"""Decides what pytest's own flags here mean (--benchmark, --no-skip), and that a run ends with what it left out.
+
+    pytest                            # the tests; benchmarks are skipped
+    pytest --benchmark                # the benchmarks alone; ends with the file of their numbers
+    pytest --no-skip=chromium,mpiexec # a test that is skipped because one of these is missing fails
+
+A test that wants a tool skips with a reason that starts with the tool's name and a colon (tests/support/tools.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+TOOLS = ("chromium", "mpiexec", "deepspeed")  # what --no-skip may name
+_BENCHMARK = "Skipping benchmark"  # how pytest-benchmark begins its reason
+_STORAGE = "file://./.benchmarks"  # where pytest-benchmark saves unless told otherwise
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("suite")
+    with suppress(ValueError):  # the plugin may grow a flag of this name: then it is the plugin's
+        group.addoption(
+            "--benchmark", dest="run_benchmarks", action="store_true", default=False, help="run the benchmarks alone"
+        )
+    group.addoption(
+        "--no-skip",
+        default="",
+        metavar="TOOLS",
+        help=f"a test that is skipped for want of one of these fails (any of {','.join(TOOLS)})",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest-benchmark reads its options in its own pytest_configure
+def pytest_configure(config: pytest.Config) -> None:
+    unknown = set(_never_skipped(config)) - set(TOOLS)
+    if unknown:
+        raise pytest.UsageError(f"--no-skip={','.join(sorted(unknown))}: any of {','.join(TOOLS)}")
+    option = config.option
+    if not getattr(option, "run_benchmarks", False):
+        return
+    option.benchmark_only, option.benchmark_skip = True, False
+    option.benchmark_save = option.benchmark_save or _commit()
+    option.benchmark_save_data = True  # the samples, not their statistics alone
+    if option.benchmark_storage == _STORAGE:
+        option.benchmark_storage = f"file://{config.rootpath / 'reports' / 'benchmarks'}"
+
+
+def _commit() -> str:
+    """Names a file of numbers: the commit, and whether the tree differs from it."""
+    from suite.bench.provenance import commit
+
+    found = commit()
+    return f"{found['hash']}{'-dirty' if found['dirty'] else ''}" if found else "no-commit"
+
+
+def _never_skipped(config: pytest.Config) -> Sequence[str]:
+    return [name.strip() for name in str(config.getoption("no_skip")).split(",") if name.strip()]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With --benchmark the tests are not chosen at all: hundreds of skips would bury the numbers."""
+    if not getattr(config.option, "run_benchmarks", False):
+        return
+    chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        chosen["benchmark" in getattr(item, "fixturenames", ())].append(item)
+    items[:] = chosen[True]
+    config.hook.pytest_deselected(items=chosen[False])
+
+
+# -- skips ----------------------------------------------------------------------------------------------------------
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Why a report is skipped."""
+    why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return why.removeprefix("Skipped: ")
+
+
+def _forbid(report: pytest.TestReport | pytest.CollectReport, config: pytest.Config) -> None:
+    """A skip for want of a tool that must be here is a failure."""
+    if report.outcome != "skipped" or hasattr(report, "wasxfail"):
+        return
+    why = _reason(report)
+    for tool in _never_skipped(config):
+        if why.startswith(f"{tool}: "):
+            report.outcome = "failed"
+            report.longrepr = f"skipped, which --no-skip={tool} forbids: {why}"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _forbid(report, item.config)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A module that skips as a whole does so while it is collected."""
+    report = yield
+    _forbid(report, collector.config)
+    return report
+
+
+# -- the last lines -------------------------------------------------------------------------------------------------
+
+
+def left_out(reports: Sequence[pytest.TestReport | pytest.CollectReport]) -> list[str]:
+    """One line per reason, the most frequent first; all benchmarks are one."""
+    reasons = Counter(
+        "benchmarks: pytest --benchmark runs them" if why.startswith(_BENCHMARK) else " ".join(why.split())
+        for why in map(_reason, reports)
+    )
+    if not reasons:
+        return ["skipped: none"]
+    return ["skipped:", *(f"{count:6}  {why}" for why, count in reasons.most_common())]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
+    """Behind everything that others print: what was skipped and why; after benchmarks, where the numbers are."""
+    before = _saved(session.config)
+    result = yield
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None:
+        lines = left_out(terminal.stats.get("skipped", []))
+        made = sorted(_saved(session.config) - before)
+        if getattr(session.config.option, "run_benchmarks", False):
+            here = session.config.invocation_params.dir
+            names = [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in made]
+            lines.append(f"benchmarks: {', '.join(names) or 'nothing was saved'}")
+        for line in lines:
+            terminal.write_line(line)
+    return result
+
+
+def _saved(config: pytest.Config) -> set[Path]:
+    """The files in pytest-benchmark's storage."""
+    session = getattr(config, "_benchmarksession", None)
+    folder = getattr(getattr(session, "storage", None), "path", None)
+    return set(folder.rglob("*.json")) if folder is not None else set()

@@ -1,0 +1,160 @@
+"""Decides how a component is tried that might hang, crash or be missing: in another process, for a few seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from suite.doctor.finding import INSTALL, Ill
+
+PATIENCE = 15.0  # seconds for one program: the doctor is done within 20
+
+
+class Said(NamedTuple):
+    """What a program printed. why: how it failed, empty if it did not; late: it was not done in time."""
+
+    text: str
+    why: str = ""
+    late: bool = False
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Its lines of JSON as one mapping; whatever libraries print beside them is passed over."""
+        found: dict[str, Any] = {}
+        for line in self.text.splitlines():
+            with suppress(ValueError):
+                content = json.loads(line)
+                found |= content if isinstance(content, dict) else {}
+        return found
+
+
+def attempt(line: Sequence[str], seconds: float | None = None, environment: Mapping[str, str] | None = None) -> Said:
+    """Run a program, with more of an environment, for at most `seconds` (PATIENCE) and two more to end it."""
+    patience = PATIENCE if seconds is None else seconds
+    try:
+        process = subprocess.Popen(
+            line,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Said("", str(error))
+    name = Path(line[0]).name
+    try:
+        said, complained = process.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        return Said(_end(process), f"{name} was not done after {patience:g} s{load()}", late=True)
+    if process.returncode == 0:
+        return Said(said)
+    last = (complained.strip() or said.strip() or "it said nothing").splitlines()[-1]
+    return Said(said, f"{name} ended with {process.returncode}: {last}")
+
+
+def load() -> str:
+    return f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+
+
+def _end(process: subprocess.Popen[str]) -> str:
+    """End a program and all that it started; what it had printed."""
+    family: list[Any] = []
+    with suppress(Exception):  # psutil itself may be what is missing
+        import psutil
+
+        family = psutil.Process(process.pid).children(recursive=True)
+    for member in (process, *family):
+        with suppress(Exception):
+            member.kill()
+    try:
+        return process.communicate(timeout=2)[0]
+    except subprocess.TimeoutExpired:
+        return ""
+
+
+_TORCH = """
+import datetime, json, os, sys
+import torch, torch.distributed as dist
+rank = int(sys.argv[2])
+def say(**facts):
+    if rank == 0:
+        print(json.dumps(facts), flush=True)
+cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+here = dist.is_available()
+say(torch=torch.__version__, built=torch.version.cuda, cuda=cuda, threads=torch.get_num_threads(),
+    nccl=here and dist.is_nccl_available(), gloo=here and dist.is_gloo_available())
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+patience = datetime.timedelta(seconds=10)
+try:
+    dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], 2), rank=rank, world_size=2, timeout=patience)
+    x = torch.ones(3)
+    dist.all_reduce(x)
+    say(sum=float(x[0]))
+except Exception as error:
+    say(gloo_error=f"{type(error).__name__}: {error}"[:200])
+if rank == 0:
+    try:
+        import deepspeed
+        say(deepspeed=deepspeed.__version__)
+    except Exception as error:
+        say(deepspeed_error=f"{type(error).__name__}: {error}"[:200])
+"""
+
+
+@cache
+def torch_ranks() -> Said:
+    """What torch says of itself, then the sum of two gloo ranks, then DeepSpeed: what came before a hang stands."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
+        lines = [[sys.executable, "-c", _TORCH, str(Path(folder) / "store"), str(rank)] for rank in (0, 1)]
+        return next(iter(pool.map(lambda line: attempt(line, environment={"DS_ACCELERATOR": "cpu"}), lines)))
+
+
+_MPI = """
+import json, sys, time
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+library = MPI.Get_library_version().strip("\\0 ").split("\\n")[0].split(",")[0]
+if comm.rank == 0:
+    print(json.dumps(dict(library=library, size=comm.size)), flush=True)
+if comm.size == 2:
+    value, moved = bytearray(4 << 20), bytearray(1)
+    comm.Barrier()
+    if comm.rank == 0:
+        request = comm.Isend(value, dest=1)
+        time.sleep(1.2)  # and calls nothing of MPI's
+        request.Wait()
+        comm.Recv(moved, source=1)
+        print(json.dumps(dict(moved=bool(moved[0]))), flush=True)
+    else:
+        request, end = comm.Irecv(value, source=0), time.monotonic() + 0.4
+        while not moved[0] and time.monotonic() < end:
+            moved[0] = request.Test()
+            time.sleep(0.001)
+        request.Wait()
+        comm.Send(moved, dest=0)
+"""
+
+
+@cache
+def mpi_ranks() -> Said:
+    """What two ranks under mpiexec say: library, size, and whether a large message moves while its sender sleeps."""
+    from suite.bench.launch import environment, find_mpiexec, mpi_version
+
+    mpiexec = find_mpiexec(None)
+    if mpiexec is None:
+        raise Ill("there is none beside this Python and none on the PATH", f"{INSTALL}, or load your cluster's MPI")
+    own = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"] if "open" in mpi_version(None).lower() else []
+    line = [mpiexec, "-n", "2", *own, sys.executable, "-m", "mpi4py", "-c", _MPI]
+    return attempt(line, environment=environment({"threads": 1, "python_path": []}))

@@ -1,0 +1,17 @@
+"""Decides what every benchmark owes its reader: the circumstances of its numbers, or it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from samples import REQUIRED
+
+
+@pytest.fixture(autouse=True)
+def _tells_its_circumstances(benchmark: Any) -> Iterator[None]:
+    yield
+    missing = [name for name in REQUIRED if name not in benchmark.extra_info]
+    if benchmark.stats is not None and missing:
+        pytest.fail(f"extra_info lacks {', '.join(missing)}: tests/support/samples.py tells them")

@@ -1,0 +1,37 @@
+"""How long two ranks take to add their gradients: the suite's groups, beside torch.distributed's own all-reduce."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranks import run_ranks
+from samples import measured_elsewhere, play, tell
+
+ROUNDS = {256 << 10: 100, 8 << 20: 30}  # samples per bytes of a sum
+SLOWEST = "one all-reduce, the slower rank's perf_counter; both start together, all groups take turns, sum by sum"
+GROUPS: dict[str, dict[str, Any]] = {
+    "suite, exchange over MPI": {"peer": False, "backend": "mpi", "settings": "comm.pair_exchange=true"},
+    "suite, gloo": {"peer": False, "backend": "gloo", "settings": "comm.pair_exchange=false; polled, 50 us naps"},
+    "torch all_reduce": {"peer": True, "backend": "gloo", "settings": "dist.all_reduce, blocking, default group"},
+}
+
+
+@pytest.fixture(scope="module")
+def took() -> dict[str, dict[str, list[float]]]:
+    """Seconds of every sum, by group and bytes."""
+    arguments = [str(number) for pair in ROUNDS.items() for number in pair]
+    return json.loads(run_ranks(2, Path(__file__).with_name("program_collectives.py"), *arguments, deadline=300))
+
+
+@measured_elsewhere
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("size", ROUNDS)
+def test_a_sum_of_two(benchmark: Any, took: dict[str, dict[str, list[float]]], size: int, group: str) -> None:
+    benchmark.group = f"a sum of {size} bytes over two ranks"
+    samples = took[group][str(size)]
+    assert len(samples) == ROUNDS[size]
+    play(benchmark, samples)
+    tell(benchmark, ranks=2, timing=SLOWEST, bytes=size, interface="lo", **GROUPS[group])

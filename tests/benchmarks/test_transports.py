@@ -1,0 +1,49 @@
+"""How long one value takes from rank to rank: the suite's lanes over MPI and gloo, beside the libraries themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ranks import run_ranks
+from samples import measured_elsewhere, play, tell
+
+from suite.comm.message import decode, encode
+from suite.core.op import Kind, Op
+
+ROUNDS = {8 << 10: 200, 256 << 10: 100, 4 << 20: 30}  # samples per bytes of a message
+HALF = "half of a round trip, by rank 0's perf_counter; all carriers take turns, message by message"
+CARRIERS: dict[str, dict[str, Any]] = {
+    "suite over MPI": {"peer": False, "backend": "mpi", "settings": "comm.inline=16384; a new tensor per value"},
+    "suite over gloo": {"peer": False, "backend": "gloo", "settings": "comm.inline=16384; a new tensor per value"},
+    "torch send/recv": {"peer": True, "backend": "gloo", "settings": "dist.send, dist.recv into memory that is there"},
+    "mpi4py Send/Recv": {"peer": True, "backend": "mpi", "settings": "Send, Recv into memory that is there"},
+}
+
+
+@pytest.fixture(scope="module")
+def took() -> dict[str, dict[str, list[float]]]:
+    """Seconds of every message, by carrier and bytes."""
+    arguments = [str(number) for pair in ROUNDS.items() for number in pair]
+    return json.loads(run_ranks(2, Path(__file__).with_name("program_lanes.py"), *arguments, deadline=300))
+
+
+@measured_elsewhere
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("size", ROUNDS)
+def test_a_message(benchmark: Any, took: dict[str, dict[str, list[float]]], size: int, carrier: str) -> None:
+    benchmark.group = f"a message of {size} bytes"
+    samples = took[carrier][str(size)]
+    assert len(samples) == ROUNDS[size]
+    play(benchmark, samples)
+    tell(benchmark, ranks=2, timing=HALF, bytes=size, interface="lo", **CARRIERS[carrier])
+
+
+def test_a_header(benchmark: Any) -> None:
+    benchmark.group = "the header of a message"
+    op, value = Op(1, Kind.FORWARD, 7), (torch.empty(1, 32, 64),)
+    assert benchmark(lambda: decode(encode(op, value, inline=True)))[0] == op
+    tell(benchmark, peer=False, timing="pytest-benchmark's own clock, one process")

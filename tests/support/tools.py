@@ -1,0 +1,41 @@
+"""Decides when a test is skipped for want of a tool. Under `--no-skip` (root conftest.py) such a skip is a failure.
+
+Every skip for want of a tool has a reason that starts with the tool's name and a colon, here and elsewhere.
+"""
+
+from __future__ import annotations
+
+import shutil
+from importlib.util import find_spec
+
+import pytest
+from browser import find as find_chromium
+
+from suite.bench.launch import find_mpiexec
+
+
+def _program(name: str) -> str | None:
+    if name == "chromium":
+        return find_chromium()
+    return find_mpiexec(None) if name == "mpiexec" else shutil.which(name)
+
+
+def _package(name: str) -> str | None:
+    spec = find_spec(name)
+    return spec.origin if spec is not None else None
+
+
+_REMEDY = {
+    "chromium": (_program, "no Chromium on the PATH; .ci/run installs it"),
+    "mpiexec": (_program, "not beside this Python and not on the PATH; make install brings it"),
+    "deepspeed": (_package, "not installed; make install brings it"),
+}
+
+
+def needs(tool: str) -> str:
+    """The path of chromium, mpiexec or deepspeed; skips the test where there is none."""
+    find, remedy = _REMEDY[tool]
+    path = find(tool)
+    if path is None:
+        pytest.skip(f"{tool}: {remedy}")
+    return path

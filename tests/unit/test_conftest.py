@@ -1,0 +1,282 @@
+"""pytest's own flags here: benchmarks run with --benchmark alone and leave whole samples; skips are listed last, and
+for want of a tool that must be here they are failures.
+
+Each test runs pytest in a project of its own that has this one's conftest.py and settings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tools import needs
+
+ROOT = Path(__file__).resolve().parents[2]
+Pytest = Callable[..., tuple[int, list[str]]]
+SAMPLES = [0.1, 1 / 3, 2e-7, 5.5, 0.1]
+BENCHMARKS = f"""
+from samples import measured_elsewhere, play, tell
+
+def test_a_sum(benchmark):
+    assert benchmark(sum, [1, 2]) == 3
+    tell(benchmark, peer=False, timing="own clock", settings="none")
+
+@measured_elsewhere
+def test_ranks(benchmark):
+    play(benchmark, {SAMPLES})
+    tell(benchmark, peer=True, timing="by the ranks", ranks=2, backend="gloo")
+"""
+TESTS = "def test_plain(): pass\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    ini = (
+        f"[pytest]\ntestpaths = tests\npythonpath = {ROOT} {ROOT / 'tests/support'}\naddopts = {settings['addopts']}\n"
+    )
+    (tmp_path / "pytest.ini").write_text(ini)
+    for name in ("conftest.py", "tests/benchmarks/conftest.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    (tmp_path / "tests/benchmarks/test_speed.py").write_text(BENCHMARKS)
+    (tmp_path / "tests/test_plain.py").write_text(TESTS)
+    return tmp_path
+
+
+@pytest.fixture
+def run(project: Path) -> Pytest:
+    def run(*arguments: str) -> tuple[int, list[str]]:
+        """pytest's exit status and its lines, those to standard error first."""
+        line = [sys.executable, "-m", "pytest", "-p", "no:randomly", *arguments]
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+        done = subprocess.run(line, cwd=project, env=env, capture_output=True, text=True, check=False, timeout=120)
+        return done.returncode, (done.stderr + done.stdout).strip().splitlines()
+
+    return run
+
+
+def saved(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.json"))
+
+
+def test_plain_pytest_skips_benchmarks_and_ends_with_one_line_for_all(project: Path, run: Pytest) -> None:
+    code, lines = run()
+    assert code == 0, lines
+    assert "1 passed, 2 skipped" in lines[-3]
+    assert lines[-2:] == ["skipped:", "     2  benchmarks: pytest --benchmark runs them"]
+    assert not saved(project)
+
+
+def test_the_flag_runs_benchmarks_alone_and_ends_with_the_file(project: Path, run: Pytest) -> None:
+    code, lines = run("--benchmark")
+    assert code == 0, lines
+    assert "2 passed, 1 deselected" in lines[-3]
+    (file,) = saved(project / "reports" / "benchmarks")
+    assert lines[-2:] == ["skipped: none", f"benchmarks: {file.relative_to(project)}"]
+    content = json.loads(file.read_text())
+    taken, played = content["benchmarks"]
+    assert [taken["name"], played["name"]] == ["test_a_sum", "test_ranks"]
+    assert {"peer", "libraries", "threads", "binding", "timing", "ranks"} <= taken["extra_info"].keys()
+    assert taken["extra_info"]["libraries"]["torch"]
+    assert taken["extra_info"]["settings"] == "none"
+    assert "mpiexec" in played["extra_info"]["libraries"]
+    assert played["extra_info"]["binding"] == "mpiexec --bind-to none"
+    assert played["extra_info"]["backend"] == "gloo"
+
+
+def test_the_file_holds_the_samples_of_the_ranks_to_the_last_bit(project: Path, run: Pytest) -> None:
+    """Not the time that it took to hand them over."""
+    code, lines = run("--benchmark", "-k", "ranks")
+    assert code == 0, lines
+    (benchmark,) = json.loads(saved(project)[0].read_text())["benchmarks"]
+    assert benchmark["stats"]["data"] == SAMPLES
+    assert (benchmark["stats"]["min"], benchmark["stats"]["max"]) == (2e-7, 5.5)
+    assert benchmark["stats"]["median"] == 0.1
+    assert (benchmark["stats"]["rounds"], benchmark["stats"]["iterations"]) == (len(SAMPLES), 1)
+    assert benchmark["options"]["timer"] == "time_taken_by_the_ranks"
+
+
+def test_the_file_is_named_after_the_commit_and_moves_where_one_says(project: Path, run: Pytest) -> None:
+    code, _ = run("--benchmark", "-k", "a_sum")
+    assert code == 0
+    (file,) = saved(project)
+    done = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    assert file.stem.removesuffix("-dirty") == f"0001_{done.stdout.strip() or 'no-commit'}"
+    code, lines = run("--benchmark", "-k", "a_sum", "--benchmark-save=mine", "--benchmark-storage=file://elsewhere")
+    assert code == 0
+    (other,) = saved(project / "elsewhere")
+    assert other.name == "0001_mine.json"
+    assert lines[-1] == f"benchmarks: {other.relative_to(project)}"
+
+
+def test_a_benchmark_that_hides_its_circumstances_fails(project: Path, run: Pytest) -> None:
+    (project / "tests/benchmarks/test_speed.py").write_text("def test_a_sum(benchmark): benchmark(sum, [1, 2])")
+    code, lines = run("--benchmark")
+    assert code == 1
+    assert "extra_info lacks peer, libraries, threads, binding, timing" in "\n".join(lines)
+
+
+def test_samples_need_their_own_clock(project: Path, run: Pytest) -> None:
+    (project / "tests/benchmarks/test_speed.py").write_text(BENCHMARKS.replace("@measured_elsewhere", ""))
+    code, lines = run("--benchmark", "-k", "ranks")
+    assert code == 1
+    assert "the test is not marked measured_elsewhere" in "\n".join(lines)
+
+
+def test_benchmarks_are_compared_with_those_of_before(project: Path, run: Pytest) -> None:
+    """Our flag leaves the plugin's own to the plugin."""
+    run("--benchmark", "-k", "ranks")
+    code, lines = run("--benchmark", "-k", "ranks", "--benchmark-compare", "--benchmark-compare-fail=median:1%")
+    assert code == 0, lines
+    assert any("(NOW)" in line for line in lines)
+    assert len(saved(project)) == 2
+
+
+# -- skips ----------------------------------------------------------------------------------------------------------
+
+SKIPS = """
+import pytest
+from tools import needs
+
+def test_browser(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    needs("chromium")
+
+@pytest.fixture
+def peer(monkeypatch):
+    monkeypatch.setattr("tools.find_spec", lambda name: None)
+    needs("deepspeed")
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_peer(peer, stages): pass
+
+@pytest.mark.skip(reason="mpiexec: not here, says a mark")
+def test_marked(): pass
+
+@pytest.mark.skip(reason="another\\n   reason")
+def test_other(): pass
+
+@pytest.mark.xfail(reason="chromium: an expected failure is no skip")
+def test_expected(): assert False
+"""
+
+
+@pytest.fixture
+def skipping(project: Path) -> Path:
+    (project / "tests/test_skips.py").write_text(SKIPS)
+    return project
+
+
+def test_a_run_ends_with_what_it_skipped_and_why(skipping: Path, run: Pytest) -> None:
+    code, lines = run()
+    assert code == 0, lines
+    at = lines.index("skipped:")
+    assert "1 passed, 7 skipped, 1 xfailed" in lines[at - 1]
+    assert lines[at + 1 :] == [
+        "     2  benchmarks: pytest --benchmark runs them",
+        "     2  deepspeed: not installed; make install brings it",
+        "     1  chromium: no Chromium on the PATH; .ci/run installs it",
+        "     1  mpiexec: not here, says a mark",
+        "     1  another reason",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tools", "failed"),
+    [("deepspeed", 2), ("mpiexec", 1), ("chromium,mpiexec,deepspeed", 4)],
+)
+def test_a_tool_that_must_be_here_is_not_skipped(skipping: Path, run: Pytest, tools: str, failed: int) -> None:
+    code, lines = run(f"--no-skip={tools}")
+    assert code == 1, lines
+    said = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    assert len(said) == failed, lines
+    assert sum("which --no-skip=" in line for line in lines) >= failed
+    assert "     1  another reason" in lines, "a skip of another kind is still one"
+    assert any("1 xfailed" in line for line in lines)
+
+
+def test_a_module_that_skips_as_a_whole_is_no_exception(project: Path, run: Pytest) -> None:
+    module = "import pytest\npytest.skip('chromium: gone', allow_module_level=True)\n"
+    (project / "tests/test_module.py").write_text(module)
+    code, lines = run()
+    assert code == 0
+    assert lines[-1] == "     1  chromium: gone"
+    code, lines = run("--no-skip=chromium")
+    assert code != 0
+    assert any("--no-skip=chromium forbids: chromium: gone" in line for line in lines)
+
+
+def test_an_unknown_tool_is_refused_with_those_that_are_known(run: Pytest) -> None:
+    code, lines = run("--no-skip=chromum")
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert "ERROR: --no-skip=chromum: any of chromium,mpiexec,deepspeed" in lines
+
+
+def test_a_tool_that_is_here_has_a_path() -> None:
+    assert Path(needs("mpiexec")).exists()
+    assert Path(needs("deepspeed")).exists()
+
+
+# -- the commands that use them -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ci(tmp_path: Path) -> Callable[[str], tuple[int, str]]:
+    """Runs .ci/run where `make` and `apt-get` only say how they were called and `id -u` gives what one asks for."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("bash", "dirname", "env"):
+        (programs / name).symlink_to(f"/usr/bin/{name}" if Path(f"/usr/bin/{name}").exists() else f"/bin/{name}")
+
+    def program(name: str, text: str) -> None:
+        (programs / name).write_text(f"#!{programs}/bash\n{text}\n")
+        (programs / name).chmod(0o755)
+
+    program("make", 'echo "make $*"')
+
+    def run(user: str, *present: str) -> tuple[int, str]:
+        program("id", f"echo {user}")
+        for name in present:
+            program(name, f'echo "{name} $*"')
+        env = {"PATH": str(programs)}
+        done = subprocess.run([ROOT / ".ci/run"], env=env, capture_output=True, text=True, check=False, timeout=20)
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def test_ci_runs_the_readmes_command_with_every_skip_for_want_of_a_tool_forbidden(ci: Callable[..., object]) -> None:
+    assert ci("1000", "google-chrome") == (0, "make test STRICT=yes\n")
+    plan = subprocess.run(
+        ["make", "--dry-run", "test", "STRICT=yes", "INSTALL=no", "PYTHON=python3"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    ).stdout
+    assert "-m pytest --no-skip=chromium,mpiexec,deepspeed tests" in plan
+
+
+def test_ci_installs_a_browser_where_it_may_and_says_so_where_it_may_not(ci: Callable[..., tuple[int, str]]) -> None:
+    code, said = ci("1000", "apt-get")
+    assert (code, "chromium is missing" in said, "make" in said) == (1, True, False)
+    code, said = ci("0", "apt-get")
+    assert code == 0
+    assert said.splitlines() == [
+        "apt-get update",
+        "apt-get install -y --no-install-recommends chromium",
+        "make test STRICT=yes",
+    ]
+
+
+def test_ci_without_apt_fails_and_says_why(ci: Callable[..., tuple[int, str]]) -> None:
+    code, said = ci("0")
+    assert (code, "chromium is missing" in said, "make" in said) == (1, True, False)
