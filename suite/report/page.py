@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from suite.core.errors import Refused
+from suite import claims
+from suite.core.claim import Judged, Verdict
+from suite.core.record import Source
 from suite.core.trace import WAIT
 from suite.core.units import si
-from suite.report import derive, expect, figure, gantt, perfetto, view
+from suite.report import derive, expect, facts, figure, gantt, judge, perfetto, scorecard, verdicts, view
+from suite.report.files import write
 from suite.report.load import Entry, Store, read_store, text_at
 
 _TEMPLATES = Path(__file__).with_name("templates")
+_INSIDE_NAMES = re.compile(r"(?<=\w_)(?=\w)|(?<=\w\.)(?=[A-Za-z])")
 _SAFE_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
@@ -51,8 +53,8 @@ class Section:
     where: str
     score: str
     sources: str
+    asked: tuple[view.Table, ...]
     tables: tuple[view.Table, ...]
-    expected: view.Table | None
     pictures: tuple[Picture, ...]
     gantts: tuple[tuple[str, Picture], ...]
     failures: tuple[tuple[str, str, str], ...]
@@ -61,21 +63,29 @@ class Section:
 
 
 def write_report(folder: Path) -> Path:
-    """Read the records in `folder`; write its index.html, records.csv and traces/*.perfetto.json.gz.
+    """Read the records in `folder`; write its index.html, records.csv, claims.csv and traces/*.perfetto.json.gz.
 
     Returns the page's path. Raises OSError where the folder cannot be written, Refused where its traces folder is a
     link that leaves it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     store = read_store(folder)
+    judged = judge.judge(claims.load(), store)
     exports = _export(store)
-    _write(folder, "records.csv", derive.frame(store).to_csv(index=False, lineterminator="\n"))
-    return _write(folder, "index.html", render(store, exports))
+    write(folder, "records.csv", derive.frame(store).to_csv(index=False, lineterminator="\n"))
+    judge.write_claims(folder, judged)
+    return write(folder, "index.html", render(store, exports, judged=judged, decisions=claims.decisions()))
 
 
-def render(store: Store, exports: Mapping[str, str] | None = None) -> str:
+def render(
+    store: Store,
+    exports: Mapping[str, str] | None = None,
+    *,
+    judged: Sequence[Judged] = (),
+    decisions: Sequence[Mapping[str, Any]] = (),
+) -> str:
     """The page as text. `exports`: Perfetto file by record file, both relative to the store's folder."""
-    script = (_TEMPLATES / "table.js").read_text(encoding="utf-8")
+    script = "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -83,29 +93,53 @@ def render(store: Store, exports: Mapping[str, str] | None = None) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["breakable"] = breakable
+    groups = derive.groups(store)
     machines = sorted({entry.machine for entry in store.entries})
+    runs = {
+        entry.file: f"e{number}-r{place}"
+        for number, group in enumerate(groups, 1)
+        for place, entry in enumerate((*group.entries, *group.earlier), 1)
+    }
+    near = verdicts.around(store, runs, judged, decisions)
     return environment.get_template("page.html.j2").render(
         style=Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        sections=[_section(number, group, dict(exports or {})) for number, group in enumerate(derive.groups(store), 1)],
-        facts=[(name, view.facts([e for e in store.entries if e.machine == name])) for name in machines],
+        labels=verdicts.CARDS,
+        scores=scorecard.scores(judged),
+        sections=[_section(f"e{n}", group, exports or {}, near, judged) for n, group in enumerate(groups, 1)],
+        facts=[(name, facts.facts([e for e in store.entries if e.machine == name])) for name in machines],
+        contradictions=verdicts.decisions(decisions, {item.claim.id for item in judged}),
+        claims=verdicts.claims(judged, near) if judged else None,
+        menus=[(name, values) for name, values, _ in verdicts.filters(judged)],
         aside=view.set_aside(store.aside),
         records=len(store.entries),
     )
 
 
-def _section(number: int, group: derive.Group, exports: dict[str, str]) -> Section:
-    config = group.lead.record.config
+def breakable(text: str) -> Markup:
+    """`text`, escaped, with places where a long name may break: behind an underscore and inside a dotted name."""
+    return Markup(_INSIDE_NAMES.sub("<wbr>", str(escape(text))))
+
+
+def _section(
+    salt: str, group: derive.Group, exports: Mapping[str, str], near: verdicts.Around, judged: Sequence[Judged]
+) -> Section:
+    config, runs = group.lead.record.config, near.runs
     rows = [derive.derive(entry, group.reference) for entry in group.entries]
     found = expect.findings(group)
     reference = group.reference.record.label if group.reference else ""
-    tables = (view.systems(rows, reference), view.memory(group.entries))
-    runs = (
-        view.runs(group.entries, exports, "Runs and the commands that make them"),
-        view.runs(group.earlier, exports, "Earlier records of the same labels"),
+    labels = {entry.record.label: runs[entry.file] for entry in group.entries}
+    files = {entry.file for entry in (*group.entries, *group.earlier)}
+    mine = verdicts.of_experiment(judged, group.name, files)
+    asked = (view.expectations(found, labels), verdicts.beside(mine, near))
+    ran = any(row.source != Source.ANALYTIC for row in rows)  # else there are values alone, and nothing side by side
+    tables = (view.systems(rows, reference, runs), view.memory(group.entries, runs)) if ran else ()
+    made = (
+        view.runs(group.entries, exports, "Runs and the commands that make them", runs),
+        view.runs(group.earlier, exports, "Earlier records of the same labels", runs),
     )
-    salt = f"e{number}"
     return Section(
         anchor=salt,
         title=text_at(config, "experiment", "title") or group.name,
@@ -113,28 +147,34 @@ def _section(number: int, group: derive.Group, exports: dict[str, str]) -> Secti
         question=text_at(config, "experiment", "question"),
         paper=text_at(config, "experiment", "paper"),
         where=text_at(config, "experiment", "where"),
-        score=_score(found),
+        score=_score(found, mine),
         sources=", ".join(sorted({row.source for row in rows})),
+        asked=tuple(table for table in asked if table is not None),
         tables=tuple(table for table in tables if table is not None),
-        expected=view.expectations(found),
         pictures=tuple(_pictures(group.entries, salt)),
         gantts=tuple(_gantts(group.entries)),
         failures=tuple(view.failures(group.entries)),
-        remarks=tuple(_remarks(group.entries)),
-        runs=tuple(table for table in runs if table is not None),
+        remarks=tuple(_remarks(group.entries, {item.claim.id for item in judged})),
+        runs=tuple(table for table in made if table is not None),
     )
 
 
-def _score(found: Sequence[expect.Finding]) -> str:
-    counts = [(sum(f.judgement is verdict for f in found), verdict.value) for verdict in expect.Judgement]
-    return ", ".join(f"{count} {name}" for count, name in counts if count) or "nothing expected"
+def _score(found: Sequence[expect.Finding], mine: Sequence[Judged]) -> str:
+    """'2 met, 1 not met; claims: 3 reproduced': what was expected, and what the papers claim."""
+    met = [(sum(f.judgement is verdict for f in found), verdict.value) for verdict in expect.Judgement]
+    held = [(sum(item.verdict is verdict for item in mine), verdict.value) for verdict in Verdict]
+    told = [", ".join(f"{count} {name}" for count, name in counts if count) for counts in (met, held)]
+    parts = [told[0]] if told[0] else []
+    parts += [f"claims: {told[1]}"] if told[1] else []
+    return "; ".join(parts) or "nothing expected"
 
 
-def _remarks(entries: Sequence[Entry]) -> list[tuple[str, str]]:
-    """Each remark once, with the labels it is about."""
+def _remarks(entries: Sequence[Entry], claimed: set[str]) -> list[tuple[str, str]]:
+    """Each remark once, with the labels it is about. What is said of a claim's value stands beside the claim."""
     found: dict[str, list[str]] = {}
     for entry in entries:
-        notes = [*entry.record.notes, *(f"{name}: {m.note}" for name, m in entry.record.metrics.items() if m.note)]
+        metrics = entry.record.metrics.items()
+        notes = [*entry.record.notes, *(f"{name}: {m.note}" for name, m in metrics if m.note and name not in claimed)]
         for note in dict.fromkeys(notes):
             found.setdefault(note, []).append(entry.record.label)
     whole = len(entries)
@@ -211,25 +251,6 @@ def _export(store: Store) -> dict[str, str]:
         if entry.machine:
             key += "-" + hashlib.sha256(entry.machine.encode("utf-8", "replace")).hexdigest()[:8]
         name = f"traces/{key}.perfetto.json.gz"
-        _write(store.folder, name, perfetto.packed(entry.trace.spans, entry.trace.grid))
+        write(store.folder, name, perfetto.packed(entry.trace.spans, entry.trace.grid))
         found[entry.file] = name
     return found
-
-
-def _write(folder: Path, name: str, content: str | bytes) -> Path:
-    """Write `folder`/`name` by atomic rename. A link in its place is replaced, a folder that is a link is refused."""
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.parent.resolve().is_relative_to(folder.resolve()):
-        raise Refused(f"{path.parent} leads out of {folder}", rule="reports are written inside their folder")
-    data: Any = content if isinstance(content, bytes) else content.encode("utf-8", "replace")
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    return path

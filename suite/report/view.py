@@ -5,11 +5,9 @@ Cells are plain text and a sort value; no markup is made here, so that whatever 
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 from suite.core.record import Outcome
@@ -17,8 +15,9 @@ from suite.core.units import seconds, si
 from suite.report import derive
 from suite.report.derive import Row
 from suite.report.expect import Finding, Judgement
+from suite.report.facts import config_lines, took
 from suite.report.figure import KINDS, ordered
-from suite.report.load import Entry, SetAside, real, text_at
+from suite.report.load import Entry, SetAside, text_at
 
 NONE = "–"
 _SIGNS = {Judgement.MET: "✓ ", Judgement.NOT_MET: "✗ ", Judgement.NOT_COMPARABLE: "○ "}
@@ -27,7 +26,10 @@ _TONES = {Judgement.MET: "good", Judgement.NOT_MET: "bad", Judgement.NOT_COMPARA
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """`value` is what a column sorts by, `detail` a second, smaller line; tone: good, bad, faint or a badge's name."""
+    """`value` is what a column sorts by, `detail` a second, smaller line; tone: good, bad, faint or a badge's name.
+
+    fold: the heading under which links and code stand folded away; empty: they stand open
+    """
 
     text: str
     value: float | None = None
@@ -36,6 +38,7 @@ class Cell:
     links: tuple[tuple[str, str], ...] = ()  # (address, text)
     code: str = ""
     badge: str = ""
+    fold: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,18 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The first cell of a row is its heading."""
+    """The first cell of a row is its heading.
+
+    anchors: the rows' ids, where they have any; filters: what the rows are filtered by, one number per filter
+    kind: a style of its own; a table with one becomes a list of cards on a narrow screen
+    """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    anchors: tuple[str, ...] = ()
+    filters: tuple[str, ...] = ()
+    kind: str = ""
 
 
 def number(value: float, text: str, detail: str = "", tone: str = "") -> Cell:
@@ -69,8 +79,8 @@ def percent(value: float, digits: int = 1) -> str:
     return f"{value:.{digits}f} %"
 
 
-def systems(rows: Sequence[Row], reference: str) -> Table:
-    """The experiment's systems side by side."""
+def systems(rows: Sequence[Row], reference: str, anchors: Mapping[str, str]) -> Table:
+    """The experiment's systems side by side. `anchors`: where a record's files and command stand, by its file."""
     columns = (
         Column("system", numeric=False, detail="source"),
         Column("grid", numeric=False, detail="stages × replicas"),
@@ -83,10 +93,15 @@ def systems(rows: Sequence[Row], reference: str) -> Table:
         Column("efficiency", detail="allowed / measured"),
         Column("last loss", detail=f"difference to {reference}" if reference else "no reference"),
     )
-    return Table("Systems side by side", columns, tuple(_system(row) for row in rows))
+    return Table("Systems side by side", columns, tuple(_system(row, anchors) for row in rows))
 
 
-def _system(row: Row) -> tuple[Cell, ...]:
+def to_run(label: str, file: str, anchors: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """A link from a label to the run's files, command and config on this page."""
+    return ((f"#{anchors[file]}", label or NONE),) if file in anchors else ()
+
+
+def _system(row: Row, anchors: Mapping[str, str]) -> tuple[Cell, ...]:
     time, tone = row.batch_time_median, "" if row.comparable else "faint"
     spread = f"[{_span(row.batch_time_min, row.batch_time_max)}], {row.batch_time_n}"
     if not row.comparable:
@@ -94,7 +109,12 @@ def _system(row: Row) -> tuple[Cell, ...]:
     apart = "" if math.isnan(row.loss_difference) else f"{row.loss_difference:.2g}"
     recompute = row.flops_per_batch_recompute
     return (
-        Cell(row.label, detail=row.source, badge="" if row.outcome == Outcome.OK else row.outcome),
+        Cell(
+            "",
+            detail=row.source,
+            badge="" if row.outcome == Outcome.OK else row.outcome,
+            links=to_run(row.label, row.file, anchors),
+        ),
         Cell(row.grid or NONE),
         quantity(time, "s", spread, tone),
         quantity(row.tokens_per_second, "", tone=tone),
@@ -118,7 +138,7 @@ def _span(low: float, high: float) -> str:
     return f"{first.split()[0] if first.split()[-1] == last.split()[-1] else first} … {last}"
 
 
-def memory(entries: Sequence[Entry]) -> Table | None:
+def memory(entries: Sequence[Entry], anchors: Mapping[str, str]) -> Table | None:
     """Bytes by kind on the fullest rank, predicted below measured; None where no record has any."""
     found = {
         entry.record.label: tuple(derive.memory_by_kind(entry.record, side) for side in ("measured", "predicted"))
@@ -127,6 +147,7 @@ def memory(entries: Sequence[Entry]) -> Table | None:
     found = {label: sides for label, sides in found.items() if any(sides)}
     if not found:
         return None
+    files = {entry.record.label: entry.file for entry in entries}
     names = list(ordered({kind: 0.0 for sides in found.values() for side in sides for kind in side}, KINDS))
     columns = (
         Column("system", numeric=False),
@@ -135,7 +156,7 @@ def memory(entries: Sequence[Entry]) -> Table | None:
     )
     rows = tuple(
         (
-            Cell(label),
+            Cell("", links=to_run(label, files[label], anchors)),
             *(_both(measured.get(name, derive.NAN), predicted.get(name, derive.NAN)) for name in names),
             _both(
                 sum(measured.values()) if measured else derive.NAN, sum(predicted.values()) if predicted else derive.NAN
@@ -152,8 +173,8 @@ def _both(measured: float, predicted: float) -> Cell:
     return Cell(NONE, None, below, "faint") if math.isnan(measured) else Cell(si(measured, "B"), measured, below)
 
 
-def expectations(findings: Sequence[Finding]) -> Table | None:
-    """What was expected, ours, the target and the verdict."""
+def expectations(findings: Sequence[Finding], runs: Mapping[str, str]) -> Table | None:
+    """What was expected, ours, the target and the verdict. `runs`: the anchor of the newest run by label."""
     columns = (
         Column("expectation", numeric=False),
         Column("compared", numeric=False),
@@ -164,7 +185,7 @@ def expectations(findings: Sequence[Finding]) -> Table | None:
     rows = tuple(
         (
             Cell(finding.what or NONE),
-            Cell(f"{finding.system or NONE} / {finding.versus or NONE}", detail=_kind(finding.kind)),
+            _compared(finding, runs),
             number(finding.ours, f"{finding.ours:.3g}"),
             number(finding.target, f"≤ {finding.target:.3g}"),
             Cell(
@@ -176,6 +197,18 @@ def expectations(findings: Sequence[Finding]) -> Table | None:
         for finding in findings
     )
     return Table("Expected, and what came out", columns, rows) if rows else None
+
+
+def _compared(finding: Finding, runs: Mapping[str, str]) -> Cell:
+    """Both sides; the one that is a run of its own is a link to it, and so is the quickest of several."""
+    plain, links = [], []
+    for name in (finding.system, finding.versus):
+        label = name if name in runs else name.rpartition(", the quickest")[0]
+        if label in runs:
+            links.append((f"#{runs[label]}", name))
+        else:
+            plain.append(name or NONE)
+    return Cell(" / ".join(plain) + (" / " if plain and links else ""), detail=_kind(finding.kind), links=tuple(links))
 
 
 def _kind(kind: str) -> str:
@@ -192,37 +225,35 @@ def failures(entries: Sequence[Entry]) -> list[tuple[str, str, str]]:
     ]
 
 
-def runs(entries: Sequence[Entry], exports: dict[str, str], title: str) -> Table | None:
-    """Each run's files and the command that makes it again. `exports`: Perfetto file by record file."""
+def runs(entries: Sequence[Entry], exports: Mapping[str, str], title: str, anchors: Mapping[str, str]) -> Table | None:
+    """Each run's files, the command that makes it again and its config. `exports`: Perfetto file by record file."""
     columns = (
         Column("run", numeric=False),
         Column("files", numeric=False),
         Column("took"),
         Column("command", numeric=False),
+        Column("config", numeric=False),
     )
     rows = tuple(
         (
             Cell(entry.record.label, detail=text_at(entry.record.provenance, "started")),
             Cell("", links=_links(entry, exports)),
-            number(took := _took(entry), seconds(took) if math.isfinite(took) else NONE),
+            number(spent := took(entry), seconds(spent) if math.isfinite(spent) else NONE),
             Cell("", code=text_at(entry.record.provenance, "command") or "not recorded"),
+            Cell("", code=config_lines(entry.record.config), fold="config"),
         )
         for entry in entries
     )
-    return Table(title, columns, rows) if rows else None
+    return Table(title, columns, rows, tuple(anchors[entry.file] for entry in entries)) if rows else None
 
 
-def _links(entry: Entry, exports: dict[str, str]) -> tuple[tuple[str, str], ...]:
+def _links(entry: Entry, exports: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     found = [(address(entry.file), "record")]
     if entry.trace is not None:
         found.append((address(entry.trace.file), "trace"))
     if entry.file in exports:
         found.append((address(exports[entry.file]), "Perfetto"))
     return tuple(found)
-
-
-def _took(entry: Entry) -> float:
-    return real(entry.record.provenance.get("seconds"))
 
 
 def address(file: str) -> str:
@@ -238,37 +269,3 @@ def set_aside(aside: Sequence[SetAside]) -> Table | None:
     )
     rows = tuple((Cell(item.name), Cell(item.kind.value), Cell(item.reason)) for item in aside)
     return Table("Files set aside", columns, rows) if rows else None
-
-
-def facts(entries: Sequence[Entry], most: int = 4) -> list[tuple[str, list[str]]]:
-    """What the records say of their making, by name: each distinct value once, at most `most` of a name."""
-    found: dict[str, dict[str, None]] = {}
-    for entry in entries:
-        for name, text in _flat(entry.record.provenance):
-            if name != "seconds" and not name.startswith("command"):
-                found.setdefault(name, {})[text] = None
-    result = []
-    first = ("machine", "versions", "commit", "started")
-    for name in sorted(found, key=lambda name: (*(not name.startswith(word) for word in first), name)):
-        texts = found[name]
-        values = sorted(texts)
-        if name == "started":
-            values = values if len(values) == 1 else [f"{values[0]} to {values[-1]}"]
-        more = len(values) - most
-        result.append((name.replace(".", " · "), values[:most] + ([f"and {more} more"] if more > 0 else [])))
-    commands = sorted({text_at(entry.record.provenance, "command") for entry in entries} - {""})
-    if commands:
-        more = len(commands) - 2
-        result.append(("command", commands[:2] + ([f"and {more} more, beside each run"] if more > 0 else [])))
-    total = sum(took for entry in entries if math.isfinite(took := _took(entry)))
-    return [*result, ("records", [f"{len(entries)}, {seconds(total)} of running"])]
-
-
-def _flat(value: Any, path: str = "") -> Iterable[tuple[str, str]]:
-    if isinstance(value, dict) and value:
-        for name, item in value.items():
-            yield from _flat(item, f"{path}.{name}" if path else str(name))
-    elif isinstance(value, list):
-        yield path, json.dumps(value, ensure_ascii=False)
-    else:
-        yield path, str(value)

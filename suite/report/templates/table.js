@@ -3,6 +3,7 @@
 for (const table of document.querySelectorAll("table[data-sortable]")) {
   const body = table.tBodies[0];
   const heads = [...table.tHead.rows[0].cells];
+  const words = new Intl.Collator("en", { numeric: true });
   const key = (row, column) => {
     const cell = row.cells[column];
     return "value" in cell.dataset ? Number(cell.dataset.value) : cell.textContent.trim();
@@ -19,14 +20,13 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
       const down = head.getAttribute("aria-sort") === "ascending";
       for (const other of heads) other.removeAttribute("aria-sort");
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const order = (left, right) => {
-        const a = key(left, column);
-        const b = key(right, column);
+      const order = ([a], [b]) => {
         if (numeric && typeof a !== typeof b) return typeof a === "number" ? -1 : 1;
-        const sign = typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+        const sign = typeof a === "number" && typeof b === "number" ? a - b : words.compare(String(a), String(b));
         return down ? -sign : sign;
       };
-      body.append(...[...body.rows].sort(order));
+      const keyed = [...body.rows].map((row) => [key(row, column), row]);
+      body.append(...keyed.sort(order).map(([, row]) => row));
     });
   });
 }

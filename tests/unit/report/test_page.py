@@ -62,9 +62,9 @@ def build(folder: Path) -> Seen:
 
 
 def test_the_page_holds_every_part(filled):
-    begun = time.perf_counter()
+    begun = time.process_time()
     page = build(filled)
-    assert time.perf_counter() - begun < 8
+    assert time.process_time() - begun < 8  # seconds of work, however busy the machine
     words = page.words()
     for text in (
         "A pipeline of two stages",
@@ -187,7 +187,9 @@ def test_hostile_fields_are_text(tmp_path, make, store, evil):
     before = {path for path in tmp_path.rglob("*") if folder not in path.parents}
     page = build(folder)
 
-    assert page.scripts == [(files("suite.report") / "templates" / "table.js").read_text(encoding="utf-8")]
+    templates = files("suite.report") / "templates"
+    own = "".join((templates / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
+    assert page.scripts == [own]
     for tag, attributes in page.tags:
         assert tag != "img"
         assert not [name for name in attributes if name.startswith("on") or name == "autofocus"]
@@ -201,7 +203,9 @@ def test_hostile_fields_are_text(tmp_path, make, store, evil):
 
 
 OURS = """lang charset http-equiv content name rel href class id style role tabindex aria-label aria-labelledby
-    scope open data-sortable data-value viewbox d clip-path x y x1 x2 y1 y2 width height fill text-anchor transform"""
+    aria-hidden scope open data-sortable data-value data-is data-filter data-to data-verdict
+    data-order data-clear data-shown hidden type name value autocomplete spellcheck
+    viewbox d clip-path x y x1 x2 y1 y2 width height fill text-anchor transform"""
 
 
 def test_numbers_and_text_at_the_edge_of_their_types(tmp_path, make, store, store_trace):

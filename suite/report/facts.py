@@ -1,0 +1,68 @@
+"""Decides what the page says of a record's making: its config, its provenance and how long it took.
+
+Both are mappings that may hold anything, nested to any depth: they are shown leaf by leaf, within bounds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from suite.core.units import seconds
+from suite.report.load import Entry, real, text_at
+
+
+def took(entry: Entry) -> float:
+    """Seconds of running, nan where the record does not say."""
+    return real(entry.record.provenance.get("seconds"))
+
+
+def config_lines(config: Mapping[str, Any], most: int = 6000) -> str:
+    """A resolved config as `path=value` lines, at most `most` characters."""
+    if not config:
+        return "not recorded"
+    lines: list[str] = []
+    for path, value in _flat(config):
+        if most < 0:
+            break
+        lines.append(f"{path}={value}"[: most + 1])
+        most -= len(lines[-1]) + 1
+    return "\n".join(lines) + ("\n… the rest stands in the record" if most < 0 else "")
+
+
+def facts(entries: Sequence[Entry], most: int = 4) -> list[tuple[str, list[str]]]:
+    """What the records say of their making, by name: each distinct value once, at most `most` of a name."""
+    found: dict[str, dict[str, None]] = {}
+    for entry in entries:
+        for name, text in _flat(entry.record.provenance):
+            if name != "seconds" and not name.startswith("command"):
+                found.setdefault(name, {})[text] = None
+    result = []
+    first = ("machine", "versions", "commit", "started")
+    for name in sorted(found, key=lambda name: (*(not name.startswith(word) for word in first), name)):
+        texts = found[name]
+        values = sorted(texts)
+        if name == "started":
+            values = values if len(values) == 1 else [f"{values[0]} to {values[-1]}"]
+        more = len(values) - most
+        result.append((name.replace(".", " · "), values[:most] + ([f"and {more} more"] if more > 0 else [])))
+    commands = sorted({text_at(entry.record.provenance, "command") for entry in entries} - {""})
+    if commands:
+        more = len(commands) - 2
+        result.append(("command", commands[:2] + ([f"and {more} more, beside each run"] if more > 0 else [])))
+    total = sum(spent for entry in entries if math.isfinite(spent := took(entry)))
+    return [*result, ("records", [f"{len(entries)}, {seconds(total)} of running"])]
+
+
+def _flat(value: Any, path: str = "", depth: int = 8) -> Iterable[tuple[str, str]]:
+    """Each leaf with its dotted path; what lies deeper than `depth` is one leaf."""
+    if isinstance(value, dict) and value and depth:
+        for name, item in value.items():
+            yield from _flat(item, f"{path}.{name}" if path else str(name), depth - 1)
+    else:
+        try:
+            yield path, json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+        except RecursionError:
+            yield path, "nested too deep to show"

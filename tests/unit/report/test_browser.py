@@ -1,0 +1,265 @@
+"""Decides that the page works in a real browser: quiet, offline, sortable, filterable, at a desk and on a phone.
+
+A parser in Python sees markup; only a browser sees a script that fails, a policy that bites, a request that leaves, a
+page wider than its window, or text that turned into code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser, Tab, started
+from tools import needs
+
+from suite import claims
+from suite.core.claim import Check, Claim
+from suite.core.record import Metric, Outcome, Record
+from suite.report import judge, write_report
+
+DESK, PHONE = (1280, 900), (390, 844)
+SEEN = "[...document.querySelectorAll('table.claims tbody tr')].filter((row) => row.getClientRects().length)"
+Known = tuple[Claim, ...]
+HOSTILE = (
+    "<script>window.hit = 1</script>",
+    '"><img src=x onerror="window.hit = 2">',
+    "javascript:window.hit=3",
+    "../../../../etc/passwd",
+    "' onmouseover='window.hit = 4' \"\\' `${window.hit = 5}`",
+    "\u202e\u2066gnp.<b>exe</b>\u2069\u200f",
+    "</script><svg onload=window.hit=6>",
+    "w" * 600,
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with started(needs("chromium"), tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+def answer(item: Claim, number: int) -> tuple[float, ...]:
+    """Some value for a claim: every fifth is missing, every third is far off."""
+    if item.evidence or number % 5 == 0:
+        return ()
+    base = item.value if isinstance(item.value, float) else item.value[0] if isinstance(item.value, tuple) else 1.0
+    return tuple(base * (9 if number % 3 == 0 else 1) + place for place in range(len(judge.terms(item))))
+
+
+@pytest.fixture(scope="module")
+def known() -> Known:
+    return claims.load()
+
+
+@pytest.fixture(scope="module")
+def page(
+    known: Known,
+    tmp_path_factory: pytest.TempPathFactory,
+    fill: Callable[[Path], None],
+    make: Callable[..., Record],
+    store: Callable[..., Path],
+) -> Path:
+    """All claims, some answered; runs that went well, failed and were slow; and hostile text in all of them."""
+    folder = tmp_path_factory.mktemp("page")
+    fill(folder)
+    evil = [
+        Claim(
+            **dict.fromkeys(("id", "paper", "where", "quantity", "system", "versus", "unit", "kind", "reach"), text),
+            value=text,
+            check=Check.EQUAL,
+            terms=(text, text + "2"),
+            setting={text: text},
+        )
+        for text in HOSTILE
+    ]
+    found = {item.id: answer(item, number) for number, item in enumerate(known)} | {
+        item.id: (1.0, 1.0) for item in evil
+    }
+    metrics = {name: Metric("", "", values) for name, values in found.items() if values}
+    store(folder, make("axonn 1x1", metrics=metrics, experiment="values"))
+    for number, text in enumerate(HOSTILE):
+        config = {"experiment": dict.fromkeys(("title", "question", "paper", "where"), text), text: [text]}
+        bad = {"label": text, "reason": text, "notes": (text,), "config": config, "experiment": f"bad {number}{text}"}
+        store(folder, make("x", outcome=Outcome.FAILED, key=text, **bad), f"bad '\"<{number}.json")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(claims, "load", lambda: (*known, *evil))
+        return write_report(folder)
+
+
+def opened(browser: Browser, page: Path, size: tuple[int, int], fragment: str = "", *, dark: bool = False) -> Tab:
+    return Tab(browser, page.as_uri()).open(*size, dark=dark, fragment=fragment)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_the_page_is_quiet_and_stays_at_home(
+    browser: Browser, page: Path, known: Known, size: tuple[int, int], dark: bool
+) -> None:
+    tab = opened(browser, page, size, dark=dark)
+    tab.evaluate("document.querySelectorAll('details').forEach((item) => { item.open = true; })")
+    assert tab.troubles() == []
+    assert tab.evaluate("window.hit") is None
+    assert tab.evaluate(f"{SEEN}.length") == len(known) + len(HOSTILE)
+    paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    ink = tab.evaluate("getComputedStyle(document.body).color")
+    assert contrast(paper, ink) > 7
+    faint = tab.evaluate("getComputedStyle(document.querySelector('.claims .faint')).color")
+    assert contrast(paper, faint) > 4.5
+    tab.close()
+
+
+def contrast(one: str, other: str) -> float:
+    """Of two 'rgb(r, g, b)' colours, as WCAG 2 defines it: 1 to 21."""
+
+    def light(colour: str) -> float:
+        parts = [int(part) / 255 for part in colour.removeprefix("rgb(").removesuffix(")").split(",")]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    dark, bright = sorted((light(one), light(other)))
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def column(tab: Tab, number: int) -> list[Any]:
+    """What the visible rows sort by in a column, top to bottom."""
+    cell = f"row.cells[{number}]"
+    value = f"{cell}.dataset.value === undefined ? {cell}.textContent.trim() : Number({cell}.dataset.value)"
+    return list(tab.evaluate(f"{SEEN}.map((row) => {value})"))
+
+
+def test_every_column_sorts_up_and_down(browser: Browser, page: Path) -> None:
+    tab = opened(browser, page, DESK)
+    for number in range(tab.evaluate("document.querySelector('table.claims').tHead.rows[0].cells.length")):
+        head = f"table.claims thead th:nth-child({number + 1})"
+        before = column(tab, number)
+        tab.click(f"{head} button")
+        assert tab.evaluate(f"document.querySelector({json.dumps(head)}).getAttribute('aria-sort')") == "ascending"
+        up = column(tab, number)
+        assert sorted(map(str, up)) == sorted(map(str, before))
+        numbers = [value for value in up if not isinstance(value, str)]
+        assert numbers == sorted(numbers)
+        if number in {4, 5}:  # values: the rows without a number stay last
+            assert len(numbers) > 100
+            assert up[: len(numbers)] == numbers
+        tab.click(f"{head} button")
+        down = [value for value in column(tab, number) if not isinstance(value, str)]
+        assert down == sorted(numbers, reverse=True)
+        if len(set(up)) > 1:
+            assert column(tab, number) != up
+    assert tab.troubles() == []
+    tab.close()
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_search_and_menus_narrow_the_table(browser: Browser, page: Path, known: Known, size: tuple[int, int]) -> None:
+    tab = opened(browser, page, size)
+    whole = len(known) + len(HOSTILE)
+    tab.type("#claims-search", "samo Table")
+    expected = [item.id for item in known if item.paper == "samo"]
+    found = column(tab, 0)
+    assert 0 < len(found) < len(expected)
+    assert set(found) <= set(expected)
+    assert tab.evaluate("document.querySelector('[data-shown]').textContent") == f"{len(found)} of {whole}"
+
+    tab.evaluate("document.querySelector('[name=verdict]').focus()")
+    tab.type_keys("refuted")
+    narrowed = tab.evaluate(f"{SEEN}.map((row) => row.cells[9].textContent.trim())")
+    assert 0 < len(narrowed) < len(found)
+    assert set(narrowed) == {"✗\u00a0refuted"}
+    tab.until("location.hash.includes('verdict=refuted')")
+    kept = tab.evaluate("location.hash")
+
+    again = opened(browser, page, size, kept)
+    assert column(again, 0) == column(tab, 0)
+    again.click("[data-clear]")
+    assert again.evaluate(f"{SEEN}.length") == whole
+    assert tab.troubles() == again.troubles() == []
+    tab.close()
+    again.close()
+
+
+def test_a_count_of_the_scorecard_leads_to_its_claims(browser: Browser, page: Path) -> None:
+    tab = opened(browser, page, PHONE)
+    link = ".score tbody tr:nth-child(2) td:nth-child(5) a"
+    count = int(tab.evaluate(f"document.querySelector({json.dumps(link)}).textContent"))
+    tab.click(link)
+    tab.until(f"{SEEN}.length < 300")
+    rows = tab.evaluate(f"{SEEN}.map((row) => [row.cells[1].textContent, row.cells[9].textContent.trim()])")
+    assert len(rows) == count > 0
+    assert all(paper.startswith("SAMO") and verdict.endswith("refuted") for paper, verdict in rows)
+    assert tab.troubles() == []
+    tab.close()
+
+
+def test_a_link_to_a_claim_shows_it_although_the_filter_hides_it(browser: Browser, page: Path, known: Known) -> None:
+    tab = opened(browser, page, DESK, "#claims?paper=SAMO")
+    name = next(item.id for item in known if item.paper == "axonn")
+    assert f"claim-{name}" not in tab.evaluate(f"{SEEN}.map((row) => row.id)")
+    tab.evaluate(f"location.hash = {json.dumps(f'#claim-{name}')}")
+    tab.until(f"{SEEN}.length > 500")
+    top, height = tab.evaluate(
+        f"[document.getElementById({json.dumps(f'claim-{name}')}).getBoundingClientRect().top, innerHeight]"
+    )
+    assert 0 <= top < height
+    tab.close()
+
+
+def test_the_keyboard_sorts(browser: Browser, page: Path) -> None:
+    tab = opened(browser, page, DESK)
+    tab.evaluate("document.querySelector('table.claims thead th:nth-child(5) button').focus()")
+    tab.enter()
+    assert tab.evaluate("document.querySelector('[aria-sort]').textContent").startswith("paper’s value")
+    tab.close()
+
+
+def test_without_script_the_claims_are_a_plain_table(browser: Browser, page: Path, known: Known) -> None:
+    tab = Tab(browser, page.as_uri()).open(*DESK, script=False)
+    assert tab.troubles() == []
+    assert tab.evaluate("document.querySelectorAll('table.claims tbody tr').length") == len(known) + len(HOSTILE)
+    assert tab.evaluate("document.querySelector('.filters').hidden")
+    tab.close()
+
+
+def test_hostile_text_stays_text(browser: Browser, page: Path) -> None:
+    tab = opened(browser, page, DESK)
+    for text in HOSTILE:
+        for cells in (".claims th", ".claims td:nth-child(5)"):
+            shown = tab.evaluate(
+                f"[...document.querySelectorAll('{cells}')].filter((c) => c.textContent === {json.dumps(text)}).length"
+            )
+            assert shown == 1, (text, cells)
+    assert tab.evaluate("document.querySelectorAll('main script, main img, main b b, main svg[onload]').length") == 0
+    assert tab.evaluate("window.hit") is None
+    links = tab.evaluate("[...document.querySelectorAll('a')].map((a) => a.href)")
+    home = page.parent.as_uri() + "/"
+    assert all(link.startswith(home) and ".." not in link.partition("#")[0] for link in links)
+    assert tab.troubles() == []
+    tab.close()
+
+
+BROKEN = {
+    "": "quiet",
+    "request": '<img src="http://127.0.0.1:9/x.png">',
+    "log": '<meta http-equiv="Content-Security-Policy" content="img-src data:"><img src="http://127.0.0.1:9/x.png">',
+    "console": "<script>console.warn('x')</script>",
+    "exception": "<script>throw new Error('x')</script>",
+    "overflow": '<div style="width: 2000px">x</div>',
+    "request: file": '<img src="beside.png">',
+    "dialog": "<script>setTimeout(() => alert(1))</script>",
+    "navigated": '<iframe src="about:srcdoc"></iframe>',
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_the_watch_sees_what_it_is_there_for(browser: Browser, tmp_path: Path, kind: str) -> None:
+    """A test that finds nothing wrong is worth what it would have found."""
+    path = tmp_path / "index.html"
+    start = '<!doctype html><meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
+    path.write_text(start + BROKEN[kind], encoding="utf-8")
+    tab = opened(browser, path, PHONE)
+    found = tab.troubles()
+    assert any(trouble.startswith(kind) for trouble in found) if kind else not found, found
+    tab.close()

@@ -1,0 +1,360 @@
+"""Decides that every claim stands on the page with its verdict, its values and the way to what made them."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite import claims
+from suite.core.claim import Check, Claim, Judged, Scope, Verdict
+from suite.core.record import Metric, Source
+from suite.report import write_report
+from suite.report.load import read_store
+from suite.report.page import breakable, render
+from suite.report.scorecard import scores
+from suite.report.verdicts import anchor, plain, published, setting, short
+
+DECISIONS = (
+    {
+        "id": "A1",
+        "weight": "B",
+        "paper": "axonn, samo",
+        "where": "Section V against Table I",
+        "finding": "two numbers for one thing",
+        "decision": "the table",
+        "claims": ["demo.speedup", "demo.gone"],
+    },
+)
+
+
+def claim(name: str = "demo.speedup", **changes: Any) -> Claim:
+    fields: dict[str, Any] = {
+        "paper": "axonn",
+        "where": "Table I",
+        "quantity": "speedup",
+        "system": "axonn",
+        "versus": "gpipe",
+        "value": 1.5,
+        "unit": "ratio",
+        "kind": "ratio",
+        "reach": "cpu",
+        "setting": {"gpus": 48, "model": "gpt_tiny"},
+        "terms": ("axonn",),
+    }
+    return Claim(id=name, **fields | changes)
+
+
+def judged(item: Claim, verdict: Verdict = Verdict.NOT_RUN, **changes: Any) -> Judged:
+    return Judged(item, verdict, changes.pop("why", "the reason"), changes.pop("scope", item.scope), **changes)
+
+
+class Cells(HTMLParser):
+    """Tables by their label: the text and the links of every cell, row by row, and the ids of rows."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[str]]] = {}
+        self.links: dict[str, list[list[str]]] = {}
+        self.ids: list[str] = []
+        self.label: str | None = None
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        has = dict(attrs)
+        if has.get("id"):
+            self.ids.append(str(has["id"]))
+        if tag == "table":
+            self.label = str(has["aria-label"])
+            self.tables.setdefault(self.label, [])
+            self.links.setdefault(self.label, [])
+        elif self.label is None:
+            return
+        elif tag == "tr":
+            self.tables[self.label].append([])
+            self.links[self.label].append([])
+        elif tag in {"td", "th"}:
+            self.tables[self.label][-1].append("")
+        elif tag == "a":
+            self.links[self.label][-1].append(str(has["href"]))
+        elif tag in {"small", "summary", "i"}:
+            self.handle_data(" | ")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "table":
+            self.label = None
+
+    def handle_data(self, data: str) -> None:
+        if self.label is not None and self.tables[self.label] and self.tables[self.label][-1]:
+            self.tables[self.label][-1][-1] += data
+
+    def rows(self, label: str) -> list[list[str]]:
+        return [[" ".join(cell.split()) for cell in row] for row in self.tables[label]][1:]
+
+
+def test_the_scorecard_counts_every_claim_once() -> None:
+    found = [judged(claim(f"a.{i}"), verdict) for i, verdict in enumerate(Verdict)]
+    found += [judged(claim("s.1", paper="samo", scope=Scope.SIMULATED), Verdict.REFUTED, source="simulated")]
+    by_paper, by_scope, by_source = scores(found)
+    assert [(line.name, [c.count for c in line.counts], line.total) for line in by_paper.lines] == [
+        ("AxoNN", [1, 1, 1, 1, 1], 5),
+        ("SAMO", [0, 0, 1, 0, 0], 1),
+    ]
+    assert [c.count for c in by_paper.total.counts] == [1, 1, 2, 1, 1]
+    assert by_paper.total.total == 6
+    assert [(line.name, line.total) for line in by_scope.lines] == [("as published", 5), ("simulated", 1)]
+    assert [(line.name, line.total) for line in by_source.lines] == [("simulated", 1), ("nothing run", 5)]
+
+
+def test_the_page_shows_the_scorecard(tmp_path: Path) -> None:
+    found = [judged(claim("a.1"), Verdict.REPRODUCED), judged(claim("a.2")), judged(claim("a.3"))]
+    cells = Cells(render(read_store(tmp_path), judged=found))
+    assert cells.rows("By paper") == [
+        ["AxoNN", "| ✓ 1 | ○ 2", "1", "0", "0", "0", "2", "3"],
+        ["all", "| ✓ 1 | ○ 2", "1", "0", "0", "0", "2", "3"],
+    ]
+
+
+@pytest.fixture
+def answered(tmp_path: Path, make: Callable[..., Any], store: Callable[..., Path]) -> tuple[Path, list[Judged]]:
+    store(tmp_path, make("axonn 2x1"), "a b#c.json")
+    run = {
+        "source": "measured",
+        "record": "records/a b#c.json",
+        "experiment": "demo",
+        "command": "python -m suite experiment=demo",
+    }
+    order = claim("demo.order", value="axonn is fastest", check=Check.LEAST, terms=("axonn", "gpipe"))
+    found = [
+        judged(claim(), Verdict.TREND_ONLY, scope=Scope.STAND_IN, ours=((1.25,),), why="our 1.25 is outside", **run),
+        judged(order, Verdict.REPRODUCED, ours=((1.0, 2.0), (3.0, 4.0)), **run),
+        judged(claim("demo.asked", evidence={"experiment": "demo", "metric": "batch_time", "labels": ["x"]})),
+        judged(claim("demo.other", value=(2.0, float("inf")))),
+    ]
+    return tmp_path, found
+
+
+def test_a_claim_stands_with_its_values_and_the_way_to_their_record(answered) -> None:
+    folder, found = answered
+    cells = Cells(render(read_store(folder), judged=found, decisions=DECISIONS))
+    first, order, asked, other = cells.rows("Every claim")
+    assert first == [
+        "demo.speedup",
+        "AxoNN | Table I",
+        "axonn | versus gpipe",
+        "speedup | gpus 48, model gpt_tiny",
+        "1.5",
+        "1.25 · run",
+        "ratio",
+        "measured",
+        "stand-in",
+        "≈ trend only",
+        "our 1.25 is outside decision A1",
+    ]
+    links = cells.links["Every claim"][1]
+    assert links == ["./records/a%20b%23c.json", "#e1-r1", "#decision-A1"]
+    assert (folder / "records/a b#c.json").is_file()
+    assert {"claim-demo.speedup", "e1-r1", "decision-A1"} <= set(cells.ids)
+    assert order[4:6] == ["axonn is fastest", "4 values · run | axonn: 1, 3 gpipe: 2, 4"]
+    assert asked[5] == "–"
+    assert other[4] == "≥ 2"
+
+
+def test_an_experiment_shows_the_claims_that_it_answers_or_is_asked_for(answered) -> None:
+    folder, found = answered
+    cells = Cells(render(read_store(folder), judged=found))
+    rows = cells.rows("The paper’s values beside ours")
+    assert [row[0] for row in rows] == [f"demo.{name} | AxoNN, Table I" for name in ("speedup", "order", "asked")]
+    assert rows[0][2:] == ["1.5", "1.25 · run", "≈ trend only", "our 1.25 is outside"]
+    assert cells.links["The paper’s values beside ours"][1][0] == "#claim-demo.speedup"
+
+
+def test_a_run_shows_its_config_and_the_numbers_lead_to_it(answered) -> None:
+    folder, found = answered
+    cells = Cells(render(read_store(folder), judged=found))
+    (run,) = cells.rows("Runs and the commands that make them")
+    assert run[3] == "python -m suite experiment=demo system=axonn grid.inter=2 grid.data=1"
+    assert run[4].startswith("| config")
+    assert "grid.inter=2" in run[4].split()
+    assert cells.links["Systems side by side"][1] == ["#e1-r1"]
+
+
+def test_many_values_stand_each_beside_its_name(tmp_path: Path) -> None:
+    names = tuple(f"t{number}" for number in range(5))
+    wide = judged(claim("wide", terms=names), Verdict.REFUTED, ours=((1.0, 2.0, 3.0, 4.0, 5.0),))
+    long = judged(claim("long"), Verdict.REFUTED, ours=tuple((float(number),) for number in range(6)))
+    rows = Cells(render(read_store(tmp_path), judged=[wide, long])).rows("Every claim")
+    assert rows[0][5] == "5 values | t0: 1 t1: 2 t2: 3 t3: 4 t4: 5"
+    assert rows[1][5] == "0, 1, 2, 3, … (2 more)"
+
+
+def test_what_a_record_says_of_a_value_stands_beside_it(tmp_path, make, store) -> None:
+    item = claim("demo.counted")
+    answer = make(
+        "x", metrics={item.id: Metric("", "", (1.5,), "counted twice"), "other": Metric("", "", (), "a note")}
+    )
+    store(tmp_path, answer)
+    found = [judged(item, Verdict.REPRODUCED, ours=((1.5,),), record="records/x.json", experiment="demo")]
+    page = render(read_store(tmp_path), judged=found)
+    assert Cells(page).rows("Every claim")[0][10] == "the reason | counted twice"
+    assert "<li><b>x</b>: other: a note</li>" in page
+    assert "demo.counted: counted twice" not in page
+
+
+def test_an_experiment_of_values_alone_has_no_systems_side_by_side(tmp_path, make, store) -> None:
+    store(tmp_path, make("x", source=Source.ANALYTIC))
+    assert "Systems side by side" not in Cells(render(read_store(tmp_path))).tables
+    store(tmp_path, make("y"))
+    assert "Systems side by side" in Cells(render(read_store(tmp_path))).tables
+
+
+def test_the_contents_count_what_was_met_and_claimed(answered) -> None:
+    folder, found = answered
+    assert "claims: 1 reproduced, 1 trend only, 1 not run here</small>" in render(read_store(folder), judged=found)
+
+
+def test_a_value_of_no_run_on_the_page_keeps_its_command(tmp_path: Path) -> None:
+    item = judged(
+        claim(), Verdict.REPRODUCED, ours=((1.5,),), record="records/x.json", command="python -m suite.analytic"
+    )
+    (row,) = Cells(render(read_store(tmp_path), judged=[item])).rows("Every claim")
+    assert row[5] == "1.5"
+    assert row[10] == "the reason | command python -m suite.analytic".replace("command ", "command")
+
+
+def test_a_contradiction_names_its_claims(answered) -> None:
+    folder, found = answered
+    cells = Cells(render(read_store(folder), judged=found, decisions=DECISIONS))
+    label = "The disagreements, and what was decided"
+    assert cells.rows(label) == [
+        [
+            "A1 | B",
+            "AxoNN, SAMO | Section V against Table I",
+            "two numbers for one thing",
+            "the table",
+            "demo.speedup",
+        ]
+    ]
+    assert cells.links[label][1] == ["#claim-demo.speedup"]  # a claim that is not there is no link
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (4.0, "4"),
+        (124439808.0, "124\u202f439\u202f808"),
+        (5e10, "5e10"),
+        (-0.0123456789, "-0.0123457"),
+        (1e-12, "1e-12"),
+        (float("inf"), "∞"),
+        (float("nan"), "–"),
+    ],
+)
+def test_numbers_as_the_papers_print_them(value: float, text: str) -> None:
+    assert plain(value) == text
+
+
+def test_our_numbers_keep_counts_and_four_digits() -> None:
+    assert [short(value) for value in (1.23456, 124439808.0, 0.5, float("-inf"))] == [
+        "1.235",
+        "124\u202f439\u202f808",
+        "0.5",
+        "−∞",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "key"),
+    [
+        ((49.4, 54.78), "49.4 … 54.78", 49.4),
+        ((float("-inf"), 3.0), "≤ 3", 3.0),
+        ((13.0, float("inf")), "≥ 13", 13.0),
+        ("independent of G_inter", "independent of G_inter", None),
+    ],
+)
+def test_a_range_sorts_by_its_finite_end(value: Any, text: str, key: float | None) -> None:
+    cell = published(claim(value=value))
+    assert (cell.text, cell.value) == (text, key)
+
+
+def test_a_long_setting_is_cut_between_its_parts() -> None:
+    item = claim(setting={"model": "m" * 30, "gpus": 48, "machine": "s" * 40})
+    assert setting(item) == "model " + "m" * 30 + ", gpus 48, …"
+    assert len(setting(claim(setting={"model": "m" * 500}))) < 80
+
+
+def test_places_to_break_stand_inside_names_alone() -> None:
+    assert breakable("a_b.c 1.5 <i>_</i>") == "a_<wbr>b.<wbr>c 1.5 &lt;i&gt;_&lt;/i&gt;"
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(2)>',
+    "' autofocus onfocus=alert(3) x='",
+    "</td></tr></table></style><script>alert(4)</script>",
+    "{{ 7 * 7 }}{% raw %}",
+    "javascript:alert(5)",
+    "../../../../etc/passwd",
+    "\u202e\u2066evil\u2069 \x00",
+)
+
+
+@pytest.mark.parametrize("evil", HOSTILE)
+def test_hostile_claims_are_text_and_write_inside_alone(tmp_path, make, store, monkeypatch, evil) -> None:
+    folder = tmp_path / "a" / "reports"
+    bad = claim(
+        evil, **dict.fromkeys(("paper", "where", "quantity", "system", "versus", "unit", "kind", "reach"), evil),
+        value=evil, setting={evil: evil}, terms=(evil, evil + "2"), check=Check.EQUAL,
+    )  # fmt: skip
+    decision = dict.fromkeys(DECISIONS[0], evil) | {"claims": [evil, evil + "3"]}
+    monkeypatch.setattr(claims, "load", lambda: (bad, claim(evil + "4", paper=evil)))
+    monkeypatch.setattr(claims, "decisions", lambda: (decision,))
+    answer = make("x", label=evil, metrics={evil: Metric(evil, "", (1.0, 1.0))}, config={evil: {evil: [evil]}})
+    store(folder, answer, "a\"onclick=alert(6) x='.json")
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    for name in ("index.html", "records.csv", "claims.csv"):  # a link in a file's place is replaced, not followed
+        (folder / name).symlink_to(outside)
+    before = {path for path in tmp_path.rglob("*") if folder not in path.parents}
+    page = write_report(folder).read_text(encoding="utf-8")
+    cells = Cells(page)
+
+    row = cells.rows("Every claim")[0]
+    shown = " ".join(evil.split())
+    for text, cell in zip((shown, shown, shown, shown, shown), row, strict=False):
+        assert text in cell
+    assert "✓ reproduced" in row
+    assert re.findall(r"<script|<img|<td onfocus", page) == ["<script"]
+    for links in cells.links.values():
+        assert all(link.startswith(("./records/", "#")) for row in links for link in row)
+    targets = {link[1:] for links in cells.links.values() for row in links for link in row if link.startswith("#")}
+    assert targets <= set(cells.ids)
+    assert len(set(cells.ids)) == len(cells.ids)
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+", name) for name in cells.ids)
+    with (folder / "claims.csv").open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["id"].split() for row in rows] == [evil.split(), (evil + "4").split()]
+    assert rows[0]["verdict"] == "reproduced"
+    assert {path for path in tmp_path.rglob("*") if folder not in path.parents} == before
+    assert outside.read_text() == "mine"
+    assert not [path for path in folder.rglob("*") if path.is_file() and path.suffix not in {".json", ".csv", ".html"}]
+
+
+def test_two_hostile_ids_have_two_anchors() -> None:
+    assert len({anchor(name) for name in ("a b", "a/b", "a_b", "a\u202eb", "-a b")}) == 5
+
+
+def test_a_deep_config_costs_no_page(tmp_path, make, store) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(300):
+        deep = {"a": deep}
+    store(tmp_path, make("x", config={"a": deep, "long": "y" * 100_000}))
+    page = render(read_store(tmp_path))
+    assert "the rest stands in the record" in page
+    assert len(page) < 200_000

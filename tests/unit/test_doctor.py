@@ -1,0 +1,355 @@
+"""The doctor's lines: every failure that it knows is made here, and its line says why and what to do; it never hangs,
+never ends in a traceback, removes nothing, and what it tries for real is tried for real."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from tools import needs
+
+from suite.bench.locks import build_folders, stale_locks
+from suite.doctor import checks, probe
+from suite.doctor.__main__ import main
+from suite.doctor.finding import ABSENT, BROKEN, UNKNOWN, WORKS, Check, Finding, Ill
+from suite.doctor.probe import Said, attempt
+
+ROOT = Path(__file__).resolve().parents[2]
+BY_NAME = {check.name: check for check in checks.CHECKS}
+TORCH = {"torch": "9.9", "built": None, "cuda": [], "threads": 3, "nccl": False, "gloo": True, "sum": 2.0}
+LATE = Said("", "python was not done after 15 s", late=True)
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    probe.torch_ranks.cache_clear()
+    probe.mpi_ranks.cache_clear()
+
+
+Patch = pytest.MonkeyPatch
+
+
+def json_lines(**facts: Any) -> str:
+    import json
+
+    return "".join(f"{json.dumps({name: value})}\n" for name, value in facts.items())
+
+
+def says(patch: Patch, probed: str, said: Said) -> None:
+    patch.setattr(checks, probed, lambda: said)
+
+
+def torch_says(**facts: Any) -> Callable[[Patch], None]:
+    return lambda patch: says(patch, "torch_ranks", Said(json_lines(**TORCH | facts), ""))
+
+
+def torch_said(said: Said) -> Callable[[Patch], None]:
+    return lambda patch: says(patch, "torch_ranks", said)
+
+
+def mpi_said(said: Said) -> Callable[[Patch], None]:
+    return lambda patch: says(patch, "mpi_ranks", said)
+
+
+def program_said(said: Said) -> Callable[[Patch], None]:
+    def arrange(patch: Patch) -> None:
+        patch.setattr(checks, "attempt", lambda *_, **__: said)
+        patch.setattr(checks.shutil, "which", lambda name: f"/bin/{name}")
+
+    return arrange
+
+
+def no_package(name: str) -> Callable[[Patch], None]:
+    known = checks.installed
+    return lambda patch: patch.setattr(checks, "installed", lambda asked: "" if asked == name else known(asked) or "1")
+
+
+def no_program(patch: Patch) -> None:
+    patch.setattr(checks.shutil, "which", lambda _: None)
+    patch.setattr(checks, "find_spec", lambda _: None)
+    patch.setattr("suite.bench.launch.find_mpiexec", lambda _: None)
+
+
+def root_user(patch: Patch) -> None:
+    patch.setattr(checks.os, "geteuid", lambda: 0)
+    for name in checks.ROOT_FLAGS:
+        patch.delenv(name, raising=False)
+
+
+def common_user(patch: Patch) -> None:
+    patch.setattr(checks.os, "geteuid", lambda: 1000)
+
+
+def full_disk(patch: Patch) -> None:
+    patch.setattr(checks.shutil, "disk_usage", lambda _: SimpleNamespace(free=38e6))
+
+
+def no_writing(patch: Patch) -> None:
+    def refuse(**_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    patch.setattr(checks.tempfile, "TemporaryFile", refuse)
+
+
+def old_python(patch: Patch) -> None:
+    patch.setattr(checks.sys, "version_info", (3, 10, 1))
+
+
+def broken_module(patch: Patch) -> None:
+    patch.setitem(sys.modules, "suite.bench.provenance", None)
+
+
+def locked(patch: Patch) -> None:
+    patch.setattr("suite.bench.locks.stale_locks", lambda _: [Path("/c a/lock"), Path("/d/lock")])
+
+
+OK_MPI = Said(json_lines(library="Open MPI v9", size=2, moved=True), "")
+# the component, what is done to it, its state, and words of its line
+CASES: list[tuple[str, Callable[[Patch], None], str, tuple[str, ...]]] = [
+    ("Python", old_python, BROKEN, ("this is Python", "do this: make install PYTHON=python3.11")),
+    ("machine", broken_module, BROKEN, ("suite.bench.provenance", "do this: make install")),
+    ("packages", no_package("scipy"), ABSENT, ("scipy of ", "packages are not installed", "do this: make install")),
+    (
+        "torch",
+        torch_said(Said("", "ended with 1: ModuleNotFoundError")),
+        BROKEN,
+        ("ModuleNotFoundError", "make install"),
+    ),
+    ("torch", torch_said(LATE), UNKNOWN, ("not done after 15 s", "when the machine is idle")),
+    ("torch", torch_says(), WORKS, ("9.9, a CPU build, 3 threads",)),
+    ("gloo", torch_says(gloo=False), ABSENT, ("torch was built without it",)),
+    ("gloo", torch_says(sum=1.0), BROKEN, ("two ranks do not add: 1 + 1 is 1.0", "GLOO_SOCKET_IFNAME")),
+    ("gloo", torch_says(sum=None, gloo_error="RuntimeError: no interface"), BROKEN, ("no interface",)),
+    ("gloo", torch_said(LATE), UNKNOWN, ("torch says nothing", "see torch")),
+    ("gloo", torch_says(), WORKS, ("two ranks add",)),
+    ("mpi4py", no_package("mpi4py"), ABSENT, ("not installed", "make install")),
+    (
+        "mpi4py",
+        program_said(Said("", "ended with 1: cannot load MPI library")),
+        BROKEN,
+        ("no MPI library", "load an MPI"),
+    ),
+    ("mpi4py", program_said(LATE), UNKNOWN, ("not done after", "idle")),
+    ("mpiexec", no_program, ABSENT, ("none beside this Python", "make install, or load your cluster's MPI")),
+    (
+        "mpiexec",
+        mpi_said(Said(json_lines(library="MPICH 5", size=1), "")),
+        BROKEN,
+        ("alone", "MPICH 5", "one MPI"),
+    ),
+    ("mpiexec", mpi_said(Said("", "mpiexec ended with 1: not enough slots")), BROKEN, ("not enough slots",)),
+    ("mpiexec", mpi_said(LATE), UNKNOWN, ("not done after", "idle")),
+    ("mpiexec", mpi_said(OK_MPI), WORKS, ("Open MPI v9, two ranks start and talk",)),
+    ("root, many ranks", root_user, WORKS, ("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",)),
+    ("root, many ranks", common_user, WORKS, ("not root", "OVERSUBSCRIBE")),
+    ("kernel copies", mpi_said(Said(json_lines(size=2, moved=False), "")), ABSENT, ("only while both", "ptrace")),
+    ("kernel copies", mpi_said(LATE), UNKNOWN, ("do not talk", "see mpiexec")),
+    ("kernel copies", no_program, ABSENT, ("none beside this Python",)),
+    ("CUDA", torch_says(), ABSENT, ("CPU build", "nothing on a laptop")),
+    ("CUDA", torch_says(built="13.0"), ABSENT, ("torch sees no device",)),
+    ("CUDA", torch_says(built="13.0", cuda=["H200", "H200"]), WORKS, ("2 x H200",)),
+    ("NCCL", torch_says(), ABSENT, ("built without it", "mpi or gloo")),
+    ("NCCL", torch_says(nccl=True), ABSENT, ("no CUDA device",)),
+    ("NCCL", torch_says(nccl=True, cuda=["H200"]), WORKS, ("comm.transport=nccl",)),
+    ("DeepSpeed", no_package("deepspeed"), ABSENT, ("not installed", "DS_BUILD_OPS=0 make install")),
+    ("DeepSpeed", torch_says(deepspeed_error="ImportError: hjson"), BROKEN, ("does not import: ImportError: hjson",)),
+    ("DeepSpeed", torch_said(Said(json_lines(**TORCH), "python ended with -11")), BROKEN, ("ended with -11",)),
+    ("DeepSpeed", torch_said(Said(json_lines(**TORCH), "late", late=True)), UNKNOWN, ("late", "idle")),
+    ("DeepSpeed", torch_says(deepspeed="0.1"), WORKS, ("0.1 imports",)),
+    ("build locks", locked, BROKEN, ("wait for '/c a/lock' /d/lock", "do this: rm '/c a/lock' /d/lock")),
+    ("compiler", no_program, ABSENT, ("no C++ compiler and no ninja", "optional kernels")),
+    ("compiler", program_said(Said("", "g++ ended with 4: killed")), BROKEN, ("killed", "CXX")),
+    ("Triton", no_package("triton"), ABSENT, ("not installed", "nothing")),
+    ("Chromium", no_program, ABSENT, ("none on the PATH", "apt-get install chromium")),
+    ("Chromium", program_said(Said("", "ended with 127: libnss3.so")), BROKEN, ("libnss3.so", "--reinstall")),
+    ("Chromium", program_said(LATE), UNKNOWN, ("not done after",)),
+    ("pytest-benchmark", no_package("pytest-benchmark"), ABSENT, ("not installed", "make install")),
+    ("Slurm", no_program, ABSENT, ("no sinfo and no sbatch", "nothing on a laptop")),
+    (
+        "Slurm",
+        program_said(Said("", "sinfo ended with 1: Unable to contact")),
+        BROKEN,
+        ("Unable to contact", "scontrol"),
+    ),
+    ("Slurm", program_said(Said("debug* 2\nlong 64\n")), WORKS, ("debug* 2, long 64",)),
+    ("disk", full_disk, BROKEN, ("has 38 MB free", "make room: 1 GB")),
+    ("reports", no_writing, BROKEN, ("cannot be written: Permission denied", "reports=FOLDER")),
+]
+
+
+@pytest.mark.parametrize(("name", "harm", "state", "words"), CASES, ids=[f"{c[0]}-{n}" for n, c in enumerate(CASES)])
+def test_what_is_wrong_is_said_with_what_to_do(
+    monkeypatch: Patch, name: str, harm: Callable[[Patch], None], state: str, words: tuple[str, ...]
+) -> None:
+    harm(monkeypatch)
+    finding = BY_NAME[name].finding()
+    line = finding.line()
+    assert finding.state == state, line
+    assert line.startswith(f"{name} ")
+    assert (": " if state == WORKS else f"{state} because ") in line
+    assert ("| do this: " in line) is (state != WORKS)
+    assert "\n" not in line
+    for word in words:
+        assert word in line
+
+
+def test_every_component_can_fail_here() -> None:
+    failing = {name for name, _, state, _ in CASES if state != WORKS}
+    assert {check.name for check in checks.CHECKS} - failing == {"root, many ranks"}  # which only tells
+
+
+def test_a_line_is_one_line() -> None:
+    assert Finding("x", WORKS, "a\n  b").line().endswith("works: a b")
+    assert Finding("x", BROKEN, "a\nb", "c\nd").line().endswith("does not work because a b | do this: c d")
+
+
+@pytest.mark.parametrize("error", [KeyError("gone"), ImportError("No module named 'psutil'"), OSError(5, "I/O")])
+def test_an_error_that_nobody_thought_of_is_a_finding(error: Exception) -> None:
+    def look() -> str:
+        raise error
+
+    finding = Check("x", look).finding()
+    assert (finding.state, finding.remedy) == (BROKEN, "make install")
+    assert type(error).__name__ in finding.detail
+
+
+def ill(state: str) -> Callable[[], str]:
+    def look() -> str:
+        raise Ill("it is so", "that", state)
+
+    return look
+
+
+@pytest.mark.parametrize(
+    ("state", "needed", "code"),
+    [(ABSENT, True, 1), (BROKEN, True, 1), (UNKNOWN, True, 1), (ABSENT, False, 0), (BROKEN, False, 0)],
+)
+def test_only_what_a_laptop_needs_decides_the_exit_status(
+    capsys: pytest.CaptureFixture[str], state: str, needed: bool, code: int
+) -> None:
+    assert main([Check("good", lambda: "yes", needed=True), Check("bad", ill(state), needed=needed)]) == code
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "good               works: yes"
+    assert lines[1] == f"bad                {state} because it is so | do this: that"
+    assert lines[-1] == ("make reproduce needs bad" if code else "all that make reproduce needs works")
+
+
+def test_what_a_laptop_needs() -> None:
+    needed = {check.name for check in checks.CHECKS if check.needed}
+    assert needed == {"Python", "machine", "packages", "torch", "gloo", "mpi4py", "mpiexec", "disk", "reports"}
+
+
+# -- programs -------------------------------------------------------------------------------------------------------
+
+
+def test_a_program_that_hangs_is_ended_with_all_that_it_started() -> None:
+    child = "import time; time.sleep(600)"
+    code = f"import subprocess, sys; print('here', flush=True); subprocess.run([sys.executable, '-c', {child!r}])"
+    begin = time.monotonic()
+    said = attempt([sys.executable, "-c", code], 2)
+    assert time.monotonic() - begin < 8
+    assert (said.late, said.text) == (True, "here\n")
+    assert "was not done after 2 s" in said.why
+    assert not [p for p in psutil.process_iter(["cmdline"]) if child in (p.info["cmdline"] or [])]
+
+
+def test_a_program_says_why_it_failed() -> None:
+    assert attempt([sys.executable, "-c", "print(1)"]) == Said("1\n")
+    assert "ended with 3: the last" in attempt([sys.executable, "-c", "import sys; print('the last'); sys.exit(3)"]).why
+    assert "ended with 1: ValueError: x" in attempt([sys.executable, "-c", "raise ValueError('x')"]).why
+    assert "No such file" in attempt(["/no/such/program"]).why
+
+
+def test_facts_stand_between_other_peoples_lines() -> None:
+    text = '[INFO] {"torch": broken\n{"torch": "1"}\n7\n{"gloo": true}\n'
+    assert Said(text).facts == {"torch": "1", "gloo": True}
+
+
+def test_two_ranks_talk_and_say_whether_the_kernel_copies_for_them(monkeypatch: Patch) -> None:
+    """Without kernel-assisted copies a large message waits for its sender's next call."""
+    needs("mpiexec")
+    monkeypatch.setattr(probe, "PATIENCE", 60.0)
+    monkeypatch.setenv("OMPI_MCA_smsc", "^cma,xpmem,knem")
+    facts = probe.mpi_ranks().facts
+    assert facts["size"] == 2
+    if "Open MPI" in facts["library"]:
+        assert facts["moved"] is False
+        assert BY_NAME["kernel copies"].finding().state == ABSENT
+    assert BY_NAME["mpiexec"].finding().state == WORKS
+
+
+def test_two_ranks_that_do_not_meet_are_told_apart_from_no_torch(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(probe, "PATIENCE", 60.0)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-interface")
+    assert BY_NAME["torch"].finding().state == WORKS
+    finding = BY_NAME["gloo"].finding()
+    assert finding.state == BROKEN
+    assert "two ranks do not add" in finding.line()
+
+
+def test_the_command_has_a_line_for_each_and_no_traceback() -> None:
+    line = [sys.executable, "-m", "suite.doctor"]
+    env = {**os.environ, "PATH": "/nowhere", "HOME": "/nowhere", "TORCH_EXTENSIONS_DIR": "/nowhere"}
+    begin = time.monotonic()
+    done = subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert time.monotonic() - begin < 30  # 20 on an idle machine
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(checks.CHECKS) + 2, done.stdout + done.stderr
+    for text, check in zip(lines, checks.CHECKS, strict=False):
+        assert text.startswith(check.name)
+        assert any(f" {state}" in text for state in (WORKS, ABSENT, BROKEN, UNKNOWN)), text
+    assert "Traceback" not in done.stdout + done.stderr
+    assert done.returncode == lines[-1].startswith("make reproduce needs")
+    assert "Slurm              not here because there is no sinfo and no sbatch" in done.stdout
+
+
+# -- locks ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_lock_is_stale_when_nobody_holds_it(tmp_path: Path, monkeypatch: Patch) -> None:
+    held, stale, lock_folder = (tmp_path / "py311_cpu" / name for name in ("held", "stale op", "folder"))
+    for folder in (held, stale, lock_folder / "lock"):
+        folder.mkdir(parents=True)
+    (stale / "lock").touch()
+    (stale / "other").touch()
+    # as torch's FileBaton takes it
+    code = "import os, sys, time; os.open(sys.argv[1], os.O_CREAT | os.O_EXCL); print(1, flush=True); time.sleep(600)"
+    builder = subprocess.Popen([sys.executable, "-c", code, str(held / "lock")], stdout=subprocess.PIPE)
+    try:
+        assert builder.stdout is not None
+        builder.stdout.readline()
+        assert stale_locks([tmp_path]) == [stale / "lock"]
+    finally:
+        builder.kill()
+        builder.wait()
+    assert stale_locks([tmp_path]) == [held / "lock", stale / "lock"], "its builder was killed"
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    line = BY_NAME["build locks"].finding().line()
+    assert f"do this: rm {held / 'lock'} '{stale / 'lock'}'" in line
+    assert (stale / "lock").exists(), "the doctor removes nothing"
+    subprocess.run(line.partition("do this: ")[2], shell=True, check=True)
+    assert BY_NAME["build locks"].finding().state == WORKS
+
+
+def test_where_torch_builds(tmp_path: Path) -> None:
+    cache = "Library/Caches" if sys.platform == "darwin" else ".cache"
+    assert build_folders({"HOME": "/h"}) == [Path("/h") / cache / "torch_extensions"]
+    assert build_folders({"HOME": "/h", "XDG_CACHE_HOME": "/x"}) == [Path("/x/torch_extensions")]
+    told = build_folders({"HOME": "/h", "TORCH_EXTENSIONS_DIR": str(tmp_path)})
+    assert told == [tmp_path, Path("/h") / cache / "torch_extensions"]
+
+
+def test_torch_builds_there_too() -> None:
+    """Its own answer, in a process that has loaded it."""
+    code = "from torch.utils.cpp_extension import get_default_build_root; print(get_default_build_root())"
+    env = {**{name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}, "HOME": "/h"}
+    said = subprocess.check_output([sys.executable, "-c", code], env=env, text=True, timeout=120)
+    assert said.strip() == str(build_folders({"HOME": "/h"})[0])
