@@ -55,4 +55,4 @@ install: $(READY)
 	@touch .venv/ready
 
 clean:
-	rm -rf .venv reports/records reports/traces reports/index.html reports/records.csv
+	rm -rf .venv reports/records reports/traces reports/index.html reports/records.csv reports/claims.csv

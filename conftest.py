@@ -85,9 +85,7 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 def _forbid(report: pytest.TestReport | pytest.CollectReport, config: pytest.Config) -> None:
     """A skip for want of a tool that must be here is a failure."""
-    if report.outcome != "skipped" or hasattr(report, "wasxfail"):
-        return
-    why = _reason(report)
+    why = _reason(report) if report.outcome == "skipped" else ""
     for tool in _never_skipped(config):
         if why.startswith(f"{tool}: "):
             report.outcome = "failed"

@@ -18,12 +18,10 @@ import io
 import logging
 import os
 import shutil
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,6 +37,7 @@ from baselines.common import (
     refuse,
     set_rate,
 )
+from suite.bench.locks import build_folders, stale_locks
 from suite.comm import started
 from suite.core.errors import Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
@@ -46,7 +45,7 @@ from suite.core.trace import Trace
 from suite.engine.live import LiveBytes
 
 _NEVER = 1 << 62  # batches between two printed lines
-_STALE = 600.0  # seconds: a build that runs has a younger lock
+_SHARED_MEMORY = "deepspeed_shm_comm"  # how DeepSpeed names what it builds
 
 
 class DeepSpeed3D:
@@ -217,29 +216,22 @@ def _leave_out_shared_memory() -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """DeepSpeed prints its seeds and partitions, and warns of what it was told on purpose."""
-    with redirect_stdout(io.StringIO()):
-        from deepspeed.utils import logger
+    """DeepSpeed prints its seeds and partitions, and warns of what it was told on purpose. Its errors are heard."""
+    from deepspeed.utils import logger  # before the redirection: it keeps the standard output that it finds
 
-        logger.setLevel(logging.ERROR)
-        warnings.filterwarnings("ignore", "`torch.distributed.all_gather_into_tensor` is deprecated", FutureWarning)
+    logger.setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", "`torch.distributed.all_gather_into_tensor` is deprecated", FutureWarning)
+    with redirect_stdout(io.StringIO()):
         yield
 
 
 def _can_build() -> Ready | Missing:
     """Whether DeepSpeed could compile an operator here."""
     compiler = os.environ.get("CXX", "c++")
-    lacking = [tool for tool in ("ninja", compiler) if shutil.which(tool) is None]
+    lacking = [f"no {tool}" for tool in ("ninja", compiler) if shutil.which(tool) is None]
     if lacking:
-        return Missing(f"{' and '.join(lacking)} to compile shared memory with; system.shm_comm=false needs neither")
-    if locks := stale_locks():
-        return Missing(f"a build of torch's extensions was killed and every later one waits for it: rm {locks[0]}")
+        return Missing(f"{', '.join(lacking)} to compile {_SHARED_MEMORY} with: install it, or system.shm_comm=false")
+    locks = [lock for lock in stale_locks(build_folders()[:1]) if lock.parent.name == _SHARED_MEMORY]
+    if locks:
+        return Missing(f"a build of {_SHARED_MEMORY} was killed, and every later one waits for it: rm {locks[0]}")
     return Ready()
-
-
-def stale_locks(now: float | None = None) -> list[Path]:
-    """Locks of builds of torch's extensions that nobody can still be working on."""
-    root = os.environ.get("TORCH_EXTENSIONS_DIR")
-    folder = Path(root) if root else Path.home() / ".cache" / "torch_extensions"
-    moment = time.time() if now is None else now
-    return sorted(lock for lock in folder.glob("**/lock") if moment - lock.stat().st_mtime > _STALE)

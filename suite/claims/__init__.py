@@ -37,7 +37,6 @@ _TEXT = ("id", "where", "quantity", "system", "versus", "unit", "note", "because
 _ORDERS = (Check.RISES, Check.FALLS, Check.NEVER_FALLS, Check.LEAST, Check.GREATEST)
 _EVIDENCE = ({"experiment", "series", "labels"}, {"experiment", "metric", "labels"})
 _DECISION = ("id", "weight", "paper", "where", "finding", "decision")  # and the ids of the claims it bears on
-
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same rows, ten times as fast
 
 _Word = TypeVar("_Word", bound=StrEnum)
@@ -146,9 +145,8 @@ def _check_shape(claim: Claim) -> None:
     if claim.neutral is not None and check not in (Check.NUMBER, Check.RANGE):
         raise Refused(f"claim {name} has the neutral point {claim.neutral}", rule="for the checks number and range")
     if check is Check.FORMULA:
-        if len(claim.points) < LEAST_POINTS or len({tuple(sorted(p.items())) for p in claim.points}) < len(
-            claim.points
-        ):
+        different = {tuple(sorted(point.items())) for point in claim.points}
+        if not LEAST_POINTS <= len(different) == len(claim.points):
             raise Refused(f"claim {name} has {len(claim.points)} points", rule=f"at least {LEAST_POINTS}, no two equal")
         try:
             for point in claim.points:

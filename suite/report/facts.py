@@ -25,10 +25,11 @@ def config_lines(config: Mapping[str, Any], most: int = 6000) -> str:
         return "not recorded"
     lines: list[str] = []
     for path, value in _flat(config):
+        line = f"{path}={value}"
+        lines.append(line[:most])
+        most -= len(line) + 1
         if most < 0:
             break
-        lines.append(f"{path}={value}"[: most + 1])
-        most -= len(lines[-1]) + 1
     return "\n".join(lines) + ("\n… the rest stands in the record" if most < 0 else "")
 
 

@@ -144,6 +144,8 @@ def _text(value: Any) -> str:
 
 
 def _system(claim: Claim) -> Cell:
+    if not (claim.system or claim.versus):
+        return Cell(NONE, tone="none")
     return Cell(claim.system or NONE, detail=f"versus {claim.versus}" if claim.versus else "")
 
 

@@ -35,7 +35,8 @@ class Cell:
     value: float | None = None
     detail: str = ""
     tone: str = ""
-    links: tuple[tuple[str, str], ...] = ()  # (address, text)
+    links: tuple[tuple[str, str], ...] = ()  # (address, text); without an address the text stands alone
+    between: str = " · "
     code: str = ""
     badge: str = ""
     fold: str = ""
@@ -201,14 +202,11 @@ def expectations(findings: Sequence[Finding], runs: Mapping[str, str]) -> Table 
 
 def _compared(finding: Finding, runs: Mapping[str, str]) -> Cell:
     """Both sides; the one that is a run of its own is a link to it, and so is the quickest of several."""
-    plain, links = [], []
+    links = []
     for name in (finding.system, finding.versus):
         label = name if name in runs else name.rpartition(", the quickest")[0]
-        if label in runs:
-            links.append((f"#{runs[label]}", name))
-        else:
-            plain.append(name or NONE)
-    return Cell(" / ".join(plain) + (" / " if plain and links else ""), detail=_kind(finding.kind), links=tuple(links))
+        links.append((f"#{runs[label]}" if label in runs else "", name or NONE))
+    return Cell("", detail=_kind(finding.kind), links=tuple(links), between=" / ")
 
 
 def _kind(kind: str) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from ranks import run_ranks
 from tools import needs
 
 from baselines.common import Plan
-from baselines.deepspeed_3d import DeepSpeed3D, stale_locks
+from baselines.deepspeed_3d import DeepSpeed3D
 from baselines.pytorch import PyTorch
 from baselines.torch_pipelining import TorchPipelining
 from suite.__main__ import run
@@ -65,16 +63,17 @@ GRIDS: dict[tuple[int, int], list[tuple[list[str], list[str]]]] = {
         (["system=torch_gpipe"], ["batch.microbatch=8"]),  # one microbatch: fewer than stages
         (["system=torch_1f1b"], ["model.shape.layers=3"]),
     ],
+    # Adam does not see a gradient that is a multiple of the right one: replicas are compared with SGD
     (1, 2): [
-        (["system=deepspeed_3d"], []),
-        (["system=deepspeed_3d", "system.zero_stage=1"], []),
-        (["system=torch_gpipe", "system.data_parallel=ddp"], []),
-        (["system=torch_1f1b"], []),
+        (["system=deepspeed_3d"], ["optimizer=sgd"]),
+        (["system=deepspeed_3d", "system.zero_stage=1"], ["optimizer=sgd"]),
+        (["system=torch_gpipe", "system.data_parallel=ddp"], ["optimizer=sgd"]),
+        (["system=torch_1f1b"], ["optimizer=sgd"]),
     ],
     (2, 2): [
         (["system=deepspeed_3d", "system.zero_stage=1"], []),
         (["system=torch_gpipe"], []),
-        (["system=torch_1f1b", "system.data_parallel=ddp"], []),
+        (["system=torch_1f1b", "system.data_parallel=ddp"], ["optimizer=sgd"]),
     ],
 }
 
@@ -96,9 +95,8 @@ def test_losses_are_those_of_one_process(inter: int, data: int, tmp_path: Path) 
         deadline=180,
         extra={"TORCH_EXTENSIONS_DIR": str(extensions)},
     )
-    found = [json.loads(line) for line in out.splitlines() if line.startswith("[{")]
-    assert len(found) == len(runs)
-    assert len(out) < 20_000, "it talks"
+    assert all(line.startswith("[{") for line in out.splitlines()), "somebody talks"
+    found = [json.loads(line) for line in out.splitlines()]
     for overrides, config, (_, more), every in zip(runs, configs, GRIDS[inter, data], found, strict=True):
         expected = one_process(BATCHES, SMALL, *more)
         assert all(one["losses"] == every[0]["losses"] for one in every), "every rank is told the same losses"
@@ -201,11 +199,8 @@ def test_a_lock_that_a_killed_build_left_is_told(monkeypatch: pytest.MonkeyPatch
     lock = tmp_path / "deepspeed_shm_comm" / "lock"
     assert DeepSpeed3D.probe(with_memory) == Ready()
     lock.parent.mkdir()
-    lock.touch()
-    assert DeepSpeed3D.probe(with_memory) == Ready(), "another rank may be building"
-    long_ago = time.time() - 3600
-    os.utime(lock, (long_ago, long_ago))
-    assert stale_locks() == [lock]
+    with lock.open("w"):
+        assert DeepSpeed3D.probe(with_memory) == Ready(), "another rank is building"
     found = DeepSpeed3D.probe(with_memory)
     assert isinstance(found, Missing)
     assert f"rm {lock}" in found.reason

@@ -1,6 +1,7 @@
 """How long a batch takes where every op takes about a millisecond: the suite's engine beside the real packages.
 
-Systems run as `python -m suite` runs them, in turns A B A B; the samples of their records are the samples here.
+The systems and their settings are those of `experiment=overhead`, which run as `python -m suite` runs them, in turns
+A B A B; the samples of their records are the samples here.
 """
 
 from __future__ import annotations
@@ -18,23 +19,20 @@ from suite.bench.measure import measure
 from suite.bench.progress import Progress
 from suite.core.record import Outcome, Record
 
-PLAN = ["model=gpt_overhead", "batch.size=32", "batch.microbatch=1"]
-PLAN += ["measure.warm_up=3", "measure.turns=5", "measure.batches=6", "measure.evaluate=0"]
-SLOWEST = "one batch, the slowest rank's perf_counter; systems take turns of 6 batches, the first of a turn not timed"
+TURNS, BATCHES = 5, 6
+PLAN = ["experiment=overhead", f"measure.turns={TURNS}", f"measure.batches={BATCHES}", "measure.evaluate=0"]
+TIMING = f"one batch, the slowest rank's perf_counter; systems take turns of {BATCHES} batches, after one that settles"
 PEERS = ("pytorch", "deepspeed_3d", "torch_1f1b", "torch_gpipe")
-ONE = {"axonn": ["system=axonn"], "pytorch": ["system=pytorch"]}
-TWO = {
-    "axonn": ["system=axonn", "grid.inter=2", "schedule.pipeline_limit=4"],
-    "axonn on gloo": ["system=axonn", "grid.inter=2", "schedule.pipeline_limit=4", "comm.transport=gloo"],
-    **{name: [f"system={name}", "grid.inter=2"] for name in ("one_f_one_b", *PEERS[1:])},
-}
+ONE = ("axonn 1x1", "pytorch 1x1")
+TWO = ("axonn 2x1", "axonn 2x1 on gloo", "one_f_one_b 2x1", *(f"{peer} 2x1" for peer in PEERS[1:]))
 SETTINGS = ("system", "schedule", "comm", "batch", "model", "optimizer", "launch")
 Records = Mapping[str, Record]
 
 
-def records(systems: Mapping[str, Sequence[str]], folder: Path) -> Records:
-    runs = [run for own in systems.values() for run in expand([*PLAN, *own, f"reports={folder}"])]
-    return dict(zip(systems, measure(runs, Progress(60)), strict=True))
+def records(labels: Sequence[str], folder: Path) -> Records:
+    runs = {run.label: run for run in expand([*PLAN, f"reports={folder}"])}
+    runs["axonn 1x1"] = expand([*PLAN, "system=axonn", "grid.inter=1", f"reports={folder}"])[0]
+    return dict(zip(labels, measure([runs[label] for label in labels], Progress(60)), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -54,34 +52,34 @@ def show(benchmark: Any, record: Record) -> None:
         pytest.skip(f"{record.system.partition('_')[0]}: {record.reason}")
     assert record.outcome is Outcome.OK, record.reason
     samples = record.metrics["batch_time"].values
-    assert len(samples) == 30
+    assert len(samples) == TURNS * BATCHES
     play(benchmark, samples)
     config, found = record.config, record.provenance
     tell(
         benchmark,
         peer=record.system in PEERS,
-        timing=SLOWEST,
+        timing=TIMING,
         ranks=config["grid"]["inter"],
+        threads=config["launch"]["threads"],
+        binding=config["launch"]["binding"],
         label=record.label,
         backend=found["carrier"],
         order=found["order"],
-        settings={
-            part: config[part] for part in ("system", "schedule", "comm", "batch", "model", "optimizer", "launch")
-        },
+        settings={part: config[part] for part in SETTINGS},
         losses=record.series["loss"],
         note=record.metrics["batch_time"].note,
     )
 
 
 @measured_elsewhere
-@pytest.mark.parametrize("system", ONE)
-def test_a_batch_of_one_process(benchmark: Any, one: Records, system: str) -> None:
+@pytest.mark.parametrize("label", ONE)
+def test_a_batch_of_one_process(benchmark: Any, one: Records, label: str) -> None:
     benchmark.group = "a batch of one process"
-    show(benchmark, one[system])
+    show(benchmark, one[label])
 
 
 @measured_elsewhere
-@pytest.mark.parametrize("system", TWO)
-def test_a_batch_of_two_stages(benchmark: Any, two: Records, system: str) -> None:
+@pytest.mark.parametrize("label", TWO)
+def test_a_batch_of_two_stages(benchmark: Any, two: Records, label: str) -> None:
     benchmark.group = "a batch of two stages on two ranks"
-    show(benchmark, two[system])
+    show(benchmark, two[label])

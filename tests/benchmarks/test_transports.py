@@ -28,7 +28,7 @@ CARRIERS: dict[str, dict[str, Any]] = {
 def took() -> dict[str, dict[str, list[float]]]:
     """Seconds of every message, by carrier and bytes."""
     arguments = [str(number) for pair in ROUNDS.items() for number in pair]
-    return json.loads(run_ranks(2, Path(__file__).with_name("program_lanes.py"), *arguments, deadline=300))
+    return json.loads(run_ranks(2, Path(__file__).with_name("program_transports.py"), *arguments, deadline=300))
 
 
 @measured_elsewhere

@@ -230,6 +230,14 @@ def test_a_number_inside_its_tolerance_keeps_the_verdict(claim: Claim) -> None:
         assert verdict(claim, [[value]]).verdict is best(claim)
 
 
+@pytest.mark.parametrize("claim", [c for c in ALL if c.check is Check.RANGE], ids=lambda claim: claim.id)
+def test_the_ends_of_a_range_belong_to_it(claim: Claim) -> None:
+    assert isinstance(claim.value, tuple)
+    for end in claim.value:
+        if math.isfinite(end):
+            assert verdict(claim, [[end] * max(1, len(claim.terms))]).verdict is best(claim)
+
+
 @pytest.mark.parametrize("claim", [c for c in ALL if c.check is Check.NEVER_FALLS], ids=lambda claim: claim.id)
 def test_a_tie_keeps_the_verdict_where_the_claim_allows_it(claim: Claim) -> None:
     assert verdict(claim, [[1.0] * len(claim.terms)]).verdict is best(claim)

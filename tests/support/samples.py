@@ -7,7 +7,6 @@ samples, to the last bit.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,19 +49,21 @@ def play(benchmark: Any, samples: Sequence[float]) -> None:
     benchmark.pedantic(step, setup=rewind, rounds=len(samples))
 
 
-def tell(benchmark: Any, *, peer: bool, timing: str, ranks: int = 1, **more: Any) -> None:
+def tell(
+    benchmark: Any, *, peer: bool, timing: str, ranks: int = 1, threads: int = 1, binding: str = "none", **more: Any
+) -> None:
     """What a reader needs to judge the numbers.
 
-    peer: somebody else's code, which ours is compared with; timing: what was timed, and by whom; more: its settings
+    peer: somebody else's code, which ours is compared with; timing: what was timed, and by whom; threads: per rank;
+    binding: of ranks to cores by mpiexec; more: the settings of what was timed
     """
     launched = {"mpiexec": mpi_version(None)} if ranks > 1 else {}
-    torch = sys.modules.get("torch")  # what has not loaded it runs on one thread
     benchmark.extra_info.update(
         peer=peer,
         timing=timing,
         ranks=ranks,
+        threads=threads,
+        binding=binding,
         libraries={**versions(), **launched},
-        threads=torch.get_num_threads() if torch else 1,
-        binding="mpiexec --bind-to none" if ranks > 1 else "none",
         **more,
     )

@@ -72,6 +72,7 @@ def test_the_symbols_are_the_names_that_need_a_value() -> None:
         "sqrt(1, 2)",
         "min(1)",
         "log(x=2)",
+        "log(2, x=3)",
         "min(*a)",
         "pow(2, 3)",
         "1" + "+1" * LONGEST,

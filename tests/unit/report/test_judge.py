@@ -89,6 +89,7 @@ def test_the_edges_of_a_number(claim: Claim, inside: list[float], outside: list[
 
 SPEEDUP = replace(BASE, value=1.5, neutral=1.0, unit="ratio", kind="ratio")
 SAVED = replace(BASE, value=(13.0, math.inf), neutral=0.0, check=Check.RANGE, kind="range")
+AT_NEUTRAL = replace(SPEEDUP, value=1.0)
 LOST = replace(BASE, value=-20.0, neutral=0.0)
 AROUND = replace(BASE, value=(-1.0, 3.0), neutral=0.0, check=Check.RANGE, kind="range")
 FROM_NEUTRAL = replace(BASE, value=(0.0, 4.0), neutral=0.0, check=Check.RANGE, kind="range")
@@ -112,6 +113,10 @@ FROM_NEUTRAL = replace(BASE, value=(0.0, 4.0), neutral=0.0, check=Check.RANGE, k
         # a range around the neutral point has no side
         (AROUND, 2.0, Verdict.REPRODUCED, Verdict.TREND_ONLY),
         (AROUND, 3.1, Verdict.REFUTED, Verdict.NOT_RUN),
+        # a number on the neutral point has none either
+        (AT_NEUTRAL, 1.0, Verdict.REPRODUCED, Verdict.TREND_ONLY),
+        (AT_NEUTRAL, 9.0, Verdict.REFUTED, Verdict.NOT_RUN),
+        (AT_NEUTRAL, -9.0, Verdict.REFUTED, Verdict.NOT_RUN),
         (FROM_NEUTRAL, 0.0, Verdict.REPRODUCED, Verdict.TREND_ONLY),
         (FROM_NEUTRAL, 5.0, Verdict.TREND_ONLY, Verdict.TREND_ONLY),
         (FROM_NEUTRAL, -0.1, Verdict.REFUTED, Verdict.REFUTED),
@@ -163,7 +168,7 @@ def test_every_value_of_a_range_counts() -> None:
         (Check.NEVER_FALLS, [[1, 2, 3], [1, 1, 1], [1, 1, 2]], [[1, 2, 1.9], [2, 1, 3]]),
         (Check.LEAST, [[1, 2, 3], [1, 3, 2], [1, 2, 2]], [[1, 1, 2], [2, 1, 3], [2, 3, 1]]),
         (Check.GREATEST, [[3, 2, 1], [3, 1, 2], [3, 1, 1]], [[3, 3, 1], [2, 3, 1], [2, 1, 3]]),
-        (Check.EQUAL, [[2, 2, 2]], [[2, 2, 2.0000001], [2, 1, 2]]),
+        (Check.EQUAL, [[2, 2, 2]], [[2, 2, 2.000000001], [2, 1, 2]]),
     ],
 )
 @pytest.mark.parametrize("scope", [Scope.AS_PUBLISHED, Scope.STAND_IN])

@@ -214,6 +214,22 @@ def test_an_experiment_of_values_alone_has_no_systems_side_by_side(tmp_path, mak
     assert "Systems side by side" in Cells(render(read_store(tmp_path))).tables
 
 
+def test_both_sides_of_an_expectation_lead_to_their_runs(tmp_path, make, store) -> None:
+    rows = [
+        {"what": "quicker", "kind": "ratio", "system": "b", "versus": ["c", "d"], "at_most": 1.0},
+        {"what": "gone", "kind": "ratio", "system": "b", "versus": "e", "at_most": 1.0},
+    ]
+    for label, seconds in (("b", 1.0), ("c", 3.0), ("d", 2.0)):
+        store(tmp_path, make(label, (seconds,), config={"experiment": {"expect": rows}}))
+    cells = Cells(render(read_store(tmp_path)))
+    compared = [row[1] for row in cells.rows("Expected, and what came out")]
+    assert compared == [
+        "b / d, the quickest of 2 | ratio of median batch times",
+        "b / e | ratio of median batch times",
+    ]
+    assert cells.links["Expected, and what came out"][1:] == [["#e1-r1", "#e1-r3"], ["#e1-r1"]]
+
+
 def test_the_contents_count_what_was_met_and_claimed(answered) -> None:
     folder, found = answered
     assert "claims: 1 reproduced, 1 trend only, 1 not run here</small>" in render(read_store(folder), judged=found)
@@ -354,7 +370,12 @@ def test_a_deep_config_costs_no_page(tmp_path, make, store) -> None:
     deep: dict[str, Any] = {}
     for _ in range(300):
         deep = {"a": deep}
-    store(tmp_path, make("x", config={"a": deep, "long": "y" * 100_000}))
+    many = {f"k{number}": number for number in range(100_000)}
+    store(tmp_path, make("deep", config={"top": deep}))
+    store(tmp_path, make("many", config=many))
+    store(tmp_path, make("long", config={"long": "y" * 100_000}))
     page = render(read_store(tmp_path))
-    assert "the rest stands in the record" in page
+    assert "\ntop.a.a.a.a.a.a.a={&#34;a&#34;" in page.replace("<code>", "\n")
+    assert page.count("the rest stands in the record") == 2
     assert len(page) < 200_000
+    assert page.count("\n") < 5_000

@@ -1,0 +1,30 @@
+"""What the benchmarks' ranks run works, with few rounds: plain pytest skips the benchmarks themselves.
+
+The programs check every value that comes back; here every carrier and group must have had its turn, for every size.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ranks import ROOT, run_ranks
+
+BENCHMARKS = ROOT / "tests" / "benchmarks"
+
+
+@pytest.mark.parametrize(
+    ("program", "contenders"),
+    [
+        ("program_transports.py", {"suite over MPI", "suite over gloo", "torch send/recv", "mpi4py Send/Recv"}),
+        ("program_collectives.py", {"suite, exchange over MPI", "suite, gloo", "torch all_reduce"}),
+    ],
+)
+def test_everybody_has_a_turn(program: str, contenders: set[str]) -> None:
+    took = json.loads(run_ranks(2, BENCHMARKS / program, "4096", "3", "100000", "2"))
+    assert took.keys() == contenders
+    for samples in took.values():
+        assert {size: len(times) for size, times in samples.items()} == {"4096": 3, "100000": 2}
+        assert all(0 < time < 60 for times in samples.values() for time in times)
+    table = (BENCHMARKS / program.replace("program", "test")).read_text()
+    assert all(f'"{contender}": {{"peer"' in table for contender in contenders)
