@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,6 +84,20 @@ def _end(process: subprocess.Popen[str]) -> str:
         return ""
 
 
+class once:
+    """A probe that is made once, however many checks ask for it at the same time."""
+
+    def __init__(self, look: Callable[[], Said]) -> None:
+        self.look, self.lock = look, threading.Lock()
+        self.said: Said | None = None
+
+    def __call__(self) -> Said:
+        with self.lock:
+            if self.said is None:
+                self.said = self.look()
+            return self.said
+
+
 _TORCH = """
 import datetime, json, os, sys
 import torch, torch.distributed as dist
@@ -113,7 +127,7 @@ if rank == 0:
 """
 
 
-@cache
+@once
 def torch_ranks() -> Said:
     """What torch says of itself, then the sum of two gloo ranks, then DeepSpeed: what came before a hang stands."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
@@ -147,7 +161,7 @@ if comm.size == 2:
 """
 
 
-@cache
+@once
 def mpi_ranks() -> Said:
     """What two ranks under mpiexec say: library, size, and whether a large message moves while its sender sleeps."""
     from suite.bench.launch import environment, find_mpiexec, mpi_version

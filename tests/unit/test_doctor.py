@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,8 +31,7 @@ LATE = Said("", "python was not done after 15 s", late=True)
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
-    probe.torch_ranks.cache_clear()
-    probe.mpi_ranks.cache_clear()
+    probe.torch_ranks.said = probe.mpi_ranks.said = None
 
 
 Patch = pytest.MonkeyPatch
@@ -271,6 +271,20 @@ def test_a_program_says_why_it_failed() -> None:
 def test_facts_stand_between_other_peoples_lines() -> None:
     text = '[INFO] {"torch": broken\n{"torch": "1"}\n7\n{"gloo": true}\n'
     assert Said(text).facts == {"torch": "1", "gloo": True}
+
+
+def test_checks_that_ask_at_the_same_time_share_one_probe() -> None:
+    asked = []
+
+    def look() -> Said:
+        asked.append(1)
+        time.sleep(0.2)
+        return Said("found")
+
+    shared = probe.once(look)
+    with ThreadPoolExecutor(max_workers=5) as pool:
+        assert list(pool.map(lambda _: shared(), range(5))) == [Said("found")] * 5
+    assert len(asked) == 1
 
 
 def test_two_ranks_talk_and_say_whether_the_kernel_copies_for_them(monkeypatch: Patch) -> None:
