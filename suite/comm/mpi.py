@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from suite.core.protocols import Group, Handle, Transport, Value
 INLINE = 16 * 1024  # bytes: the cheapest correct size, a second message costs nothing beyond it
 CAPACITY = 8  # values of an evaluation that may be unreceived in a lane
 _HEAD, _BODY = 1, 2  # tags
+_LEAVE = 5.0  # seconds that a script's end waits for the other ranks' ends
 
 
 def _bytes(tensor: torch.Tensor) -> Any:
@@ -119,7 +121,7 @@ class MpiTransport:
         self.come = [_Inbound(self.comm, r, world.inline, device) for r in (before, after) if r is not None]
         self.before, self.after = before, after
         self.mailbox: dict[Op, Value] = {}
-        atexit.register(self.close)  # a script that ends without a word leaves no receive posted
+        atexit.register(self._at_exit)  # a script that ends without a word leaves no receive posted
 
     def send(self, op: Op, value: Value) -> None:
         rank = receiver(op, self.stages, before=self.before, after=self.after)
@@ -156,14 +158,23 @@ class MpiTransport:
         for outbound in self.to.values():
             outbound.poll()
 
-    def close(self) -> None:
-        atexit.unregister(self.close)
-        until(lambda: not any(lane.sending for lane in self.to.values()), self.progress)
+    def close(self, timeout: float | None = None) -> None:
+        """Every neighbour closes too. After `timeout` seconds without them everything stays as it is."""
+        atexit.unregister(self._at_exit)
+        if not until(lambda: not any(lane.sending for lane in self.to.values()), self.progress, timeout):
+            return
         barrier = self.comm.Ibarrier()  # nobody withdraws a receive that a neighbour may still need
-        until(barrier.Test, self.progress)
+        if not until(barrier.Test, self.progress, timeout):
+            return
         for inbound in self.come:
             inbound.close()
         self.comm.Free()
+
+    def _at_exit(self) -> None:
+        """A rank that an exception ends waits for nobody: mpi4py aborts the others next. One that calls exit may be
+        the only one that does."""
+        if getattr(sys, "last_value", None) is None:
+            self.close(timeout=_LEAVE)
 
 
 class _Exchange:

@@ -84,7 +84,7 @@ def _end(process: subprocess.Popen[str]) -> str:
         return ""
 
 
-class once:
+class Once:
     """A probe that is made once, however many checks ask for it at the same time."""
 
     def __init__(self, look: Callable[[], Said]) -> None:
@@ -127,7 +127,7 @@ if rank == 0:
 """
 
 
-@once
+@Once
 def torch_ranks() -> Said:
     """What torch says of itself, then the sum of two gloo ranks, then DeepSpeed: what came before a hang stands."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
@@ -161,7 +161,7 @@ if comm.size == 2:
 """
 
 
-@once
+@Once
 def mpi_ranks() -> Said:
     """What two ranks under mpiexec say: library, size, and whether a large message moves while its sender sleeps."""
     from suite.bench.launch import environment, find_mpiexec, mpi_version

@@ -281,7 +281,7 @@ def test_checks_that_ask_at_the_same_time_share_one_probe() -> None:
         time.sleep(0.2)
         return Said("found")
 
-    shared = probe.once(look)
+    shared = probe.Once(look)
     with ThreadPoolExecutor(max_workers=5) as pool:
         assert list(pool.map(lambda _: shared(), range(5))) == [Said("found")] * 5
     assert len(asked) == 1
