@@ -15,6 +15,7 @@ import pytest
 from suite.core.record import Record
 
 LIMIT = 10.0  # seconds after which no process may be left
+FORMULAS, MEASURED = 2, 5  # records that the smoke scale leaves: computed first, then from ranks
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
@@ -45,8 +46,8 @@ def records(folder: Path) -> dict[str, Record]:
     [
         (signal.SIGKILL, "the first ranks are starting"),
         (signal.SIGTERM, "the first ranks are starting"),
-        (signal.SIGINT, "two records are there"),
-        (signal.SIGKILL, "two records are there and two ranks are up"),
+        (signal.SIGINT, "two measured records are there"),
+        (signal.SIGKILL, "two measured records are there and two ranks are up"),
     ],
 )
 def test_killed(tmp_path: Path, number: signal.Signals, moment: str) -> None:
@@ -58,7 +59,7 @@ def test_killed(tmp_path: Path, number: signal.Signals, moment: str) -> None:
         assert parent.poll() is None, parent.communicate()[0]
         time.sleep(0.05)
         ranks = [process for process in ours(tmp_path) if process.pid != parent.pid]
-        reached = bool(ranks) if moment.startswith("the first") else len(records(tmp_path)) >= 2
+        reached = bool(ranks) if moment.startswith("the first") else len(records(tmp_path)) >= FORMULAS + 2
         if "are up" in moment:
             reached = reached and len(ranks) >= 3
     finished = records(tmp_path)
@@ -76,6 +77,6 @@ def test_killed(tmp_path: Path, number: signal.Signals, moment: str) -> None:
         said = again.communicate(timeout=120)[0].decode()
         assert again.returncode == 0, said
         resumed = records(tmp_path)
-        assert len(resumed) == 5
+        assert len(resumed) == FORMULAS + MEASURED
         assert {name: resumed[name] for name in finished} == finished
         assert (tmp_path / "reports" / "index.html").exists()
