@@ -68,7 +68,7 @@ class DeepSpeed3D:
         return Ready()
 
     def __init__(self, world: World, config: Mapping[str, Any]) -> None:
-        self.plan, self.device = Plan(config), world.device
+        self.plan = Plan(config)
         # DeepSpeed reads both of them from the environment and has no other way to be told
         os.environ["DS_ACCELERATOR"] = world.device.type
         os.environ.setdefault("LOCAL_RANK", str(started().local_rank))
@@ -192,6 +192,9 @@ def _module(plan: Plan, settings: Mapping[str, Any]) -> Any:
             self.parts = [own.start for own in plan.split] + [plan.split[-1].stop]
             self._set_bounds(*self.parts[self.stage_id : self.stage_id + 2])
 
+    ends = [number for tie in plan.ties for number in (tie[0], tie[2])]
+    if len(set(ends)) < len(ends):
+        raise Unsupported("two ties at one layer", rule="DeepSpeed ties a layer once", legal="model.shape.tied=false")
     specs: list[Any] = [Layer(number) for number in range(len(plan.makers))]
     for tie, (first, first_name, last, last_name) in enumerate(plan.ties):
         if plan.grid.inter > 1:
