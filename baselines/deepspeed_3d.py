@@ -5,7 +5,7 @@ end of a batch. Everything that moves or orders is DeepSpeed's; the suite gives 
 torch's optimizer, and takes the loss that DeepSpeed itself shares after every batch. Its ranks stand in DeepSpeed's own
 order, replicas side by side. Dropout draws as PyTorch does: masks differ from the suite's.
 
-On a CPU, DeepSpeed compiles a shared-memory all-reduce of its own when it first initialises. That takes 30 s and a
+On a CPU, DeepSpeed compiles a shared-memory all-reduce of its own when it first initialises. That takes a while and a
 compiler, and a build that was killed leaves a lock for which every later one waits for ever. The only caller of it is
 `deepspeed.comm.inference_all_reduce`, for tensor parallelism; no pipeline ever does. So it is left out here, by the
 accelerator that DeepSpeed is given (which says what operators there are); system.shm_comm=true takes it in. No other
