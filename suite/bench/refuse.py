@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from suite.comm import check_transport
 from suite.core.build import TARGET, build, locate
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
@@ -116,18 +117,10 @@ def _launcher(config: Mapping[str, Any], grid: Grid) -> None:
 
 
 def _transport(comm: Mapping[str, Any], launch: Mapping[str, Any]) -> None:
-    for name, known in (("transport", ("auto", "mpi", "gloo", "nccl")), ("order", ("any", "static"))):
-        if comm[name] not in known:
-            raise UnknownName(f"comm.{name}", str(comm[name]), known)
-    if comm["transport"] == "nccl" and launch["device"] == "cpu":
-        raise Unsupported("comm.transport=nccl on a CPU", rule="NCCL moves CUDA memory", legal="launch.device=cuda")
+    check_transport(comm["transport"], comm["order"], device=launch["device"], launcher=launch["starter"])
     if launch["binding"] != "none" and launch["starter"] == "torchrun":
         raise Unsupported(
             f"launch.binding={launch['binding']} under torchrun", rule="mpiexec binds", legal="launch.binding=none"
-        )
-    if comm["transport"] == "mpi" and launch["starter"] == "torchrun":
-        raise Unsupported(
-            "comm.transport=mpi under torchrun", rule="MPI starts its own ranks", legal="launch.starter=mpiexec"
         )
 
 

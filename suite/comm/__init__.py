@@ -6,12 +6,13 @@ from functools import cache
 from typing import Any
 
 from suite.comm.start import Start, started
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import UnknownName, Unsupported
 from suite.core.protocols import World
 
 TRANSPORTS = ("auto", "mpi", "gloo", "nccl")
+ORDERS = ("any", "static")
 
-__all__ = ["TRANSPORTS", "Start", "here", "started"]
+__all__ = ["ORDERS", "TRANSPORTS", "Start", "check_transport", "here", "started"]
 
 
 def here(*, device: str = "cpu", transport: str = "auto", order: str = "any", **options: Any) -> World:
@@ -23,25 +24,31 @@ def here(*, device: str = "cpu", transport: str = "auto", order: str = "any", **
     order: any, or static: every stage runs its ops in the order that the checker found. NCCL is always static
     options: inline (bytes) of either world, pair_exchange of MPI's
 
-    A process has one world of a kind: engines made one after the other share it. Raises UnknownName and Refused.
+    A process has one world of a kind: engines made one after the other share it. Raises as check_transport does.
     """
     start = started()
-    if transport not in TRANSPORTS:
-        raise UnknownName("comm.transport", transport, TRANSPORTS)
-    if order not in ("any", "static"):
-        raise UnknownName("comm.order", order, ("any", "static"))
+    check_transport(transport, order, device=device, launcher=start.launcher)
     if transport == "auto":
         elsewhere = "nccl" if device.startswith("cuda") else "gloo"
         transport = "mpi" if start.launcher == "mpi" else elsewhere
-    if transport == "nccl" and not device.startswith("cuda"):
-        raise Refused(f"comm.transport=nccl on {device}", rule="NCCL moves CUDA memory", legal="comm.transport=gloo")
-    if transport == "mpi" and start.launcher == "torchrun":
-        raise Refused("comm.transport=mpi under torchrun", rule="MPI starts its own ranks", legal="comm.transport=gloo")
     if start.size == 1:
         from suite.comm.loopback import Hub, LoopbackWorld
 
         return LoopbackWorld(Hub(1), 0, device=device)
     return _world(transport, device, order, tuple(sorted(options.items())))
+
+
+def check_transport(transport: str, order: str, *, device: str, launcher: str) -> None:
+    """Raises UnknownName, and Unsupported for what the device or the launcher does not have. Loads no torch."""
+    for name, value, known in (("transport", transport, TRANSPORTS), ("order", order, ORDERS)):
+        if value not in known:
+            raise UnknownName(f"comm.{name}", str(value), known)
+    if transport == "nccl" and device == "cpu":
+        raise Unsupported("comm.transport=nccl on a CPU", rule="NCCL moves CUDA memory", legal="launch.device=cuda")
+    if transport == "mpi" and launcher == "torchrun":
+        raise Unsupported(
+            "comm.transport=mpi under torchrun", rule="MPI starts its own ranks", legal="launch.starter=mpiexec"
+        )
 
 
 @cache

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from suite.comm.message import pack, receiver, unpack
+from suite.comm.message import CAPACITY, pack, receiver, unpack
 from suite.core.errors import RankError
 from suite.core.op import Kind, Op
 from suite.core.protocols import Value
@@ -23,7 +23,6 @@ from suite.core.protocols import Value
 if TYPE_CHECKING:
     from suite.comm.process_group import TorchWorld
 
-CAPACITY = 8  # values of an evaluation that may be unused in a lane
 _UNDER_WAY = 2  # values being sent per lane before the oldest is waited for
 _CLOSING = Op(0, Kind.UPDATE, 0)  # an op that no lane carries: the last message of a transport
 

@@ -12,12 +12,10 @@ from typing import Any
 
 import torch
 
-from suite.comm.message import receiver
+from suite.comm.message import CAPACITY, receiver
 from suite.core.errors import Late, RankError
 from suite.core.op import Kind, Op
 from suite.core.protocols import Group, Handle, Transport, Value
-
-CAPACITY = 8  # values of an evaluation that may wait in a lane
 
 
 class Hub:

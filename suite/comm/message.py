@@ -16,6 +16,8 @@ from suite.core.op import Kind, Op, feeds
 from suite.core.protocols import Value
 
 ALIGN = 64
+INLINE = 16 * 1024  # bytes: the cheapest correct size, a second message costs nothing beyond it
+CAPACITY = 8  # values of an evaluation that may be unreceived in a lane
 _FIXED = struct.Struct("<qBBHI")  # index, kind, inline, number of tensors, stage
 _DTYPES = (
     torch.float32,
@@ -33,6 +35,12 @@ _DTYPES = (
 )
 _CODE = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _KINDS = tuple(Kind)
+
+
+def check_inline(inline: int) -> None:
+    """Raises Refused where a header would not fit."""
+    if inline < 4 * ALIGN:
+        raise Refused(f"comm.inline={inline}", rule=f"at least {4 * ALIGN} bytes", legal=str(INLINE))
 
 
 def aligned(size: int) -> int:

@@ -18,15 +18,13 @@ from typing import Any, NamedTuple
 import torch
 from mpi4py import MPI
 
-from suite.comm.message import ALIGN, pack, receiver, unpack
+from suite.comm.message import CAPACITY, INLINE, check_inline, pack, receiver, unpack
 from suite.comm.process_group import ProcessGroups, store_at
 from suite.comm.waiting import until
 from suite.core.errors import Refused
 from suite.core.op import Kind, Op
 from suite.core.protocols import Group, Handle, Transport, Value
 
-INLINE = 16 * 1024  # bytes: the cheapest correct size, a second message costs nothing beyond it
-CAPACITY = 8  # values of an evaluation that may be unreceived in a lane
 _HEAD, _BODY = 1, 2  # tags
 _LEAVE = 5.0  # seconds that a script's end waits for the other ranks' ends
 
@@ -223,8 +221,7 @@ class MpiWorld:
     def __init__(
         self, *, inline: int = INLINE, pair_exchange: bool = True, order: str = "any", device: str = "cpu"
     ) -> None:
-        if inline < 4 * ALIGN:
-            raise Refused(f"comm.inline={inline}", rule=f"at least {4 * ALIGN} bytes", legal=str(INLINE))
+        check_inline(inline)
         self.inline, self.order, self.device = inline, order, torch.device(device)
         self.pair_exchange = pair_exchange and self.device.type == "cpu"
         self.staged = self.device.type == "cuda" and not cuda_aware()

@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from suite.comm.message import decode, encode, receiver
+from suite.comm.message import CAPACITY, decode, encode, receiver
 from suite.core.errors import RankError, Refused
 from suite.core.op import Kind, Op
 from suite.core.protocols import Value
 
 if TYPE_CHECKING:
     from suite.comm.process_group import TorchWorld
-
-CAPACITY = 8  # values of an evaluation that may be unreceived in a lane
 
 
 class NcclTransport:

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from suite.comm.gloo import GlooTransport
+from suite.comm.message import INLINE, check_inline
 from suite.comm.nccl import NcclTransport
 from suite.comm.start import Start
 from suite.comm.waiting import until
@@ -71,13 +72,17 @@ class TorchGroup:
         return _Work(dist.broadcast(tensor, root, group=self.group, async_op=True))
 
 
+def stay_on_host() -> None:
+    """All ranks are on one host: the loopback interface always works, a host name may not resolve."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+
+
 class ProcessGroups:
     """The collectives of one world. `store` is how the ranks meet; made once per process."""
 
     def __init__(self, rank: int, size: int, *, store: Any, local: bool, device: torch.device) -> None:
         if local:
-            # all ranks on one host: the loopback interface always works, a host name may not resolve
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+            stay_on_host()
         self.store = store
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
@@ -113,11 +118,10 @@ class TorchWorld:
         device: str = "cpu",
         transport: str = "gloo",
         order: str = "any",
-        inline: int = 16 * 1024,
+        inline: int = INLINE,
         pair_exchange: bool = False,
     ) -> None:
-        if inline < 256:
-            raise Refused(f"comm.inline={inline}", rule="at least 256 bytes", legal=str(16 * 1024))
+        check_inline(inline)
         self.rank, self.size, self.device = start.rank, start.size, torch.device(device)
         self.carrier, self.order, self.inline = transport, "static" if transport == "nccl" else order, inline
         self.staged = self.device.type == "cuda" and transport == "gloo"

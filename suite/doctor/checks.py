@@ -186,8 +186,13 @@ def compiler() -> str:
     return f"{said.text.splitlines()[0]}, and ninja"
 
 
+def find_chromium() -> str | None:
+    """The program on the PATH, None where there is no Chromium."""
+    return next((path for name in BROWSERS if (path := shutil.which(name))), None)
+
+
 def chromium() -> str:
-    path = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    path = find_chromium()
     if path is None:
         raise Ill("there is none on the PATH", "apt-get install chromium; only tests of the page need it")
     said = attempt([path, "--version"], 10)

@@ -164,11 +164,10 @@ if comm.size == 2:
 @Once
 def mpi_ranks() -> Said:
     """What two ranks under mpiexec say: library, size, and whether a large message moves while its sender sleeps."""
-    from suite.bench.launch import environment, find_mpiexec, mpi_version
+    from suite.bench.launch import environment, find_mpiexec, placing
 
     mpiexec = find_mpiexec(None)
     if mpiexec is None:
         raise Ill("there is none beside this Python and none on the PATH", f"{INSTALL}, or load your cluster's MPI")
-    own = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"] if "open" in mpi_version(None).lower() else []
-    line = [mpiexec, "-n", "2", *own, sys.executable, "-m", "mpi4py", "-c", _MPI]
+    line = [mpiexec, "-n", "2", *placing(None), sys.executable, "-m", "mpi4py", "-c", _MPI]
     return attempt(line, environment=environment({"threads": 1, "python_path": []}))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks import run_ranks
-from samples import measured_elsewhere, play, tell
+from samples import measured_elsewhere, play, tell, timed
 
 ROUNDS = {256 << 10: 100, 8 << 20: 30}  # samples per bytes of a sum
 SLOWEST = "one all-reduce, the slower rank's perf_counter; both start together, all groups take turns, sum by sum"
@@ -22,8 +19,7 @@ GROUPS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def took() -> dict[str, dict[str, list[float]]]:
     """Seconds of every sum, by group and bytes."""
-    arguments = [str(number) for pair in ROUNDS.items() for number in pair]
-    return json.loads(run_ranks(2, Path(__file__).with_name("program_collectives.py"), *arguments, deadline=300))
+    return timed("program_collectives.py", ROUNDS)
 
 
 @measured_elsewhere

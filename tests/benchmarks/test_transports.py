@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from ranks import run_ranks
-from samples import measured_elsewhere, play, tell
+from samples import measured_elsewhere, play, tell, timed
 
 from suite.comm.message import decode, encode
 from suite.core.op import Kind, Op
@@ -27,8 +24,7 @@ CARRIERS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def took() -> dict[str, dict[str, list[float]]]:
     """Seconds of every message, by carrier and bytes."""
-    arguments = [str(number) for pair in ROUNDS.items() for number in pair]
-    return json.loads(run_ranks(2, Path(__file__).with_name("program_transports.py"), *arguments, deadline=300))
+    return timed("program_transports.py", ROUNDS)
 
 
 @measured_elsewhere

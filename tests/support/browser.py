@@ -12,7 +12,6 @@ import fcntl
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-default-apps"),
@@ -30,11 +28,6 @@ FLAGS = (
 )
 START = "import os, sys; [os.dup2(int(sys.argv[i]), i + 2) for i in (1, 2)]; os.execv(sys.argv[3], sys.argv[3:])"
 DEADLINE = 20.0  # seconds for one answer
-
-
-def find() -> str | None:
-    """The program on the PATH, None where there is no Chromium."""
-    return next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
 
 class Browser:

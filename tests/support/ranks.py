@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tools import needs
 
-from suite.bench.launch import environment
+from suite.bench.launch import environment, placing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,7 +29,7 @@ def run_ranks(
         line = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         line += [str(program), *arguments]
     else:
-        line = [needs("mpiexec"), "-n", str(ranks), "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
+        line = [needs("mpiexec"), "-n", str(ranks), *placing(None)]
         line += [sys.executable, "-m", "mpi4py", str(program), *arguments]
     try:
         done = subprocess.run(line, capture_output=True, text=True, env=env, timeout=deadline, check=False)

@@ -7,10 +7,13 @@ samples, to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from ranks import run_ranks
 
 from suite.bench.launch import mpi_version
 from suite.bench.provenance import versions
@@ -47,6 +50,14 @@ def play(benchmark: Any, samples: Sequence[float]) -> None:
         _clock.now = next(rest)
 
     benchmark.pedantic(step, setup=rewind, rounds=len(samples))
+
+
+def timed(program: str, rounds: Mapping[int, int]) -> dict[str, dict[str, list[float]]]:
+    """What two ranks of `program` (in tests/benchmarks) timed: seconds by who carried it and by bytes.
+
+    rounds: samples per bytes"""
+    arguments = [str(number) for pair in rounds.items() for number in pair]
+    return json.loads(run_ranks(2, Path(__file__).parents[1] / "benchmarks" / program, *arguments, deadline=300))
 
 
 def tell(

@@ -9,9 +9,9 @@ import shutil
 from importlib.util import find_spec
 
 import pytest
-from browser import find as find_chromium
 
 from suite.bench.launch import find_mpiexec
+from suite.doctor.checks import find_chromium
 
 
 def _program(name: str) -> str | None:

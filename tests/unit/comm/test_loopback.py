@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from suite.comm import here, started
-from suite.comm.loopback import CAPACITY, Hub, LoopbackTransport, LoopbackWorld, run
+from suite.comm.loopback import Hub, LoopbackTransport, LoopbackWorld, run
+from suite.comm.message import CAPACITY
 from suite.core.errors import RankError
 from suite.core.op import Kind, Op
 from suite.core.protocols import Transport
