@@ -1,12 +1,24 @@
-"""Decides what a signal does to a sweep: the parent unwinds, so that its ranks are ended and finished records stand."""
+"""Decides how a sweep ends before its time: a signal unwinds the parent, so that its ranks are ended and finished
+records stand; a parent that is gone without a word takes its children along."""
 
 from __future__ import annotations
 
+import ctypes
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+LINUX = sys.platform == "linux"
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(number: signal.Signals = signal.SIGTERM) -> None:
+    """In a child: be sent `number` when the parent is gone, however it went. Linux only."""
+    if LINUX:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 @contextmanager

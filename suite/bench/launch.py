@@ -1,13 +1,13 @@
 """Decides how ranks start, how they are heard, and how they end.
 
 Every rank connects to its parent over one socket: commands go down it, answers come up it, and its end of file is how
-either side learns of the other's death. Ranks of several systems stay up together, asleep on that socket, so that
-systems take turns without restarts.
+either side learns of the other's death. Ranks of several systems stay up together, so that systems take turns without
+restarts. Those whose turn it is not are stopped: each of gloo's threads wakes a hundred times a second, and fifty of
+them take 4 % of two cores from whoever computes.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import secrets
@@ -26,10 +26,10 @@ from typing import Any
 
 import psutil
 
+from suite.bench.interrupt import LINUX, die_with_parent
 from suite.core.errors import MissingDependency
 from suite.core.record import Outcome
 
-_PR_SET_PDEATHSIG = 1
 _LAST_WORDS = 1.5  # seconds to wait for the rank that others miss, after they have said that they miss it
 _HELLO, _LINE = 5.0, 4096  # seconds and bytes for a rank's first line
 
@@ -86,9 +86,11 @@ def command(ranks: int, launch: Mapping[str, Any], job: Path) -> list[str]:
 
 
 def placing(configured: str | None, binding: str = "none") -> list[str]:
-    """mpiexec's options about cores: Open MPI and PRRTE bind to them and count slots unless told otherwise."""
+    """mpiexec's options about cores: Open MPI and PRRTE bind to them and count slots unless told otherwise, and bind
+    two ranks to one core only if they may."""
     ours = "open" in mpi_version(configured).lower()
-    return ["--bind-to", binding, "--map-by", ":OVERSUBSCRIBE"] if ours else []
+    bound = binding if binding == "none" else f"{binding}:overload-allowed"
+    return ["--bind-to", bound, "--map-by", ":OVERSUBSCRIBE"] if ours else []
 
 
 def environment(launch: Mapping[str, Any]) -> dict[str, str]:
@@ -102,12 +104,6 @@ def environment(launch: Mapping[str, Any]) -> dict[str, str]:
         **dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),
         "PYTHONPATH": os.pathsep.join([*paths, *([inherited] if inherited else [])]),
     }
-
-
-def die_with_parent() -> None:
-    """In a child, before exec: be told to stop when the parent is gone, however it went."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 class Ranks:
@@ -195,6 +191,7 @@ class Ranks:
 
     def ask(self, deadline: float, **message: Any) -> list[dict[str, Any]]:
         """Sends `message` to every rank; their answers, by rank. Raises Trouble."""
+        self._signal(signal.SIGCONT)
         line = json.dumps(message).encode() + b"\n"
         for peer in self.sockets.values():
             with suppress(OSError):  # its end of file says more, below
@@ -277,9 +274,20 @@ class Ranks:
         self.log.flush()
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
 
+    def sleep(self) -> None:
+        """Stops every thread of the ranks until they are asked, dismissed or ended."""
+        if LINUX:  # elsewhere nothing would end a stopped process whose parent is gone
+            self._signal(signal.SIGSTOP)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for member in self.members:
+            with suppress(psutil.Error):
+                member.send_signal(number)
+
     def dismiss(self) -> None:
         """Tells the ranks that they are done; they close together and end. `stop` waits for it."""
         self.dismissed = True
+        self._signal(signal.SIGCONT)
         for peer in self.sockets.values():
             with suppress(OSError):
                 peer.sendall(b'{"do": "stop"}\n')
@@ -296,6 +304,7 @@ class Ranks:
                 for peer in self.sockets.values():
                     peer.close()
                 self.process.terminate()
+                self._signal(signal.SIGCONT)
             _, alive = psutil.wait_procs(family, timeout=self.launch["grace"])
             for member in alive:
                 with suppress(psutil.Error):

@@ -1,7 +1,8 @@
 """Decides how systems are measured against one another: all up at once, in turns A B A B, one record per run.
 
-A turn is a few batches of one system while the others' ranks sleep, so that slow drift of a shared machine falls on
-all alike. Warm-up batches are trained, not timed. Whatever happens to a system, it leaves a record; the others go on.
+A turn is a few batches of one system while the others' ranks are stopped, so that slow drift of a shared machine falls
+on all alike. Warm-up batches are trained, not timed. Whatever happens to a system, it leaves a record and the others go
+on.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Session:
 
     def built(self) -> None:
         self.ranks.ask(self.config["launch"]["deadline"], do="built")
+        self.ranks.sleep()
 
     def warm_up(self) -> None:
         """Alone on the machine: the rate of matrix products, and the batches that are not timed."""
@@ -77,10 +79,12 @@ class Session:
         self.extra = {name: answers[0][name] for name in ("data", "staged", "carrier", "order")}
         if self.plan["warm_up"]:
             self.train(0, self.plan["warm_up"])
+        self.ranks.sleep()
 
     def train(self, batches: int, settle: int) -> None:
         """One turn; its first `settle` batches are not samples. A batch takes as long as its slowest rank."""
         answers = self.ranks.ask(self.plan["deadline"], do="train", batches=settle + batches)
+        self.ranks.sleep()
         took = [max(times) for times in zip(*(answer["durations"] for answer in answers), strict=True)]
         self.durations += took[settle:]
         self._keep_losses(answers)

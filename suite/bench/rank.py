@@ -22,6 +22,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from suite.bench.interrupt import die_with_parent
 from suite.comm import here, started
 from suite.core.build import build, locate
 from suite.core.errors import MissingDependency, Refused
@@ -157,6 +158,7 @@ class Rank:
 
 def main(job: Path) -> None:
     content = json.loads(job.read_text())
+    die_with_parent(signal.SIGKILL)  # a rank that is stopped between turns does not see its socket's end
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     control = Control(**content["control"])
     try:

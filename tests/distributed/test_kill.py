@@ -36,6 +36,13 @@ def ours(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def status(process: psutil.Process) -> str:
+    try:
+        return str(process.status())
+    except psutil.NoSuchProcess:
+        return "gone"
+
+
 def records(folder: Path) -> dict[str, Record]:
     files = (folder / "reports" / "records").glob("*.json")
     return {file.name: Record.from_json(file.read_text()) for file in files}
@@ -47,6 +54,8 @@ def records(folder: Path) -> dict[str, Record]:
         (signal.SIGKILL, "the first ranks are starting"),
         (signal.SIGTERM, "the first ranks are starting"),
         (signal.SIGINT, "two measured records are there"),
+        (signal.SIGKILL, "ranks of two systems are stopped between their turns"),
+        (signal.SIGTERM, "ranks of two systems are stopped between their turns"),
         (signal.SIGKILL, "two measured records are there and two ranks are up"),
     ],
 )
@@ -59,9 +68,12 @@ def test_killed(tmp_path: Path, number: signal.Signals, moment: str) -> None:
         assert parent.poll() is None, parent.communicate()[0]
         time.sleep(0.05)
         ranks = [process for process in ours(tmp_path) if process.pid != parent.pid]
-        reached = bool(ranks) if moment.startswith("the first") else len(records(tmp_path)) >= FORMULAS + 2
-        if "are up" in moment:
-            reached = reached and len(ranks) >= 3
+        if "starting" in moment:
+            reached = bool(ranks)
+        elif "stopped" in moment:
+            reached = sum(status(rank) == psutil.STATUS_STOPPED for rank in ranks) >= 3  # a system has two at most
+        else:
+            reached = len(records(tmp_path)) >= FORMULAS + 2 and ("are up" not in moment or len(ranks) >= 3)
     finished = records(tmp_path)
     parent.send_signal(number)
     parent.wait(LIMIT)
