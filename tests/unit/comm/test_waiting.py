@@ -57,8 +57,8 @@ def test_progress_raises_through() -> None:
         until(lambda: False, lost)
 
 
-def test_it_spins_briefly_and_then_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, slept = [0.0], []
+def test_it_spins_briefly_then_offers_its_core_and_then_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, offered, slept = [0.0], [], []
 
     def look() -> float:
         clock[0] += 1e-5
@@ -70,7 +70,8 @@ def test_it_spins_briefly_and_then_sleeps(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(waiting.time, "perf_counter", look)
     monkeypatch.setattr(waiting.time, "sleep", sleep)
-    assert until(lambda: False, lambda: None, timeout=1e-3) is False
-    assert slept[0][0] > waiting.SPIN
-    assert slept[0][0] < 2 * waiting.SPIN + 2e-5
+    monkeypatch.setattr(waiting.os, "sched_yield", lambda: offered.append(clock[0]))
+    assert until(lambda: False, lambda: None, timeout=waiting.OFFER + 1e-3) is False
+    assert waiting.SPIN < offered[0] < waiting.SPIN + 3e-5
+    assert waiting.OFFER - 3e-5 < offered[-1] < slept[0][0] < waiting.OFFER + 3e-5
     assert {seconds for _, seconds in slept} == {waiting.NAP}
