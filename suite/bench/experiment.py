@@ -180,7 +180,13 @@ def expand(overrides: Sequence[str]) -> list[Run]:
 def _told(overrides: Sequence[str]) -> str:
     """The command line's own choices that a system and a grid do not tell, for the label of a run."""
     silent = ("system", "grid", "reports", "measure", "launch", "scale", "draw", "tag")
-    return "".join(f" {o.lstrip('+')}" for o in overrides if re.split(r"[.=]", o.lstrip("+"))[0] not in silent)
+    loud = ("launch.threads", "launch.binding", "launch.starter", "launch.device")  # a time depends on them
+
+    def told(override: str) -> bool:
+        key = override.lstrip("+").partition("=")[0]
+        return key in loud or key.partition(".")[0] not in silent
+
+    return "".join(f" {override.lstrip('+')}" for override in overrides if told(override))
 
 
 def freeze(config: dict[str, Any], command: str, suffix: str = "") -> Run:

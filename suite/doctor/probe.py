@@ -164,7 +164,7 @@ if comm.size == 2:
 @Once
 def mpi_ranks() -> Said:
     """What two ranks under mpiexec say: library, size, and whether a large message moves while its sender sleeps."""
-    from suite.bench.launch import environment, find_mpiexec, placing
+    from suite.bench.starter import environment, find_mpiexec, placing
 
     mpiexec = find_mpiexec(None)
     if mpiexec is None:

@@ -135,6 +135,14 @@ def comparable(record: Record) -> bool:
     return not note(record, BATCH_TIME).startswith(OVERSUBSCRIBED)
 
 
+def not_in_turns(records: Iterable[Record]) -> str:
+    """Why the batch times of `records` may stand in no ratio: they did not take turns; empty if they did."""
+    calls = {text_at(record.provenance, "turns"): record.label for record in records}
+    if len(calls) < 2:
+        return ""
+    return f"{' and '.join(calls.values())} did not take turns: measure.keep=none runs the experiment again as a whole"
+
+
 def ratio(above: float, below: float) -> float:
     """above / below, nan where that is no number."""
     return above / below if math.isfinite(above) and math.isfinite(below) and below > 0 else NAN

@@ -111,6 +111,8 @@ def _ours(group: derive.Group, kind: str, system: str, versus: str) -> tuple[flo
     assert ours is not None
     assert theirs is not None
     if kind == "ratio":
+        if apart := derive.not_in_turns((ours.record, theirs.record)):
+            return derive.NAN, apart
         value = derive.ratio(
             derive.samples(ours.record, derive.BATCH_TIME).median,
             derive.samples(theirs.record, derive.BATCH_TIME).median,

@@ -1,4 +1,6 @@
-"""Decides how the report's files reach the disk: whole or not at all, and never outside the reports folder."""
+"""Decides how the report's files reach the disk: whole or not at all, never outside the reports folder, and as text
+that no spreadsheet runs.
+"""
 
 from __future__ import annotations
 
@@ -26,3 +28,14 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
         os.unlink(temporary)
         raise
     return path
+
+
+def inert(cell: object) -> object:
+    """A table's cell with an apostrophe before text that a spreadsheet would take for a formula; numbers stay."""
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell

@@ -18,7 +18,7 @@ from suite.core.claim import Check, Claim, Judged, Scope, Verdict
 from suite.core.expression import evaluate
 from suite.core.record import Outcome, Record, Source
 from suite.report import derive
-from suite.report.files import write
+from suite.report.files import inert, write
 from suite.report.load import Entry, Store, text_at
 
 FORMULA_TOLERANCE = 1e-12  # relative: what the order of operations can change
@@ -58,11 +58,12 @@ class _Answer:
 
 def judge(claims: Iterable[Claim], store: Store) -> list[Judged]:
     """A verdict for every claim, in their order."""
+    entries = _newest(store.entries)
     holders: dict[str, list[Entry]] = {}
-    for entry in store.entries:
+    for entry in entries:
         for name in entry.record.metrics:
             holders.setdefault(name, []).append(entry)
-    return [_judge(claim, _answer(claim, holders, store.entries)) for claim in claims]
+    return [_judge(claim, _answer(claim, holders, entries)) for claim in claims]
 
 
 def terms(claim: Claim) -> tuple[str, ...]:
@@ -75,6 +76,14 @@ def terms(claim: Claim) -> tuple[str, ...]:
 # What the store holds
 
 
+def _newest(entries: Iterable[Entry]) -> list[Entry]:
+    """The last run of each label, however it ended: an older success must not hide that the code fails now."""
+    newest: dict[tuple[object, ...], Entry] = {}
+    for entry in sorted(entries, key=_precedence):
+        newest[entry.machine, entry.record.source, entry.record.experiment, entry.record.label] = entry
+    return list(newest.values())
+
+
 def _answer(claim: Claim, holders: Mapping[str, Sequence[Entry]], entries: Sequence[Entry]) -> _Answer:
     if claim.evidence:
         return _compared(claim, entries)
@@ -84,7 +93,10 @@ def _answer(claim: Claim, holders: Mapping[str, Sequence[Entry]], entries: Seque
     if not (fit := [entry for entry in found if entry.record.outcome is Outcome.OK]):
         return _Answer(fault=f"no run of it ended well: {_outcomes(found)}")
     entry = max(fit, key=_precedence)
-    values, width = entry.record.metrics[claim.id].values, len(terms(claim))
+    metric = entry.record.metrics[claim.id]
+    if metric.unit != claim.unit:
+        return _Answer((entry,), fault=f"its record counts in {metric.unit!r}, the claim in {claim.unit!r}")
+    values, width = metric.values, len(terms(claim))
     if not values or len(values) % width:
         return _Answer((entry,), fault=f"its record has {len(values)} values; rule: {width} a case")
     return _Answer((entry,), tuple(values[i : i + width] for i in range(0, len(values), width)))
@@ -116,6 +128,11 @@ def _compared(claim: Claim, entries: Sequence[Entry]) -> _Answer:
     for entry in chosen:
         if name == derive.BATCH_TIME and not derive.comparable(entry.record):
             return _Answer(chosen, fault=f"{entry.record.label}: {derive.note(entry.record, name)}")
+    units = sorted({entry.record.metrics[name].unit for entry in chosen if name in entry.record.metrics})
+    if len(units) > 1:
+        return _Answer(chosen, fault=f"the runs count {name} in {' and '.join(map(repr, units))}")
+    if name == derive.BATCH_TIME and (apart := derive.not_in_turns(entry.record for entry in chosen)):
+        return _Answer(chosen, fault=apart)
     return _Answer(chosen, (tuple(derive.samples(entry.record, name).median for entry in chosen),))
 
 
@@ -158,14 +175,12 @@ def _judge(claim: Claim, answer: _Answer) -> Judged:
 
 
 def _scope(claim: Claim, source: Source) -> Scope:
+    if claim.scope is Scope.STAND_IN or source is Source.ANALYTIC:
+        return claim.scope
     if source is Source.MEASURED:
         # a run on other hardware than the published cluster is no simulation of it either
-        return Scope.STAND_IN if claim.scope in (Scope.SIMULATED, Scope.EMULATED) else claim.scope
-    return {
-        Source.ANALYTIC: Scope.AS_PUBLISHED,
-        Source.SIMULATED: Scope.SIMULATED,
-        Source.EMULATED: Scope.EMULATED,
-    }[source]
+        return Scope.AS_PUBLISHED if claim.scope is Scope.AS_PUBLISHED else Scope.STAND_IN
+    return Scope.SIMULATED if source is Source.SIMULATED else Scope.EMULATED
 
 
 def _calibrated_on(record: Record, name: str) -> bool:
@@ -306,5 +321,6 @@ def write_claims(folder: Path, judged: Iterable[Judged]) -> Path:
     for item in judged:
         claim = item.claim
         values = (claim.id, claim.paper, claim.where, claim.system, claim.quantity, published(claim), ours(item))
-        rows.writerow((*values, claim.unit, item.source, item.scope.value, item.verdict.value, item.why))
+        row = (*values, claim.unit, item.source, item.scope.value, item.verdict.value, item.why)
+        rows.writerow([inert(cell) for cell in row])
     return write(folder, "claims.csv", text.getvalue())

@@ -24,7 +24,7 @@ from suite.core.record import Source
 from suite.core.trace import WAIT
 from suite.core.units import si
 from suite.report import derive, expect, facts, figure, gantt, judge, perfetto, scorecard, verdicts, view
-from suite.report.files import write
+from suite.report.files import inert, write
 from suite.report.load import Entry, Store, read_store, text_at
 
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -72,7 +72,7 @@ def write_report(folder: Path) -> Path:
     store = read_store(folder)
     judged = judge.judge(claims.load(), store)
     exports = _export(store)
-    write(folder, "records.csv", derive.frame(store).to_csv(index=False, lineterminator="\n"))
+    write(folder, "records.csv", derive.frame(store).map(inert).to_csv(index=False, lineterminator="\n"))
     judge.write_claims(folder, judged)
     return write(folder, "index.html", render(store, exports, judged=judged, decisions=claims.decisions()))
 

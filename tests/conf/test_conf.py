@@ -329,3 +329,21 @@ def test_resolved_configs_are_plain_data() -> None:
     assert "hydra" not in config
     assert json.loads(json.dumps(config)) == config
     assert Grid(**config["grid"]) == Grid()
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("launch.threads=2", True),
+        ("launch.binding=none", True),
+        ("launch.starter=torchrun", True),
+        ("optimizer.lr=0.01", True),
+        ("launch.deadline=7", False),
+        ("measure.turns=1", False),
+    ],
+)
+def test_a_label_tells_what_a_time_depends_on(override: str, told: bool) -> None:
+    """Two records of one label stand for one another, so they may differ in nothing that makes one slower."""
+    usual, other = runs_of("smoke_grid"), expand(["experiment=smoke_grid", override])
+    for run, changed in zip(usual, other, strict=True):
+        assert changed.label == (f"{run.label} {override}" if told else run.label)

@@ -18,11 +18,11 @@ LIMIT = 10.0  # seconds after which no process may be left
 FORMULAS, MEASURED = 2, 5  # records that the smoke scale leaves: computed first, then from ranks
 
 
-def start(folder: Path) -> subprocess.Popen[bytes]:
+def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
     """Scratch files lie below `folder`, so every rank's command line names it."""
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
-    line = [sys.executable, "-m", "suite.reproduce", "scale=smoke", f"reports={folder / 'reports'}"]
+    line = [sys.executable, "-m", "suite.reproduce", "scale=smoke", f"reports={folder / 'reports'}", *more]
     env = {**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 
@@ -49,18 +49,19 @@ def records(folder: Path) -> dict[str, Record]:
 
 
 @pytest.mark.parametrize(
-    ("number", "moment"),
+    ("number", "moment", "starter"),
     [
-        (signal.SIGKILL, "the first ranks are starting"),
-        (signal.SIGTERM, "the first ranks are starting"),
-        (signal.SIGINT, "two measured records are there"),
-        (signal.SIGKILL, "ranks of two systems are stopped between their turns"),
-        (signal.SIGTERM, "ranks of two systems are stopped between their turns"),
-        (signal.SIGKILL, "two measured records are there and two ranks are up"),
+        (signal.SIGKILL, "the first ranks are starting", "mpiexec"),
+        (signal.SIGTERM, "the first ranks are starting", "mpiexec"),
+        (signal.SIGINT, "two measured records are there", "mpiexec"),
+        (signal.SIGKILL, "ranks of two systems are stopped between their turns", "mpiexec"),
+        (signal.SIGTERM, "ranks of two systems are stopped between their turns", "mpiexec"),
+        (signal.SIGKILL, "ranks of two systems are stopped between their turns", "torchrun"),
+        (signal.SIGKILL, "two measured records are there and two ranks are up", "mpiexec"),
     ],
 )
-def test_killed(tmp_path: Path, number: signal.Signals, moment: str) -> None:
-    parent = start(tmp_path)
+def test_killed(tmp_path: Path, number: signal.Signals, moment: str, starter: str) -> None:
+    parent = start(tmp_path, *([] if starter == "mpiexec" else [f"launch.starter={starter}"]))
     end = time.monotonic() + 90
     reached = False
     while not reached:

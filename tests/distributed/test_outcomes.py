@@ -77,6 +77,19 @@ def test_a_fault_is_an_outcome(tmp_path: Path, fault: str, outcome: Outcome, wor
     assert no_rank_left()
 
 
+@pytest.mark.parametrize("more", [["grid.inter=2"], []])
+def test_ranks_that_do_not_close_have_not_done_well(tmp_path: Path, more: list[str]) -> None:
+    (record,) = run(faulty(tmp_path, "close", *more))
+    assert record.outcome is Outcome.FAILED
+    assert "did not close" in record.reason
+    assert "a deliberate fault" in record.reason
+    assert len(record.metrics["batch_time"].values) == 2
+    assert len(record.series["validation_loss"]) == 1
+    (kept,) = (tmp_path / "records").iterdir()
+    assert Record.from_json(kept.read_text()) == record
+    assert no_rank_left()
+
+
 def test_torchrun_starts_ranks_as_mpiexec_does(tmp_path: Path) -> None:
     """The same losses, and a record that says what carried the values and in which order ops ran."""
     args = [*SHORT, f"reports={tmp_path}", "grid.inter=2"]

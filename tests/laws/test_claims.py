@@ -41,7 +41,7 @@ every_claim = pytest.mark.parametrize("claim", ALL, ids=[claim.id for claim in A
 
 def stored(claim: Claim, cases: Sequence[Sequence[float]], **changes: object) -> Store:
     """A store with whatever the claim's evidence asks for, holding `cases`."""
-    base = Record("k", "law", "axonn", "law", Outcome.OK, SOURCES[claim.scope])
+    base = Record("k", "law", "axonn", claim.id, Outcome.OK, SOURCES[claim.scope])
     if not claim.evidence:
         values = tuple(value for case in cases for value in case)
         records = [replace(base, metrics={claim.id: Metric(claim.unit, "", values)})]

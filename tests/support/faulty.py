@@ -42,3 +42,8 @@ class Faulty(EngineSystem):
                 import a_package_that_nobody_has  # noqa: F401
         loss = super().train_batch(batch)
         return float("nan") if self.fault == "diverge" and self.batches == 3 else loss
+
+    def close(self) -> None:
+        if self.mine and self.fault == "close":
+            raise ValueError("a deliberate fault")
+        super().close()

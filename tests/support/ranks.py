@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tools import needs
 
-from suite.bench.launch import environment, placing
+from suite.bench.starter import environment, placing
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from ranks import run_ranks
 
-from suite.bench.launch import mpi_version
 from suite.bench.provenance import versions
+from suite.bench.starter import mpi_version
 
 REQUIRED = ("peer", "libraries", "threads", "binding", "timing")  # what extra_info of every benchmark holds
 

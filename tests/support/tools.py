@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from suite.bench.launch import find_mpiexec
+from suite.bench.starter import find_mpiexec
 from suite.doctor.checks import find_chromium
 
 

@@ -75,7 +75,7 @@ def no_package(name: str) -> Callable[[Patch], None]:
 def no_program(patch: Patch) -> None:
     patch.setattr(checks.shutil, "which", lambda _: None)
     patch.setattr(checks, "find_spec", lambda _: None)
-    patch.setattr("suite.bench.launch.find_mpiexec", lambda _: None)
+    patch.setattr("suite.bench.starter.find_mpiexec", lambda _: None)
 
 
 def root_user(patch: Patch) -> None:

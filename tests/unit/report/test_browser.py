@@ -78,7 +78,8 @@ def page(
     found = {item.id: answer(item, number) for number, item in enumerate(known)} | {
         item.id: (1.0, 1.0) for item in evil
     }
-    metrics = {name: Metric("", "", values) for name, values in found.items() if values}
+    units = {item.id: item.unit for item in (*known, *evil)}
+    metrics = {name: Metric(units[name], "", values) for name, values in found.items() if values}
     store(folder, make("axonn 1x1", metrics=metrics, experiment="values"))
     for number, text in enumerate(HOSTILE):
         config = {"experiment": dict.fromkeys(("title", "question", "paper", "where"), text), text: [text]}

@@ -136,6 +136,17 @@ def test_ours_is_the_ratio_of_medians(tmp_path, make, store):
     assert expect.findings(group_of(tmp_path))[0].ours == 0.5
 
 
+def test_a_ratio_of_runs_that_did_not_take_turns_is_none(tmp_path, make, store):
+    store(tmp_path, make("pytorch 1x1", (1.0,), loss=[2.0], provenance={"turns": "a"}))
+    store(tmp_path, make("axonn 2x1", (0.5,), loss=[2.0], provenance={"turns": "b"}))
+    first = expect.findings(group_of(tmp_path))[0]
+    assert first.judgement is Judgement.NOT_COMPARABLE
+    assert "did not take turns" in first.why
+    assert verdicts(tmp_path)[1] == ("loss", Judgement.MET)  # losses need no turns
+    store(tmp_path, make("axonn 2x1", (0.5,), loss=[2.0], provenance={"turns": "a"}))
+    assert verdicts(tmp_path)[0] == ("ratio", Judgement.MET)
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [

@@ -37,9 +37,11 @@ COMPARED = {"experiment": "demo", "metric": "batch_time", "labels": ["axonn 2x1"
 def entry(values: Sequence[float], source: Source = Source.SIMULATED, name: str = "c.x", **changes: Any) -> Entry:
     """A record that answers claim `name`; file, machine and started name its entry and its time."""
     file, machine = changes.pop("file", "records/k.json"), changes.pop("machine", "")
+    unit = changes.pop("unit", "second")
     provenance = {"started": changes.pop("started", "2025-01-01"), "command": "python -m suite experiment=demo"}
+    provenance["turns"] = changes.pop("turns", "one call")
     record = Record("k", "demo", "axonn", "axonn 2x1", Outcome.OK, source, provenance=provenance)
-    record = replace(record, metrics={name: Metric("second", "lower", tuple(values))})
+    record = replace(record, metrics={name: Metric(unit, "lower", tuple(values))})
     return Entry(replace(record, **changes), file, machine)
 
 
@@ -50,7 +52,7 @@ def found(claim: Claim, *entries: Entry) -> Judged:
 
 
 def verdict(claim: Claim, values: Sequence[float], source: Source = Source.SIMULATED) -> Verdict:
-    return found(claim, entry(values, source)).verdict
+    return found(claim, entry(values, source, unit=claim.unit)).verdict
 
 
 def run(label: str, times: Sequence[float] = (), note: str = "", loss: Sequence[float] = (), **changes: Any) -> Entry:
@@ -228,16 +230,17 @@ def test_a_formula_that_is_nothing_somewhere_is_met_by_nothing_alone() -> None:
         (Scope.AS_PUBLISHED, Source.SIMULATED, Scope.SIMULATED),
         (Scope.AS_PUBLISHED, Source.ANALYTIC, Scope.AS_PUBLISHED),
         (Scope.STAND_IN, Source.MEASURED, Scope.STAND_IN),
-        (Scope.STAND_IN, Source.SIMULATED, Scope.SIMULATED),
-        (Scope.STAND_IN, Source.ANALYTIC, Scope.AS_PUBLISHED),
+        (Scope.STAND_IN, Source.SIMULATED, Scope.STAND_IN),
+        (Scope.STAND_IN, Source.EMULATED, Scope.STAND_IN),
+        (Scope.STAND_IN, Source.ANALYTIC, Scope.STAND_IN),
         (Scope.SIMULATED, Source.MEASURED, Scope.STAND_IN),
         (Scope.SIMULATED, Source.EMULATED, Scope.EMULATED),
         (Scope.SIMULATED, Source.SIMULATED, Scope.SIMULATED),
-        (Scope.SIMULATED, Source.ANALYTIC, Scope.AS_PUBLISHED),
+        (Scope.SIMULATED, Source.ANALYTIC, Scope.SIMULATED),
         (Scope.EMULATED, Source.MEASURED, Scope.STAND_IN),
     ],
 )
-def test_the_source_decides_the_scope(scope: Scope, source: Source, effective: Scope) -> None:
+def test_the_source_can_only_narrow_the_scope(scope: Scope, source: Source, effective: Scope) -> None:
     judged = found(replace(BASE, scope=scope), entry([50.0], source))
     assert (judged.scope, judged.source) == (effective, source.value)
     assert judged.verdict is (Verdict.TREND_ONLY if effective is Scope.STAND_IN else Verdict.REPRODUCED)
@@ -351,7 +354,28 @@ def test_the_newest_run_of_each_label_answers() -> None:
     newer = run("axonn 2x1", [7.0], started="2")
     for entries in ([*runs, newer], [newer, *runs]):
         assert found(claim, *entries).ours == ((7.0, 3.0),)
-    assert found(claim, *runs, run("axonn 2x1", [7.0], started="2", outcome=Outcome.OOM)).ours == ((2.0, 3.0),)
+    failed = found(claim, *runs, run("axonn 2x1", [7.0], started="2", outcome=Outcome.OOM))
+    assert (failed.verdict, failed.ours) == (Verdict.NOT_RUN, ())
+    assert "axonn 2x1 oom" in failed.why
+
+
+def test_runs_that_did_not_take_turns_are_in_no_order() -> None:
+    claim = replace(BASE, value="a < b", check=Check.LEAST, terms=("axonn", "gpipe"), evidence=COMPARED)
+    runs = [run("axonn 2x1", [2.0], turns="a"), run("gpipe 2x1", [3.0], turns="b")]
+    judged = found(claim, *runs)
+    assert judged.verdict is Verdict.NOT_RUN
+    assert "did not take turns" in judged.why
+    assert found(claim, runs[0], run("gpipe 2x1", [3.0], turns="a")).verdict is Verdict.REPRODUCED
+
+
+def test_units_are_compared() -> None:
+    judged = found(BASE, entry([50.0], unit="minute"))
+    assert (judged.verdict, judged.ours) == (Verdict.NOT_RUN, ())
+    assert "'minute'" in judged.why
+    assert "'second'" in judged.why
+    claim = replace(BASE, value="a < b", check=Check.LEAST, terms=("axonn", "gpipe"), evidence=COMPARED)
+    slow = run("gpipe 2x1", metrics={"batch_time": Metric("ms", "lower", (3.0,))})
+    assert "'ms' and 's'" in found(claim, run("axonn 2x1", [2.0]), slow).why
 
 
 def test_the_batches_of_a_series_are_the_cases() -> None:
@@ -382,10 +406,10 @@ def test_claims_csv_has_every_column(tmp_path: Path) -> None:
         replace(BASE, id="c.none", value=54.78, system=""),
     ]
     entries = [
-        entry([50.1234567, 49.0], name="c.number"),
-        entry([11.0], name="c.range"),
-        entry([1e-7, 2, 3, 4, 5, 6e11], name="c.order"),
-        entry([56, 128, 28], name="c.formula", source=Source.ANALYTIC),
+        entry([50.1234567, 49.0], name="c.number", label="number"),
+        entry([11.0], name="c.range", label="range"),
+        entry([1e-7, 2, 3, 4, 5, 6e11], name="c.order", label="order"),
+        entry([56, 128, 28], name="c.formula", source=Source.ANALYTIC, label="formula"),
     ]
     judged = judge.judge(claims, Store(tmp_path, tuple(entries)))
     path = judge.write_claims(tmp_path / "new", judged)
@@ -407,7 +431,7 @@ def test_claims_csv_has_every_column(tmp_path: Path) -> None:
     assert [row["paper_value"] for row in rows] == ["50", "[13, inf]", "a < b < c", "4*phi + 16*bsize", "54.78"]
     assert [row["verdict"] for row in rows] == ["reproduced", "refuted", "reproduced", "reproduced", "not run here"]
     assert [row["source"] for row in rows] == ["simulated", "simulated", "simulated", "analytic", ""]
-    assert [row["scope"] for row in rows] == ["simulated", "simulated", "simulated", "as published", "simulated"]
+    assert [row["scope"] for row in rows] == ["simulated"] * 5
     assert [row["paper"] for row in rows] == ["axonn", "samo", "axonn", "axonn", "axonn"]
     assert [row["system"] for row in rows] == ["axonn", "axonn", "axonn", "axonn", ""]
     assert (rows[0]["quantity"], rows[0]["where"]) == ('say "fast", now', "Table I\nand II")

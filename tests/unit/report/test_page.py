@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import subprocess
@@ -147,6 +148,8 @@ HOSTILE = (
     "$\\frac{$ _x",
     "javascript:alert(5)",
     "../../../../etc/passwd",
+    '=HYPERLINK("http://elsewhere","x")',
+    "@SUM(1+1)",
 )
 
 
@@ -199,6 +202,9 @@ def test_hostile_fields_are_text(tmp_path, make, store, evil):
         assert attributes.keys() <= set(OURS.split()), attributes
     words = " ".join(evil.split())
     assert page.words().count(words) >= 15
+    for name in ("records.csv", "claims.csv"):
+        with (folder / name).open(newline="", encoding="utf-8") as stream:
+            assert not [cell for row in csv.reader(stream) for cell in row if cell.startswith(("=", "@"))]
     assert {path for path in tmp_path.rglob("*") if folder not in path.parents} == before
 
 

