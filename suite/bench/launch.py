@@ -61,6 +61,7 @@ class Ranks:
         self.launcher: psutil.Process | None = None
         self.members: list[psutil.Process] = []
         self.family: list[psutil.Process] | None = None  # whom `stop` waits for
+        self.ended = 0.0  # when they were told: grace counts from then, so that many systems take no longer than one
         self.dismissed = self.stopped = False
         self.parting = ""  # what went wrong while dismissed ranks closed
         self.selector = selectors.DefaultSelector()
@@ -235,6 +236,7 @@ class Ranks:
         """Terminates ranks that were not dismissed, and waits for nobody: `stop` does."""
         if self.family is not None:
             return
+        self.ended = time.monotonic()
         self.family = self._family()  # now: the children of a process that is gone are not found any more
         if self.process is not None and not self.dismissed:
             for peer in self.sockets.values():
@@ -249,7 +251,8 @@ class Ranks:
         self.stopped = True
         self.end()
         if self.process is not None:
-            _, alive = psutil.wait_procs(self.family or [], timeout=self.launch["grace"])
+            left = self.ended + self.launch["grace"] - time.monotonic()
+            _, alive = psutil.wait_procs(self.family or [], timeout=max(0.0, left))
             for member in alive:
                 with suppress(psutil.Error):
                     member.kill()
