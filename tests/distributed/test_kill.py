@@ -24,7 +24,12 @@ def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
     scratch.mkdir(exist_ok=True)
     line = [sys.executable, "-m", "suite.reproduce", "scale=smoke", f"reports={folder / 'reports'}", *more]
     env = {**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def heeds_interrupts() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # what runs in a shell's background inherits that it is ignored
+
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(line, env=env, start_new_session=True, preexec_fn=heeds_interrupts, **pipes)  # noqa: PLW1509
 
 
 def ours(folder: Path) -> list[psutil.Process]:
@@ -77,7 +82,7 @@ def test_killed(tmp_path: Path, number: signal.Signals, moment: str, starter: st
             reached = len(records(tmp_path)) >= FORMULAS + 2 and ("are up" not in moment or len(ranks) >= 3)
     finished = records(tmp_path)
     parent.send_signal(number)
-    parent.wait(LIMIT)
+    assert parent.wait(LIMIT) != 0, "it went on to its end"
     gone = time.monotonic() + LIMIT
     while ours(tmp_path):
         assert time.monotonic() < gone, f"left: {[' '.join(p.cmdline()) for p in ours(tmp_path)]}"
