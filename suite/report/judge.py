@@ -103,11 +103,11 @@ def _answer(claim: Claim, holders: Mapping[str, Sequence[Entry]], entries: Seque
 
 
 def _compared(claim: Claim, entries: Sequence[Entry]) -> _Answer:
-    """The runs that the evidence names, side by side: of one machine and one source, the newest of each label."""
+    """The runs that the evidence names, side by side: of one machine and one source. `entries`: the last of a label."""
     experiment, labels = str(claim.evidence["experiment"]), [str(label) for label in claim.evidence["labels"]]
     named = [e for e in entries if e.record.experiment == experiment and e.record.label in labels]
     sets: dict[tuple[str, Source], dict[str, Entry]] = {}
-    for entry in sorted(named, key=_precedence):
+    for entry in named:
         if entry.record.outcome is Outcome.OK:
             sets.setdefault((entry.machine, entry.record.source), {})[entry.record.label] = entry
     whole = [found for found in sets.values() if len(found) == len(set(labels))]
