@@ -15,13 +15,16 @@ ORDERS = ("any", "static")
 __all__ = ["ORDERS", "TRANSPORTS", "Start", "check_transport", "here", "started"]
 
 
-def here(*, device: str = "cpu", transport: str = "auto", order: str = "any", **options: Any) -> World:
+def here(
+    *, device: str = "cpu", transport: str = "auto", order: str = "any", tensors: bool = True, **options: Any
+) -> World:
     """The world this process was started in.
 
     transport: what carries values between stages. `mpi` and `gloo` run on CPU, and on CUDA through host memory (MPI
         that reads device memory needs no copy); `nccl` runs on CUDA. auto: mpi under mpiexec; under torchrun gloo on
         CPU, nccl on CUDA. One rank alone sends nothing
     order: any, or static: every stage runs its ops in the order that the checker found. NCCL is always static
+    tensors: False where values are bytes that mean nothing: over MPI they are plain memory, and torch is not loaded
     options: inline (bytes) of either world, pair_exchange of MPI's
 
     A process has one world of a kind: engines made one after the other share it. Raises as check_transport does.
@@ -35,7 +38,8 @@ def here(*, device: str = "cpu", transport: str = "auto", order: str = "any", **
         from suite.comm.loopback import Hub, LoopbackWorld
 
         return LoopbackWorld(Hub(1), 0, device=device)
-    return _world(transport, device, order, tuple(sorted(options.items())))
+    plain = transport == "mpi" and not tensors
+    return _world("plain" if plain else transport, device, order, tuple(sorted(options.items())))
 
 
 def check_transport(transport: str, order: str, *, device: str, launcher: str) -> None:
@@ -57,6 +61,10 @@ def _world(transport: str, device: str, order: str, options: tuple[tuple[str, An
         from suite.comm.mpi import MpiWorld
 
         return MpiWorld(device=device, order=order, **dict(options))
+    if transport == "plain":
+        from suite.comm.plain import PlainWorld
+
+        return PlainWorld(device=device, order=order, **dict(options))
     from suite.comm.process_group import TorchWorld
 
     return TorchWorld(started(), device=device, transport=transport, order=order, **dict(options))

@@ -184,6 +184,9 @@ class LoopbackWorld:
     def group(self, ranks: Sequence[int]) -> Group:
         return self.groups.setdefault(tuple(ranks), LoopbackGroup(self.hub, self.rank, ranks))
 
+    def buffer(self, size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.uint8)
+
     def total(self, number: float, progress: Callable[[], None]) -> float:
         result = torch.tensor([number], dtype=torch.float64)
         self.group(range(self.size)).all_reduce(result).wait()

@@ -1,40 +1,48 @@
 """Decides who receives a value and how it is described on the wire: a header with op, dtypes and shapes.
 
 Nothing is pickled and no shape is remembered: a message says all there is to know. Payload starts at multiples of 64
-bytes: a float64 product changes its last bits when its input lies elsewhere.
+bytes: a float64 product changes its last bits when its input lies elsewhere. What a message holds is what its buffer
+is, torch's tensors or plain memory (suite/comm/plain.py); torch is loaded for the former only.
 """
 
 from __future__ import annotations
 
 import ctypes
 import struct
-
-import torch
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from suite.core.errors import Refused
 from suite.core.op import Kind, Op, feeds
-from suite.core.protocols import Value
+from suite.core.protocols import Tensor, Value
+
+if TYPE_CHECKING:
+    import torch
 
 ALIGN = 64
 INLINE = 16 * 1024  # bytes: the cheapest correct size, a second message costs nothing beyond it
 CAPACITY = 8  # values of an evaluation that may be unreceived in a lane
 _FIXED = struct.Struct("<qBBHI")  # index, kind, inline, number of tensors, stage
 _DTYPES = (
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.bfloat16,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-    torch.bool,
-    torch.complex64,
-    torch.complex128,
+    *("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"),
+    *("complex64", "complex128"),
 )
-_CODE = {dtype: code for code, dtype in enumerate(_DTYPES)}
+PLAIN = "bytes"  # the type of plain memory
+_PLAIN = len(_DTYPES)  # its code
 _KINDS = tuple(Kind)
+
+
+@cache
+def dtypes() -> tuple[torch.dtype, ...]:
+    """The types of tensors that lanes carry; a type's place is its code."""
+    import torch
+
+    return tuple(getattr(torch, name) for name in _DTYPES)
+
+
+@cache
+def _codes() -> dict[Any, int]:
+    return {dtype: code for code, dtype in enumerate(dtypes())}
 
 
 def check_inline(inline: int) -> None:
@@ -52,24 +60,26 @@ def encode(op: Op, value: Value, inline: bool) -> bytes:
     """The header: op, and each tensor's dtype and shape."""
     parts = [_FIXED.pack(op.index, _KINDS.index(op.kind), inline, len(value), op.stage)]
     for tensor in value:
-        if tensor.dtype not in _CODE:
-            raise Refused(f"a tensor of {tensor.dtype} in a lane", rule=f"one of {', '.join(map(str, _DTYPES))}")
-        parts.append(struct.pack(f"<BB{tensor.dim()}q", _CODE[tensor.dtype], tensor.dim(), *tensor.shape))
+        code = _PLAIN if tensor.dtype is PLAIN else _codes().get(tensor.dtype)
+        if code is None:
+            raise Refused(f"a tensor of {tensor.dtype} in a lane", rule=f"one of {', '.join(map(str, dtypes()))}")
+        parts.append(struct.pack(f"<BB{tensor.dim()}q", code, tensor.dim(), *tensor.shape))
     return b"".join(parts)
 
 
-def decode(data: bytes | memoryview) -> tuple[Op, bool, list[tuple[torch.dtype, tuple[int, ...]]], int]:
+def decode(data: bytes | memoryview) -> tuple[Op, bool, list[tuple[Any, tuple[int, ...]]], int]:
     """The inverse of `encode`, and the header's length."""
     index, kind, inline, count, stage = _FIXED.unpack_from(data)
     at, tensors = _FIXED.size, []
     for _ in range(count):
         code, dims = struct.unpack_from("<BB", data, at)
-        tensors.append((_DTYPES[code], struct.unpack_from(f"<{dims}q", data, at + 2)))
+        dtype = PLAIN if code == _PLAIN else dtypes()[code]
+        tensors.append((dtype, struct.unpack_from(f"<{dims}q", data, at + 2)))
         at += 2 + 8 * dims
     return Op(stage, _KINDS[kind], index), bool(inline), tensors, at
 
 
-def pack(op: Op, value: Value, buffer: torch.Tensor) -> tuple[int, Value]:
+def pack(op: Op, value: Value, buffer: Tensor) -> tuple[int, Value]:
     """Write a value's message into `buffer` (bytes on the host): the header, and the tensors too where all fits.
 
     Returns the bytes used and the tensors that must follow, none where they are inside."""
@@ -94,17 +104,17 @@ def pack(op: Op, value: Value, buffer: torch.Tensor) -> tuple[int, Value]:
     return size, ()
 
 
-def unpack(buffer: torch.Tensor, view: memoryview, device: torch.device) -> tuple[Op, Value, Value]:
+def unpack(buffer: Tensor, view: memoryview, device: Any) -> tuple[Op, Value, Value]:
     """The op and tensors of a message in `buffer`, whose bytes `view` shows, and those of them that are still to come.
 
-    Tensors are new and on `device`; the ones to come have their exact size."""
+    Tensors are new, of the buffer's kind and on `device`; the ones to come have their exact size."""
     op, inline, described, at = decode(view)
     tensors = []
     for dtype, shape in described:
-        tensor = torch.empty(shape, dtype=dtype, device=device)
+        tensor = buffer.new_empty(shape, dtype=dtype, device=device)
         if inline:
             at = aligned(at)
-            host = tensor if tensor.device.type == "cpu" else torch.empty(shape, dtype=dtype)
+            host = tensor if tensor.device.type == "cpu" else buffer.new_empty(shape, dtype=dtype)
             ctypes.memmove(host.data_ptr(), buffer.data_ptr() + at, tensor.nbytes)
             if host is not tensor:
                 tensor.copy_(host)

@@ -3,6 +3,7 @@
 One receive of constant size is posted per lane. A value whose header and tensors fit in `inline` bytes is one message;
 of a larger one the header goes first and every tensor follows from where it lies into a tensor of exact size, so that
 neither side keeps state about shapes and nothing large is copied. Bytes only: nothing is pickled, every dtype passes.
+Lanes carry torch's tensors or plain memory alike, and torch is loaded where tensors are made (suite/comm/plain.py).
 """
 
 from __future__ import annotations
@@ -13,29 +14,60 @@ import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from mpi4py import MPI
 
 from suite.comm.message import CAPACITY, INLINE, check_inline, pack, receiver, unpack
-from suite.comm.process_group import ProcessGroups, store_at
 from suite.comm.waiting import until
 from suite.core.errors import Refused
 from suite.core.op import Kind, Op
-from suite.core.protocols import Group, Handle, Transport, Value
+from suite.core.protocols import Group, Handle, Tensor, Transport, Value
+
+if TYPE_CHECKING:
+    from suite.comm.plain import PlainWorld
 
 _HEAD, _BODY = 1, 2  # tags
 _LEAVE = 5.0  # seconds that a script's end waits for the other ranks' ends
 
 
-def _bytes(tensor: torch.Tensor) -> Any:
+NewBuffer = Callable[[int], Tensor]
+allocate = MPI.buffer.allocate  # (size) -> so many bytes that nobody has cleared
+
+
+def tensor_buffer(size: int) -> Tensor:
+    """`size` bytes on the host, as torch has them."""
+    import torch
+
+    return torch.empty(size, dtype=torch.uint8)
+
+
+def communicator() -> Any:
+    """All ranks, apart from every other communicator."""
+    return MPI.COMM_WORLD.Dup()
+
+
+def total(comm: Any, number: float, progress: Callable[[], None]) -> float:
+    """By MPI: a loss is wanted after every batch, and gloo takes a millisecond where MPI takes 20 us."""
+    part, result = array("d", [number]), array("d", [0.0])
+    until(comm.Iallreduce([part, MPI.DOUBLE], [result, MPI.DOUBLE], MPI.SUM).Test, progress)
+    return result[0]
+
+
+def _bytes(tensor: Tensor) -> Any:
     """The memory of a contiguous tensor as an MPI message."""
-    return _memory(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+    return memory(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
-def _memory(address: int, size: int) -> Any:
+def memory(address: int, size: int) -> Any:
+    """`size` bytes at `address` as an MPI message."""
     return [MPI.buffer.fromaddress(address, size), size, MPI.BYTE]
+
+
+def _finish_kernels() -> None:
+    import torch
+
+    torch.cuda.current_stream().synchronize()
 
 
 class _Incoming(NamedTuple):
@@ -47,10 +79,10 @@ class _Incoming(NamedTuple):
 class _Inbound:
     """The lane from one neighbour: a posted receive, and values whose tensors are still coming."""
 
-    def __init__(self, comm: Any, source: int, inline: int, device: torch.device) -> None:
+    def __init__(self, comm: Any, source: int, inline: int, device: Any, new_buffer: NewBuffer = tensor_buffer) -> None:
         self.comm, self.source, self.inline, self.device = comm, source, inline, device
-        self.buffer = torch.empty(inline, dtype=torch.uint8)
-        self.view = memoryview(self.buffer.numpy())
+        self.buffer = new_buffer(inline)
+        self.view = memoryview(MPI.buffer.fromaddress(self.buffer.data_ptr(), inline))
         self.coming: deque[_Incoming] = deque()
         self.posted: Any = None
         self._post()
@@ -64,7 +96,7 @@ class _Inbound:
         while self.posted is not None and self.posted.Test():
             op, value, follow = unpack(self.buffer, self.view, self.device)
             if follow and self.device.type == "cuda":
-                torch.cuda.current_stream().synchronize()  # kernels may still read the memory it was given
+                _finish_kernels()  # kernels may still read the memory it was given
             requests = [self.comm.Irecv(_bytes(tensor), source=self.source, tag=_BODY) for tensor in follow]
             self.coming.append(_Incoming(op, value, requests))
             self.posted = None
@@ -87,17 +119,17 @@ class _Inbound:
 class _Outbound:
     """The lane to one neighbour: what is still being sent, kept alive until MPI has let go of it."""
 
-    def __init__(self, comm: Any, target: int, inline: int) -> None:
-        self.comm, self.target, self.inline = comm, target, inline
+    def __init__(self, comm: Any, target: int, inline: int, new_buffer: NewBuffer = tensor_buffer) -> None:
+        self.comm, self.target, self.inline, self.new_buffer = comm, target, inline, new_buffer
         self.sending: deque[tuple[list[Any], Any]] = deque()
-        self.spare: list[torch.Tensor] = []
+        self.spare: list[Tensor] = []
 
     def send(self, op: Op, value: Value) -> None:
         # a synchronous-mode send completes when it is received: that is how an evaluation counts what waits
         post = self.comm.Issend if op.kind is Kind.EVALUATE else self.comm.Isend
-        buffer = self.spare.pop() if self.spare else torch.empty(self.inline, dtype=torch.uint8)
+        buffer = self.spare.pop() if self.spare else self.new_buffer(self.inline)
         size, follow = pack(op, value, buffer)
-        requests = [post(_memory(buffer.data_ptr(), size), dest=self.target, tag=_HEAD)]
+        requests = [post(memory(buffer.data_ptr(), size), dest=self.target, tag=_HEAD)]
         requests += [post(_bytes(tensor), dest=self.target, tag=_BODY) for tensor in follow]
         self.sending.append((requests, (buffer, value)))
 
@@ -110,13 +142,13 @@ class _Outbound:
 class MpiTransport:
     """Lanes to the stage before and the stage after."""
 
-    def __init__(self, world: MpiWorld, before: int | None, after: int | None, stages: int) -> None:
+    def __init__(self, world: MpiWorld | PlainWorld, before: int | None, after: int | None, stages: int) -> None:
         self.any_order = world.order == "any"
         self.stages, self.world = stages, world
-        self.comm = world.comm.Dup()  # two engines in one process do not hear each other
-        device = torch.device("cpu") if world.staged else world.device
-        self.to = {r: _Outbound(self.comm, r, world.inline) for r in (before, after) if r is not None}
-        self.come = [_Inbound(self.comm, r, world.inline, device) for r in (before, after) if r is not None]
+        self.comm = comm = world.comm.Dup()  # two engines in one process do not hear each other
+        neighbours = [rank for rank in (before, after) if rank is not None]
+        self.to = {rank: _Outbound(comm, rank, world.inline, world.buffer) for rank in neighbours}
+        self.come = [_Inbound(comm, rank, world.inline, world.landing, world.buffer) for rank in neighbours]
         self.before, self.after = before, after
         self.mailbox: dict[Op, Value] = {}
         atexit.register(self._at_exit)  # a script that ends without a word leaves no receive posted
@@ -130,7 +162,7 @@ class MpiTransport:
         if self.world.staged:
             value = tuple(tensor.cpu() for tensor in value)
         elif self.world.device.type == "cuda":
-            torch.cuda.current_stream().synchronize()  # MPI does not know of streams
+            _finish_kernels()  # MPI does not know of streams
         if op.kind is Kind.EVALUATE:
             until(lambda: len(lane.sending) < CAPACITY, self.progress)
         lane.send(op, value)
@@ -178,9 +210,9 @@ class MpiTransport:
 class _Exchange:
     """A sum of two: either rank sends its part as bytes and adds the other's, first rank's part first."""
 
-    def __init__(self, comm: Any, other: int, tensor: torch.Tensor, op: str, tag: int) -> None:
+    def __init__(self, comm: Any, other: int, tensor: Tensor, op: str, tag: int) -> None:
         self.tensor, self.op, self.finished = tensor, op, False
-        self.theirs = torch.empty_like(tensor)
+        self.theirs = tensor.new_empty(tensor.shape)
         self.requests = [
             comm.Irecv(_bytes(self.theirs), source=other, tag=tag),
             comm.Isend(_bytes(tensor), dest=other, tag=tag),
@@ -188,6 +220,8 @@ class _Exchange:
 
     def done(self) -> bool:
         if not self.finished and all(request.Test() for request in self.requests):
+            import torch
+
             (torch.add if self.op == "sum" else torch.maximum)(self.tensor, self.theirs, out=self.tensor)
             self.finished = True
         return self.finished
@@ -204,12 +238,12 @@ class PairGroup:
         self.comm, self.ranks, self.tag, self.others = comm, tuple(ranks), tag, others
         self.other = next(rank for rank in ranks if rank != comm.Get_rank())
 
-    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
+    def all_reduce(self, tensor: Tensor, op: str = "sum") -> Handle:
         if op not in ("sum", "max"):
             raise Refused(f"all_reduce {op!r}", rule="sum or max", legal="sum")
         return _Exchange(self.comm, self.other, tensor, op, self.tag)
 
-    def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:
+    def broadcast(self, tensor: Tensor, root: int) -> Handle:
         return self.others.broadcast(tensor, root)
 
 
@@ -221,12 +255,16 @@ class MpiWorld:
     def __init__(
         self, *, inline: int = INLINE, pair_exchange: bool = True, order: str = "any", device: str = "cpu"
     ) -> None:
+        import torch
+
+        from suite.comm.process_group import ProcessGroups
+
         check_inline(inline)
         self.inline, self.order, self.device = inline, order, torch.device(device)
         self.pair_exchange = pair_exchange and self.device.type == "cpu"
         self.staged = self.device.type == "cuda" and not cuda_aware()
-        self.comm = MPI.COMM_WORLD.Dup()
-        self.pairs = MPI.COMM_WORLD.Dup()
+        self.landing = torch.device("cpu") if self.staged else self.device  # where values arrive
+        self.comm, self.pairs = communicator(), communicator()
         self.known: dict[tuple[int, ...], Group] = {}
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         self.listener, store, local = meeting()
@@ -245,10 +283,10 @@ class MpiWorld:
         return self.known[key]
 
     def total(self, number: float, progress: Callable[[], None]) -> float:
-        """By MPI: a loss is wanted after every batch, and gloo takes a millisecond where MPI takes 20 us."""
-        part, result = array("d", [number]), array("d", [0.0])
-        until(self.comm.Iallreduce([part, MPI.DOUBLE], [result, MPI.DOUBLE], MPI.SUM).Test, progress)
-        return result[0]
+        return total(self.comm, number, progress)
+
+    def buffer(self, size: int) -> Tensor:
+        return tensor_buffer(size)
 
     def close(self) -> None:
         self.comm.Barrier()
@@ -259,13 +297,17 @@ class MpiWorld:
 
 def meeting() -> tuple[Any, Any, bool]:
     """A server to keep alive (on rank 0), the store where all of mpiexec's ranks meet, and whether on one host."""
+    from torch.distributed import TCPStore
+
+    from suite.comm.process_group import store_at
+
     comm = MPI.COMM_WORLD
     hosts = comm.allgather(MPI.Get_processor_name())
     local = len(set(hosts)) == 1
     host = "127.0.0.1" if local else hosts[0]
     server = None
     if comm.Get_rank() == 0:
-        server = torch.distributed.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+        server = TCPStore(host, 0, is_master=True, wait_for_workers=False)
     port = comm.bcast(server.port if server else None)
     return server, store_at(host, port, comm.Get_size()), local
 

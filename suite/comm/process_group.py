@@ -151,6 +151,9 @@ class TorchWorld:
     def group(self, ranks: Sequence[int]) -> Group:
         return self.collectives.group(ranks)
 
+    def buffer(self, size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.uint8)
+
     def total(self, number: float, progress: Callable[[], None]) -> float:
         result = torch.tensor([number], dtype=torch.float64)
         until(self.everyone.all_reduce(result).done, progress)

@@ -3,7 +3,8 @@
     SuiteError
     ├── Refused                what was asked for cannot run; says the numbers, the rule and a legal value
     │   ├── UnknownName        a name that nothing answers to; says the nearest one
-    │   └── Unsupported        a combination that a system does not have
+    │   ├── Unsupported        a combination that a system does not have
+    │   └── DoesNotFit         a plan whose fullest device would need more memory than it has
     ├── MissingDependency      a package or program that is not on this machine
     ├── IllegalSchedule        a program that breaks an order law; prints the grid with the culprit marked
     ├── RankError              a rank did not do its part
@@ -51,6 +52,10 @@ class UnknownName(Refused):
 
 class Unsupported(Refused):
     """A combination that is refused by name (an outcome of its own on the page)."""
+
+
+class DoesNotFit(Refused):
+    """Too little memory, known before anything is allocated: an outcome of its own (oom), as in the papers' plots."""
 
 
 class MissingDependency(SuiteError):

@@ -120,20 +120,22 @@ class Work:
 Program = Generator[tuple[Op, ...], Op, None]
 """Yields the ops it would accept next, in order of preference; is sent the one that ran."""
 
+_made = tuple.__new__  # what Op(...) comes to, without its call: simulators ask for a neighbour a million times
+
 
 def needs(op: Op, stages: int) -> Op | None:
     """The neighbour's op whose output `op` consumes; None if it can start from what its own stage holds."""
     if op.kind in (Kind.FORWARD, Kind.EVALUATE):
-        return Op(op.stage - 1, op.kind, op.index) if op.stage > 0 else None
+        return _made(Op, (op.stage - 1, op.kind, op.index)) if op.stage > 0 else None
     if op.kind is Kind.BACKWARD:
-        return Op(op.stage + 1, op.kind, op.index) if op.stage < stages - 1 else None
+        return _made(Op, (op.stage + 1, op.kind, op.index)) if op.stage < stages - 1 else None
     return None
 
 
 def feeds(op: Op, stages: int) -> Op | None:
     """The neighbour's op that consumes the output of `op`: the inverse of `needs`."""
     if op.kind in (Kind.FORWARD, Kind.EVALUATE):
-        return Op(op.stage + 1, op.kind, op.index) if op.stage < stages - 1 else None
+        return _made(Op, (op.stage + 1, op.kind, op.index)) if op.stage < stages - 1 else None
     if op.kind is Kind.BACKWARD:
-        return Op(op.stage - 1, op.kind, op.index) if op.stage > 0 else None
+        return _made(Op, (op.stage - 1, op.kind, op.index)) if op.stage > 0 else None
     return None

@@ -140,6 +140,9 @@ class World(Protocol):
     def total(self, number: float, progress: Callable[[], None]) -> float:
         """The sum of one number per rank, the same on every rank."""
 
+    def buffer(self, size: int) -> Tensor:
+        """`size` bytes on the host that its lanes and groups take, whatever is in them."""
+
     def close(self) -> None: ...
 
 
@@ -152,20 +155,23 @@ class GradSync(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of an update: bytes to reduce, then seconds to step. Chunks overlap."""
+    """A piece of an update: bytes that each rank sends to reduce it, then seconds to step. Chunks overlap."""
 
     reduce: Bytes
     step: Seconds
 
 
 class CostModel(Protocol):
-    """What an op costs on a modelled machine."""
+    """What an op costs on a modelled machine. Raises Refused for an op that it has no cost for."""
 
-    def compute(self, op: Op) -> Seconds: ...
+    def compute(self, op: Op) -> Seconds:
+        """Of a forward, backward or evaluation pass."""
 
-    def message(self, op: Op) -> Bytes: ...
+    def message(self, op: Op) -> Bytes:
+        """Of the value that `op` sends to its neighbour."""
 
-    def update(self, stage: int, layout: Any) -> Sequence[Chunk]: ...
+    def update(self, stage: int) -> Sequence[Chunk]:
+        """In order; the driver overlaps them, the network times the reductions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,16 +197,16 @@ class System(Protocol):
     def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
         """Missing if a package or device is not here. Raises Unsupported for a combination the system does not have."""
 
-    def train_batch(self, batch: Value) -> float:
-        """One training batch; the mean loss, known on every rank."""
+    def train_batch(self, batch: Value) -> float | None:
+        """One training batch; the mean loss, known on every rank. None from what computes none."""
 
-    def evaluate(self, batches: Sequence[Value]) -> float:
+    def evaluate(self, batches: Sequence[Value]) -> float | None:
         """Mean loss, changing no training state."""
 
     def observe(self) -> Any:
         """The trace of the last batch, or an empty one for a system that keeps none."""
 
-    def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
+    def memory(self, batch: Value) -> tuple[float | None, dict[str, int]]:
         """Trains on `batch`: its loss, and this rank's peak bytes by kind, counted at allocation."""
 
     def close(self) -> None: ...
@@ -208,7 +214,10 @@ class System(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a run without ranks leaves, as its record holds it; the rest of the record follows from the run's config."""
+    """What a run without ranks leaves, as its record holds it; the rest of the record follows from the run's config.
+
+    calibrated_on: the claims that some constant behind its numbers was fitted to
+    """
 
     source: Source
     metrics: Mapping[str, Metric] = field(default_factory=dict)
@@ -216,6 +225,7 @@ class Carried:
     series: Mapping[str, list[float]] = field(default_factory=dict)
     trace: Trace = field(default_factory=Trace)
     notes: tuple[str, ...] = ()
+    calibrated_on: tuple[str, ...] = ()
 
 
 class Executor(Protocol):

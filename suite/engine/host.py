@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from time import perf_counter
 
 import torch
 
+from suite.comm.waiting import short_sleeps
 from suite.core.errors import MissingDependency
-
-_PR_SET_TIMERSLACK = 29
-_TIMER_SLACK = 1000  # ns: Linux lets a sleep overrun by 50 us unless told otherwise, as long as the sleep itself
 
 now = perf_counter
 
@@ -19,8 +15,7 @@ now = perf_counter
 def prepare(threads: int) -> None:
     """One thread count for torch, and short sleeps that are short."""
     torch.set_num_threads(threads)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, _TIMER_SLACK, 0, 0, 0)
+    short_sleeps()
 
 
 def device_of(kind: str, local_rank: int) -> str:

@@ -1,7 +1,20 @@
 """Decides what model states exist, in which form and where, and how many bytes a rank needs. No tensors here."""
 
 from suite.memory.budget import Budget
-from suite.memory.layout import Layout, State, Transform, dense, mixed_precision, offload, samo
+from suite.memory.layout import (
+    Layout,
+    State,
+    Transform,
+    dense,
+    mixed,
+    mixed_precision,
+    offload,
+    offloaded,
+    pruned,
+    samo,
+    sparse,
+    zero_1,
+)
 
 __all__ = [
     "Budget",
@@ -9,7 +22,12 @@ __all__ = [
     "State",
     "Transform",
     "dense",
+    "mixed",
     "mixed_precision",
     "offload",
+    "offloaded",
+    "pruned",
     "samo",
+    "sparse",
+    "zero_1",
 ]

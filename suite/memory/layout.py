@@ -164,3 +164,55 @@ def offload(*wanted: str, bucket: int) -> Transform:
         return Layout(tuple(states))
 
     return move
+
+
+def zero_1(replicas: int) -> Transform:
+    """Optimizer states shared out over data-parallel replicas (Rajbhandari et al. 2020, stage 1): each replica keeps
+    and steps its part of the full-precision weights, gradient and moments; what passes read and write stays whole."""
+    if replicas < 1:
+        raise Refused(f"optimizer states on {replicas} replicas", rule="at least 1", legal="1")
+
+    def share(layout: Layout) -> Layout:
+        if "half" not in {state.name for state in layout}:
+            raise Refused("zero_1 of one precision", rule="passes read the half copy", legal="mixed_precision(layout)")
+        return Layout(
+            tuple(
+                s if s.name in ("half", "half_gradient", "index") else replace(s, entries=-(-s.entries // replicas))
+                for s in layout
+            )
+        )
+
+    return share
+
+
+# What conf/memory names: a layout from a rank's entries, its optimizer's moments and the type of its full precision
+
+
+def mixed(entries: int, moments: Sequence[str], dtype: str = "float32") -> Layout:
+    """Mixed precision: 20 bytes per parameter with Adam."""
+    return mixed_precision(dense(entries, moments, dtype))
+
+
+def offloaded(entries: int, moments: Sequence[str], dtype: str = "float32", *, bucket: int) -> Layout:
+    """Mixed precision with the optimizer's states in host memory: 4 bytes per parameter, and 16 per bucket entry."""
+    return offload("master", "moments", bucket=bucket)(mixed(entries, moments, dtype))
+
+
+def pruned(entries: int, moments: Sequence[str], dtype: str = "float32", *, sparsity: float) -> Layout:
+    """SAMO: mixed precision of which `1 - sparsity` is kept, beside all half-precision weights."""
+    if not 0 <= sparsity <= 1:
+        raise Refused(f"memory.sparsity={sparsity}", rule="a share from 0 to 1", legal="memory.sparsity=0.9")
+    return samo(min(entries, round((1 - sparsity) * entries)))(mixed(entries, moments, dtype))
+
+
+def sparse(entries: int, moments: Sequence[str], dtype: str = "float32", *, sparsity: float) -> Layout:
+    """Every state of a pruned network indexed, the weights that passes read too: what sparse kernels work on."""
+    compressed = pruned(entries, moments, dtype, sparsity=sparsity)
+    kept = compressed["index"].entries
+    return Layout(
+        tuple(
+            replace(s, form="indexed", entries=kept) if s.name == "half" else s
+            for s in compressed
+            if s.name != "half_copy"
+        )
+    )

@@ -7,6 +7,7 @@ whose stages differ least (sum of squares) is taken, then the one with the longe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from suite.core.errors import Refused, UnknownName
 from suite.workload.shapes import Transformer
@@ -67,6 +68,7 @@ def evenly(layers: int, stages: int, *, ends: bool = False) -> Split:
     return by_cost(costs, stages)
 
 
+@cache
 def divide(shape: Transformer, stages: int, by: str) -> Split:
     """The layers of a GPT (embedding, blocks, head) on `stages` stages: 'even' counts blocks, 'cost' adds flops."""
     if by == "even":

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
 
-from suite.comm.message import _DTYPES, ALIGN, decode, encode
+from suite.comm.message import ALIGN, decode, dtypes, encode
 from suite.comm.mpi import MpiWorld, _Inbound, _Outbound
 from suite.comm.waiting import until
 from suite.core.errors import Refused
@@ -35,7 +35,7 @@ def bits(tensor: torch.Tensor) -> bytes:
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-VALUES = st.lists(st.builds(filled, st.sampled_from(_DTYPES), SHAPES, st.integers(0, 99)), max_size=6).map(tuple)
+VALUES = st.lists(st.builds(filled, st.sampled_from(dtypes()), SHAPES, st.integers(0, 99)), max_size=6).map(tuple)
 
 
 @given(OPS, VALUES, st.booleans(), st.binary(max_size=9))

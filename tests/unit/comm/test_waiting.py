@@ -7,7 +7,7 @@ import time
 import pytest
 
 from suite.comm import waiting
-from suite.comm.waiting import until
+from suite.comm.waiting import pause, until
 
 
 class Counted:
@@ -75,3 +75,37 @@ def test_it_spins_briefly_then_offers_its_core_and_then_sleeps(monkeypatch: pyte
     assert waiting.SPIN < offered[0] < waiting.SPIN + 3e-5
     assert waiting.OFFER - 3e-5 < offered[-1] < slept[0][0] < waiting.OFFER + 3e-5
     assert {seconds for _, seconds in slept} == {waiting.NAP}
+
+
+def test_a_pause_lasts_until_its_end_and_moves_messages() -> None:
+    moved: list[float] = []
+    begin = time.perf_counter()
+    pause(begin + 0.02, lambda: moved.append(time.perf_counter() - begin))
+    assert 0.02 <= time.perf_counter() - begin < 0.03
+    assert len(moved) >= 10
+    assert moved[0] < 0.005
+
+
+def test_a_pause_sleeps_but_for_its_last_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock of its own: sleeps never reach the end, and what is left of it is looked at without one."""
+    clock, slept, offered = [0.0], [], []
+
+    def look() -> float:
+        clock[0] += 1e-5
+        return clock[0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        slept.append(clock[0])
+
+    monkeypatch.setattr(waiting.time, "perf_counter", look)
+    monkeypatch.setattr(waiting.time, "sleep", sleep)
+    monkeypatch.setattr(waiting.os, "sched_yield", lambda: offered.append(clock[0]))
+    pause(3.5e-3, lambda: None)
+    assert len(slept) == 4
+    assert slept[-1] == pytest.approx(3.5e-3 - waiting.EARLY, abs=5e-5)
+    assert slept[-1] < offered[0] <= offered[-1] < 3.5e-3 <= clock[0]
+
+
+def test_a_pause_whose_end_has_passed_is_none() -> None:
+    pause(time.perf_counter() - 1.0, lambda: pytest.fail("there is nothing to wait for"))

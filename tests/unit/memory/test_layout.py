@@ -8,7 +8,19 @@ from __future__ import annotations
 import pytest
 
 from suite.core.errors import Refused, UnknownName
-from suite.memory import Layout, State, dense, mixed_precision, offload, samo
+from suite.memory import (
+    Layout,
+    State,
+    dense,
+    mixed,
+    mixed_precision,
+    offload,
+    offloaded,
+    pruned,
+    samo,
+    sparse,
+    zero_1,
+)
 
 
 def test_adam_in_float32_is_sixteen_bytes_per_parameter() -> None:
@@ -168,3 +180,77 @@ def test_offload_names_states_or_kinds() -> None:
         offload("master", "momenta", bucket=10)(MIXED)
     with pytest.raises(Refused, match=r"a bucket of 0 entries.*legal: 1"):
         offload("master", bucket=0)
+
+
+def test_zero_shares_the_optimizer_out_and_leaves_what_passes_read() -> None:
+    """2 + 2 bytes per parameter stay whole, 16 are shared out; a share that does not divide is rounded up."""
+    layout = zero_1(4)(MIXED)
+    assert layout.bytes() == 4 * 1000 + 16 * 250
+    assert {state.name: state.entries for state in layout} == {
+        "half": 1000,
+        "half_gradient": 1000,
+        "master": 250,
+        "gradient": 250,
+        "moment_1": 250,
+        "moment_2": 250,
+    }
+    assert zero_1(3)(MIXED).bytes() == 4 * 1000 + 16 * 334
+    assert zero_1(1)(MIXED) == MIXED
+    assert zero_1(2000)(MIXED).bytes() == 4 * 1000 + 16
+
+
+def test_zero_of_a_pruned_network_keeps_every_index() -> None:
+    """Each replica compresses the whole gradient, so it needs to know where all of it goes: 2 + 2 f and 4 f bytes."""
+    layout = zero_1(4)(samo(200)(MIXED))
+    assert layout.bytes(life="always") == 2 * 1000 + (2 + 4) * 200 + 16 * 50
+    assert layout.bytes(life="step") == 2 * 50
+
+
+def test_zero_wants_replicas_and_two_precisions() -> None:
+    with pytest.raises(Refused, match="optimizer states on 0 replicas; rule: at least 1; legal: 1"):
+        zero_1(0)
+    with pytest.raises(Refused, match=r"zero_1 of one precision; .*legal: mixed_precision\(layout\)"):
+        zero_1(2)(dense(10, ADAM))
+
+
+# -- what conf/memory and conf/modelled name -------------------------------------------------------------------------
+
+
+def test_mixed_precision_by_name() -> None:
+    assert mixed(1000, ADAM) == MIXED
+    assert mixed(7, ("velocity",), "float64").bytes() == (2 + 2 + 8 + 8 + 8) * 7
+
+
+def test_offloaded_states_by_name() -> None:
+    """AxoNN V-B: 4 bytes per parameter and 16 per entry of a bucket."""
+    layout = offloaded(1000, ADAM, bucket=10)
+    assert layout == offload("master", "moments", bucket=10)(MIXED)
+    assert (layout.bytes(), layout.bytes(home="host")) == (4 * 1000 + 16 * 10, 12 * 1000)
+
+
+@pytest.mark.parametrize(
+    ("sparsity", "kept"), [(0.0, 1000), (0.25, 750), (0.9, 100), (0.9996, 0), (0.9994, 1), (1.0, 0)]
+)
+def test_pruned_states_by_sparsity(sparsity: float, kept: int) -> None:
+    """SAMO Equation 2, 24 f + 2 bytes per parameter with f = 1 - sparsity, to the nearest entry."""
+    layout = pruned(1000, ADAM, sparsity=sparsity)
+    assert layout == samo(kept)(MIXED)
+    assert layout.bytes() == 24 * kept + 2 * 1000
+
+
+@pytest.mark.parametrize(("sparsity", "kept"), [(0.0, 1000), (0.9, 100), (1.0, 0)])
+def test_sparse_kernels_keep_nothing_dense(sparsity: float, kept: int) -> None:
+    """2 + 2 in half precision, 4 + 4 + 8 in single, 4 for the index: 24 f bytes, and no copy to expand."""
+    layout = sparse(1000, ADAM, sparsity=sparsity)
+    assert layout.bytes() == layout.bytes(life="always") == 24 * kept
+    assert {state.form for state in layout if state.name != "index"} == {"indexed"}
+    assert {state.entries for state in layout} == {kept}
+
+
+@pytest.mark.parametrize("sparsity", [-0.1, 1.1, float("nan")])
+def test_a_sparsity_is_a_share(sparsity: float) -> None:
+    for layout in (pruned, sparse):
+        with pytest.raises(
+            Refused, match=rf"memory\.sparsity={sparsity}; rule: a share from 0 to 1; legal: memory\.sparsity=0\.9"
+        ):
+            layout(1000, ADAM, sparsity=sparsity)

@@ -1,0 +1,70 @@
+"""Decides whether plain memory goes through the lanes that carry tensors, byte for byte, and without torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mpi4py import MPI
+
+from suite.comm.message import ALIGN, PLAIN, decode, encode
+from suite.comm.mpi import _Inbound, _Outbound
+from suite.comm.plain import Host, Memory, RingGroup
+from suite.comm.waiting import until
+from suite.core.errors import Refused
+from suite.core.op import Kind, Op
+
+ROOT = Path(__file__).resolve().parents[3]
+SIZES = (0, 1, 100, 4 * ALIGN, 100_000)
+
+
+def filled(size: int) -> Memory:
+    memory = Memory(size)
+    memoryview(memory.held)[:] = bytes((7 * at + size) % 251 for at in range(size))
+    return memory
+
+
+def test_a_header_says_that_memory_is_plain() -> None:
+    op = Op(3, Kind.BACKWARD, 12)
+    head = encode(op, (Memory(5), Memory(0)), True)
+    assert decode(head) == (op, True, [(PLAIN, (5,)), (PLAIN, (0,))], len(head))
+
+
+def test_memory_arrives_byte_for_byte_in_one_message_or_in_two() -> None:
+    comm = MPI.COMM_SELF.Dup()
+    inbound, outbound = _Inbound(comm, 0, 4 * ALIGN, Host, Memory), _Outbound(comm, 0, 4 * ALIGN, Memory)
+    mailbox: dict[Op, tuple[Memory, ...]] = {}
+
+    def progress() -> None:
+        inbound.poll(mailbox)
+        outbound.poll()
+
+    for index, size in enumerate(SIZES):
+        value = filled(size)
+        outbound.send(Op(0, Kind.FORWARD, index), (value,))
+        requests = outbound.sending[-1][0]
+        assert len(requests) == (1 if size <= 100 else 2), size
+        assert until(lambda: bool(mailbox) and not outbound.sending, progress, timeout=20)
+        ((op, (arrived,)),) = mailbox.items()
+        mailbox.clear()
+        assert op.index == index
+        assert arrived is not value
+        assert bytes(arrived.held) == bytes(value.held)
+    inbound.close()
+    comm.Free()
+
+
+def test_ranks_that_compute_nothing_load_no_torch() -> None:
+    """Sixteen of them start in the time of one that does."""
+    names = "suite.bench.rank", "suite.bench.emulate", "suite.comm.plain", "suite.simulate.cost", "baselines.gpipe"
+    code = (
+        f"import sys\nfor name in {names}: __import__(name)\nprint([name for name in sys.modules if name == 'torch'])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).strip() == "[]"
+
+
+def test_there_are_no_weights_to_broadcast() -> None:
+    with pytest.raises(Refused, match="a broadcast of plain memory"):
+        RingGroup(MPI.COMM_SELF, (0,), 0).broadcast(Memory(4), 0)

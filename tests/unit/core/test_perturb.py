@@ -1,0 +1,103 @@
+"""Decides whether jitter and stragglers are the same wherever they are asked for, and of the size that was asked."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+from suite.core.errors import Refused, UnknownName
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op
+from suite.core.perturb import Perturbation
+
+OPS = [(rank, Op(rank, Kind(kind), index)) for rank in range(8) for kind in "FB" for index in range(250)]
+
+
+def factors(slower: Perturbation) -> list[float]:
+    return [slower(rank, op) for rank, op in OPS]
+
+
+def test_nothing_is_one() -> None:
+    assert Perturbation().nothing
+    assert set(factors(Perturbation(seed=3))) == {1.0}
+
+
+def test_a_factor_depends_on_the_seed_the_rank_and_the_op_alone() -> None:
+    slower, again = Perturbation(3, spread=0.2), Perturbation(3, spread=0.2)
+    assert factors(slower) == [again(rank, op) for rank, op in reversed(OPS)][::-1]
+    assert len(set(factors(slower))) == len(OPS)
+    assert not set(factors(slower)) & set(factors(Perturbation(4, spread=0.2)))
+    op = Op.parse("1F7")
+    others = {slower(0, op), slower(1, op), slower(0, Op.parse("2F7")), slower(0, Op.parse("1B7"))}
+    assert len(others) == 4
+
+
+def test_another_process_and_machine_draws_the_same() -> None:
+    code = "from suite.core.perturb import *; print(repr(Perturbation(7, '{}', 0.1)(3, Op.parse('3B5'))))"
+    for jitter, value in (("uniform", 1.0795399830), ("lognormal", 0.9682652214)):
+        drawn = float(subprocess.check_output([sys.executable, "-c", code.format(jitter)], text=True))
+        assert drawn == Perturbation(7, jitter, 0.1)(3, Op.parse("3B5"))
+        assert drawn == pytest.approx(value, abs=1e-9)
+
+
+def test_uniform_jitter_lies_where_it_should_and_adds_nothing() -> None:
+    found = factors(Perturbation(jitter="uniform", spread=0.3))
+    assert 0.7 <= min(found) < 0.705
+    assert 1.295 < max(found) <= 1.3
+    assert statistics.mean(found) == pytest.approx(1, abs=0.01)
+    assert statistics.stdev(found) == pytest.approx(0.3 / math.sqrt(3), rel=0.03)
+
+
+def test_the_logarithm_of_lognormal_jitter_has_the_spread_and_the_mean_is_one() -> None:
+    found = factors(Perturbation(spread=0.2))
+    assert statistics.mean(found) == pytest.approx(1, abs=0.012)
+    logs = [math.log(factor) for factor in found]
+    assert statistics.stdev(logs) == pytest.approx(0.2, rel=0.03)
+    assert statistics.mean(logs) == pytest.approx(-0.02, abs=0.01)
+    assert sum(log > -0.02 for log in logs) == pytest.approx(len(logs) / 2, rel=0.05)
+
+
+def test_a_straggler_is_slower_at_everything() -> None:
+    alone = Perturbation(stragglers={1: 3.0})
+    assert not alone.nothing
+    assert {(rank, alone(rank, op)) for rank, op in OPS} == {(rank, 3.0 if rank == 1 else 1.0) for rank in range(8)}
+    both = Perturbation(5, "uniform", 0.1, {1: 3.0})
+    even = Perturbation(5, "uniform", 0.1)
+    for rank, op in OPS:
+        assert both(rank, op) == pytest.approx((3.0 if rank == 1 else 1.0) * even(rank, op))
+
+
+def test_it_is_read_from_an_executors_config() -> None:
+    config = {"jitter": {"kind": "uniform", "spread": 0.1}, "stragglers": {"3": 1.5}}  # a job file has text for keys
+    assert Perturbation.of(config, Grid(inter=4), 9) == Perturbation(9, "uniform", 0.1, {3: 1.5})
+    assert Perturbation.of({"stragglers": None}, Grid(), 0).nothing
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"stragglers": {4: 2.0}}, ["stragglers={4: 2.0}", "4 ranks (2x2)", "from 0 to 3", "legal: stragglers={3: "]),
+        ({"stragglers": {-1: 2.0}}, ["{-1: 2.0}", "from 0 to 3"]),
+        ({"stragglers": {"first": 2.0}}, ["{first: 2.0}", "from 0 to 3"]),
+        ({"stragglers": {1: 0}}, ["{1: 0}", "a finite factor above 0", "legal: {1: 2}"]),
+        ({"stragglers": {1: math.inf}}, ["{1: inf}"]),
+        ({"stragglers": {1: "slow"}}, ["{1: slow}"]),
+        ({"jitter": {"spread": -0.1}}, ["jitter.spread=-0.1", "at least 0", "legal: jitter.spread=0.1"]),
+        ({"jitter": {"spread": math.nan}}, ["jitter.spread=nan"]),
+        ({"jitter": {"kind": "uniform", "spread": 1}}, ["jitter.spread=1", "below 1"]),
+    ],
+)
+def test_what_is_no_factor_is_refused(config: dict[str, object], words: list[str]) -> None:
+    with pytest.raises(Refused) as caught:
+        Perturbation.of(config, Grid(data=2, inter=2), 0)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_an_unknown_jitter_is_told_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'uniform'"):
+        Perturbation(jitter="unifrm")
