@@ -50,8 +50,8 @@ def summary(record: Record) -> str:
     if record.outcome is not Outcome.OK or not samples:
         reason = (record.reason.strip().splitlines() or ["no samples"])[0 if "; rule:" in record.reason else -1]
         return f"{head} {reason}"
-    losses = record.series["loss"]
-    change = f"loss {losses[0]:.4f} to {losses[-1]:.4f}"
+    losses = record.series.get("loss")
+    change = f"loss {losses[0]:.4f} to {losses[-1]:.4f}" if losses else str(record.source)
     return f"{head} {1e3 * median(samples):8.1f} ms per batch, {change}, {len(samples)} samples"
 
 

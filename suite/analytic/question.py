@@ -95,21 +95,42 @@ class Papers:
         raise Refused(f"no row of {group} with {wanted}", rule="a published setting")
 
 
-Answering = Callable[[Question, Papers], tuple[Cases, str]]
-_ANSWERS: dict[str, tuple[str, Answering]] = {}
+Answering = Callable[[Question, Any], tuple[Cases, str]]
 
 
-def answers(*claims: str, unit: str) -> Callable[[Answering], Answering]:
-    """Enters a function as the answer to `claims`. It returns the cases in `unit` and how they were derived."""
+class Answers:
+    """A table of answers. Entered by decorating: the function is asked with the question and a source of knowledge."""
 
-    def enter(function: Answering) -> Answering:
-        for claim in claims:
-            if claim in _ANSWERS:
-                raise Refused(f"two answers to {claim}", rule="one function a claim")
-            _ANSWERS[claim] = (unit, function)
-        return function
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, Answering]] = {}
 
-    return enter
+    def __call__(self, *claims: str, unit: str) -> Callable[[Answering], Answering]:
+        """Enters a function as the answer to `claims`. It returns the cases in `unit` and how they were derived."""
+
+        def enter(function: Answering) -> Answering:
+            for claim in claims:
+                if claim in self._known:
+                    raise Refused(f"two answers to {claim}", rule="one function a claim")
+                self._known[claim] = (unit, function)
+            return function
+
+        return enter
+
+    def ids(self) -> tuple[str, ...]:
+        """The claims that have an answer."""
+        return tuple(self._known)
+
+    def answer(self, question: Question, source: Any) -> Answer:
+        """Raises UnknownName for a claim without an answer, Refused where the source lacks what it needs."""
+        if question.id not in self._known:
+            raise UnknownName("answer to a claim", question.id, self._known)
+        unit, function = self._known[question.id]
+        cases, note = function(question, source)
+        return Answer(unit, tuple(float(value) for value in _flat(cases)), note)
+
+
+answers = Answers()  # of the formulas
+ids = answers.ids
 
 
 def distinct(cases: Cases) -> Cases:
@@ -117,18 +138,9 @@ def distinct(cases: Cases) -> Cases:
     return list(dict.fromkeys(tuple(case) for case in cases))
 
 
-def ids() -> tuple[str, ...]:
-    """The claims that have an answer."""
-    return tuple(_ANSWERS)
-
-
 def answer(question: Question, papers: Papers) -> Answer:
-    """Raises UnknownName for a claim without an answer, Refused where the papers lack what it needs."""
-    if question.id not in _ANSWERS:
-        raise UnknownName("answer to a claim", question.id, _ANSWERS)
-    unit, function = _ANSWERS[question.id]
-    cases, note = function(question, papers.without(question.id))
-    return Answer(unit, tuple(float(value) for value in _flat(cases)), note)
+    """A formula's answer, from all that the papers say but the claim itself."""
+    return answers.answer(question, papers.without(question.id))
 
 
 def _flat(cases: Cases) -> Iterable[Number]:

@@ -191,7 +191,8 @@ def _told(overrides: Sequence[str]) -> str:
 
 def freeze(config: dict[str, Any], command: str, suffix: str = "") -> Run:
     """A run of a resolved config, with its refusal where it cannot run. `suffix` ends its label."""
-    config = {key: value for key, value in config.items() if key != "draw"}
+    # machine and stack: the executors that simulate hold their own copy
+    config = {key: value for key, value in config.items() if key not in ("draw", "machine", "stack")}
     config["experiment"] = {key: value for key, value in config["experiment"].items() if key != "runs"}
     label = config["system"]["name"]
     try:

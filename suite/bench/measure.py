@@ -18,13 +18,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from suite.bench import predict, provenance
+from suite.bench import emulate, predict, provenance
 from suite.bench.experiment import Run
 from suite.bench.launch import Ranks, Trouble
 from suite.bench.progress import Progress
 from suite.bench.store import Store, key_of
 from suite.core.build import TARGET, build
-from suite.core.errors import MissingDependency, SuiteError, Unsupported
+from suite.core.errors import DoesNotFit, MissingDependency, SuiteError, Unsupported
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import Span, Trace
@@ -43,6 +43,8 @@ class Session:
         self.validation: list[float] = []
         self.gemm = 0.0
         self.memory: dict[str, list[int]] = {}
+        self.source = Source.EMULATED if "system" in run.config["executor"] else Source.MEASURED
+        self.simulated: dict[str, Metric] = {}
         self.trace = Trace()
         self.extra: dict[str, Any] = {}
         self.trouble: Trouble | None = None
@@ -99,9 +101,11 @@ class Session:
         self.memory = {kind: [answer["memory"].get(kind, 0) for answer in answers] for kind in kinds}
         if self.plan["evaluate"]:
             answers = self.ranks.ask(self.plan["deadline"], do="evaluate", batches=self.plan["evaluate"])
-            self.validation.append(answers[0]["loss"])
-            if not math.isfinite(self.validation[-1]):
+            self.validation += [] if answers[0]["loss"] is None else [answers[0]["loss"]]
+            if not all(map(math.isfinite, self.validation)):
                 raise Trouble(Outcome.DIVERGED, f"the validation loss is {self.validation[-1]}")
+        if self.source is Source.EMULATED:
+            self.simulated = emulate.metrics(self.config, self.trace)
         self.ranks.dismiss()
 
     def stop(self) -> bool:
@@ -121,17 +125,19 @@ class Session:
     def record(self, store: Store) -> Record:
         """What this run leaves; the samples it got are kept whatever happened."""
         cores: int = provenance.machine()["cores"]
-        crowded = self.run.grid.size * self.config["launch"]["threads"] > cores
+        computes = self.source is Source.MEASURED  # ranks that sleep do not compete, and have no model
+        crowded = computes and self.run.grid.size * self.config["launch"]["threads"] > cores
         note = f"oversubscribed: {self.run.grid.size} ranks on {cores} cores, not comparable" if crowded else ""
         metrics = {"batch_time": Metric("s", "lower", tuple(self.durations), note)} if self.durations else {}
+        metrics |= self.simulated
         units = {"tokens_per_batch": "token"}
-        for name, value in _counts(self.config).items():
+        for name, value in _counts(self.config).items() if computes else ():
             metrics[name] = Metric(units.get(name, "flop"), "", (value,))
         if self.gemm:
             threads = self.config["launch"]["threads"]
             told = f"measured: {self.run.grid.size} ranks multiply matrices at once, {threads} threads each"
             metrics["peak_flops"] = Metric("flop/s", "higher", (self.gemm,), told)
-        memory = {"predicted": _predicted(self.config)}
+        memory = {"predicted": _predicted(self.config)} if computes else {}
         if self.memory:
             memory["measured"] = self.memory
         return Record(
@@ -141,7 +147,7 @@ class Session:
             label=self.run.label,
             outcome=self.trouble.outcome if self.trouble else Outcome.OK,
             reason=self.trouble.reason if self.trouble else "",
-            source=Source.MEASURED,
+            source=self.source,
             config=self.config,
             metrics=metrics,
             memory=memory,
@@ -233,9 +239,11 @@ def _refused(run: Run, key: str) -> Record:
 def _carried(run: Run, key: str, store: Store) -> Record:
     """The record of a run that needs no ranks, as its executor leaves it; what goes wrong in it is a reason."""
     begin, now = time.monotonic(), time.time()
-    reason = ""
+    reason, outcome = "", Outcome.FAILED
     try:
         found = build(run.config["executor"]).run(run.config)
+    except DoesNotFit as error:
+        found, reason, outcome = Carried(Source.SIMULATED), str(error), Outcome.OOM
     except Exception as error:  # must not end the others
         found, reason = Carried(Source.ANALYTIC), "".join(traceback.format_exception(error)).strip()
     return Record(
@@ -243,7 +251,7 @@ def _carried(run: Run, key: str, store: Store) -> Record:
         experiment=run.config["experiment"]["name"],
         system=run.config["system"]["name"],
         label=run.label,
-        outcome=Outcome.FAILED if reason else Outcome.OK,
+        outcome=outcome if reason else Outcome.OK,
         reason=reason,
         source=found.source,
         config=run.config,
@@ -252,7 +260,12 @@ def _carried(run: Run, key: str, store: Store) -> Record:
         series=dict(found.series),
         trace=store.write_trace(key, run.grid, found.trace) if found.trace else None,
         notes=found.notes,
-        provenance=_provenance(run, now, time.monotonic() - begin, {}),
+        provenance=_provenance(
+            run,
+            now,
+            time.monotonic() - begin,
+            {"calibrated_on": list(found.calibrated_on)} if found.calibrated_on else {},
+        ),
     )
 
 

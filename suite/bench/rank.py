@@ -1,6 +1,7 @@
 """Decides what one rank does: connect to the parent, build its part of the system, do as told, end with the parent.
 
-Started as `python -m mpi4py -m suite.bench.rank JOB.json`. Loads torch only after it has said hello.
+Started as `python -m mpi4py -m suite.bench.rank JOB.json`. Loads torch only after it has said hello, and not at all
+where an executor names what stands in the system's place and computes nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 from suite.bench.interrupt import die_with_parent
 from suite.comm import here, started
+from suite.comm.waiting import short_sleeps
 from suite.core.build import build, locate
 from suite.core.errors import MissingDependency, Refused
 from suite.core.protocols import Missing
@@ -71,6 +73,21 @@ def outcome_of(error: BaseException) -> Outcome:
     return Outcome.FAILED
 
 
+def probed(path: str, config: Mapping[str, Any]) -> Any:
+    """The class at `path`, which can run here. Raises MissingDependency where it cannot."""
+    system = locate(path)
+    answer = system.probe(config)
+    if isinstance(answer, Missing):
+        raise MissingDependency(config["system"]["name"], answer.reason)
+    return system
+
+
+def limit_memory(limit: int | None) -> None:
+    """Of this process: `limit` bytes of address space, none for None."""
+    if limit:
+        resource.setrlimit(resource.RLIMIT_AS, (int(limit), int(limit)))
+
+
 class Rank:
     """The commands a parent may give. Batches are counted over the whole run, evaluation apart."""
 
@@ -78,14 +95,9 @@ class Rank:
         from suite.engine.host import device_of, gemm_rate, prepare
 
         prepare(config["launch"]["threads"])
-        if config["launch"]["memory_limit"]:
-            limit = int(config["launch"]["memory_limit"])
-            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        limit_memory(config["launch"]["memory_limit"])
         self.config, self.gemm_rate = config, gemm_rate
-        system = locate(config["system"]["_target_"])
-        probed = system.probe(config)
-        if isinstance(probed, Missing):
-            raise MissingDependency(config["system"]["name"], probed.reason)
+        system = probed(config["system"]["_target_"], config)
         self.text = build(config["data"]["source"])
         device = device_of(config["launch"]["device"], started().local_rank)
         self.world = here(device=device, **config["comm"])
@@ -112,20 +124,23 @@ class Rank:
         """All ranks at once: the rate of matrix products while every rank computes, as in a batch."""
         return {
             "gemm": self.gemm_rate(dtype=self.config["model"]["dtype"]),
-            "staged": bool(self.world.staged),
-            "carrier": self.world.carrier,
-            "order": self.world.order,
+            **self._messages(),
             # every rank reads the same data; one of them takes its hash
             "data": self.text.provenance() if self.world.rank == 0 else None,
         }
 
+    def _messages(self) -> dict[str, Any]:
+        """How they travel."""
+        return {"staged": bool(self.world.staged), "carrier": self.world.carrier, "order": self.world.order}
+
     def train(self, batches: int) -> dict[str, Any]:
-        """Seconds and loss of each batch, and the spans of the last."""
+        """Seconds and loss (where there is one) of each batch, and the spans of the last."""
         ready = self._next(batches)
         durations, losses = [], []
         last = perf_counter()
         for batch in ready:
-            losses.append(self.system.train_batch(batch))
+            if (loss := self.system.train_batch(batch)) is not None:
+                losses.append(loss)
             end = perf_counter()
             durations.append(end - last)
             last = end
@@ -156,13 +171,38 @@ class Rank:
         self.world.close()
 
 
+class EmulatingRank(Rank):
+    """A rank that computes nothing: no torch, no text, no loss, nothing that memory would hold for a model."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        short_sleeps()
+        limit_memory(config["launch"]["memory_limit"])
+        self.config = config
+        system = probed(config["executor"]["system"], config)
+        self.world = here(tensors=False, **config["comm"])
+        self.system = system(world=self.world, config=config)
+
+    def _next(self, count: int) -> list[Any]:
+        return [()] * count
+
+    def prepare(self) -> dict[str, Any]:
+        return {"gemm": 0.0, **self._messages(), "data": None}
+
+    def memory(self) -> dict[str, Any]:
+        return {"losses": [], "memory": {}}
+
+    def evaluate(self, batches: int) -> dict[str, Any]:
+        return {"loss": None}
+
+
 def main(job: Path) -> None:
     content = json.loads(job.read_text())
     die_with_parent(signal.SIGKILL)  # a rank that is stopped between turns does not see its socket's end
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     control = Control(**content["control"])
     try:
-        rank = Rank(content["config"])
+        config = content["config"]
+        rank = EmulatingRank(config) if "system" in config["executor"] else Rank(config)
         while True:
             message = control.commands.get()
             if message["do"] == "stop":

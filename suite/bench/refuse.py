@@ -61,6 +61,10 @@ def check(config: Mapping[str, Any]) -> None:
         )
     _launcher(config, grid)
     _measure(config["measure"])
+    if "system" in config["executor"]:  # ranks that compute nothing: no model, no text
+        _numbers_of_messages(config)
+        locate(config["executor"]["system"]).check(config)
+        return
     divide(build(config["model"]["shape"]), grid.inter, config["split"])
     _numbers_of_ranks(config)
     if config["model"]["dtype"] not in _DTYPES:
@@ -124,12 +128,16 @@ def _transport(comm: Mapping[str, Any], launch: Mapping[str, Any]) -> None:
         )
 
 
-def _numbers_of_ranks(config: Mapping[str, Any]) -> None:
-    """What only ranks use, and would refuse one by one after starting."""
+def _numbers_of_messages(config: Mapping[str, Any]) -> None:
     if not isinstance(config["seed"], int) or config["seed"] < 0:
         raise Refused(f"seed={config['seed']}", rule="a whole number, not negative", legal="seed=0")
     if not isinstance(config["comm"]["inline"], int) or config["comm"]["inline"] < 256:
         raise Refused(f"comm.inline={config['comm']['inline']}", rule="at least 256 bytes", legal="comm.inline=16384")
+
+
+def _numbers_of_ranks(config: Mapping[str, Any]) -> None:
+    """What only ranks use, and would refuse one by one after starting."""
+    _numbers_of_messages(config)
     rate = config["optimizer"]["lr"]
     if not isinstance(rate, Mapping) and not (isinstance(rate, int | float) and rate >= 0):
         raise Refused(f"optimizer.lr={rate}", rule="not negative, or a rate of suite.engine.rate", legal="0.001")

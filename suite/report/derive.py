@@ -21,6 +21,7 @@ from suite.report.load import Entry, Store, grid_of, text_at
 
 NAN = float("nan")
 BATCH_TIME = "batch_time"
+PREDICTED = {BATCH_TIME: "simulated_time", "payload_bytes": "simulated_bytes"}  # who predicts which metric
 OVERSUBSCRIBED = "oversubscribed"  # a note of batch_time that starts so: its times stand in no ratio
 
 
@@ -54,6 +55,7 @@ class Row:
     batch_time_min: float
     batch_time_max: float
     batch_time_n: int
+    simulated_time: float
     tokens_per_second: float
     flops_per_batch: float
     flops_per_batch_recompute: float
@@ -148,6 +150,12 @@ def ratio(above: float, below: float) -> float:
     return above / below if math.isfinite(above) and math.isfinite(below) and below > 0 else NAN
 
 
+def prediction_error(record: Record, metric: str) -> float:
+    """Median of `metric` over its prediction, minus 1; nan without either. Nothing against nothing is no error."""
+    ours, told = samples(record, metric).median, samples(record, PREDICTED[metric]).median
+    return 0.0 if ours == told else ratio(ours, told) - 1
+
+
 def loss_difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """The largest |ours - theirs| / |theirs| over the batches that both ran; inf where one of the two is not finite."""
     worst = NAN
@@ -211,6 +219,7 @@ def derive(entry: Entry, reference: Entry | None, *, current: bool = True) -> Ro
         batch_time_min=time.low,
         batch_time_max=time.high,
         batch_time_n=time.n,
+        simulated_time=samples(record, PREDICTED[BATCH_TIME]).median,
         tokens_per_second=ratio(samples(record, "tokens_per_batch").median, time.median),
         flops_per_batch=flops,
         flops_per_batch_recompute=samples(record, "flops_per_batch_recompute").median,

@@ -23,9 +23,10 @@ class Judgement(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One expectation: `ours` should be at most `target`. kind: ratio (of median batch times) or loss.
+    """One expectation: `ours` should be at most `target`. kind: ratio (of median batch times), loss or prediction.
 
-    A ratio to several systems is one to the quickest of them, and `versus` names it."""
+    A ratio to several systems is one to the quickest of them, and `versus` names it. A prediction is compared with the
+    clock of its own run, and without a system the worst of all runs is named."""
 
     what: str
     kind: str
@@ -53,8 +54,10 @@ def judge(group: derive.Group, row: Any) -> Finding:
     ours, why = derive.NAN, ""
     if math.isnan(limit):
         why = f"at_most is {target!r}; rule: a finite number; legal: 1.0"
-    elif kind not in {"ratio", "loss"}:
-        why = f"kind is {kind!r}; rule: ratio or loss"
+    elif kind not in {"ratio", "loss", "prediction"}:
+        why = f"kind is {kind!r}; rule: ratio, loss or prediction"
+    elif kind == "prediction":
+        ours, system, versus, why = _prediction(group, system, text_at(row, "of") or derive.BATCH_TIME)
     elif kind == "loss" and not system:
         ours, why = _worst(group)
         system, versus = "every system", group.reference.record.label if group.reference else ""
@@ -84,6 +87,24 @@ def _worst(group: derive.Group) -> tuple[float, str]:
     if not values or any(math.isnan(value) for value in values):
         return derive.NAN, "no batch that all ran"
     return max(values), ""
+
+
+def _prediction(group: derive.Group, system: str, of: str) -> tuple[float, str, str, str]:
+    """|ours / simulated - 1| of one system, or of the one that is worst: value, system, versus, why there is none."""
+    if of not in derive.PREDICTED:
+        return derive.NAN, system, "", f"of is {of!r}; rule: one of {', '.join(derive.PREDICTED)}"
+    entries = [group.find(system)] if system else list(group.entries)
+    found: list[tuple[float, str]] = []
+    for entry in entries:
+        label = entry.record.label if entry else system
+        if entry is None or (why := derive.usable(entry)):
+            return derive.NAN, label, "", f"{label}: {why if entry else derive.usable(None)}"
+        apart = derive.prediction_error(entry.record, of)
+        if math.isnan(apart):
+            return derive.NAN, label, "", f"{label}: no {of} beside {derive.PREDICTED[of]}"
+        found.append((abs(apart), label))
+    value, label = max(found, key=lambda one: one[0])
+    return value, label, "its simulation" + (f", worst of {len(found)}" if len(found) > 1 else ""), ""
 
 
 def _to_the_quickest(group: derive.Group, kind: str, system: str, rivals: list[Any]) -> tuple[float, str, str]:

@@ -86,11 +86,11 @@ def losses(
     salt: str,
 ) -> str:
     """Loss per batch by label; validation losses are hollow markers, spread evenly over the batches."""
-    with _figure(2.9, left=0.6) as (fig, ax):
+    with drawing(2.9, left=0.6) as (fig, ax):
         for number, (label, loss) in enumerate(training.items()):
             sns.lineplot(
                 x=range(1, len(loss) + 1),
-                y=_drawable(loss),
+                y=drawable(loss),
                 color=colours[label],
                 linewidth=1.4,
                 errorbar=None,
@@ -106,11 +106,11 @@ def losses(
         for label, loss in validation.items():
             steps = max(len(training.get(label, ())), len(loss))
             x = [(index + 1) * steps / len(loss) for index in range(len(loss))]
-            ax.plot(x, _drawable(loss), "o:", color=colours[label], markerfacecolor="none", markersize=5, linewidth=0.8)
+            ax.plot(x, drawable(loss), "o:", color=colours[label], markerfacecolor="none", markersize=5, linewidth=0.8)
         ax.set(xlabel="batch", ylabel="loss")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ends = ", ".join(f"{label} {loss[-1]:.4g}" for label, loss in training.items() if loss)
-        return _svg(fig, salt, f"Loss per batch. Last values: {ends}.")
+        return finished(fig, salt, f"Loss per batch. Last values: {ends}.")
 
 
 def _every(number: int, curves: int, batches: int) -> tuple[int, int]:
@@ -124,7 +124,7 @@ def batch_times(
     """Every raw sample as a point and the median as a bar, by label; labels in `faint` are not comparable."""
     with _rows(list(samples)) as (fig, ax):
         for row, (label, values) in enumerate(samples.items()):
-            finite = [value for value in _drawable(values) if math.isfinite(value)]
+            finite = [value for value in drawable(values) if math.isfinite(value)]
             if not finite:
                 continue
             alpha = 0.3 if label in faint else 0.75
@@ -138,10 +138,10 @@ def batch_times(
         _quantity(ax, "s", "batch time")
         ax.set_xlim(left=0)
         counts = ", ".join(f"{label} {len(values)}" for label, values in samples.items())
-        return _svg(fig, salt, f"Batch time by system, every sample as a point. Samples: {counts}.")
+        return finished(fig, salt, f"Batch time by system, every sample as a point. Samples: {counts}.")
 
 
-def _drawable(values: Sequence[float]) -> list[float]:
+def drawable(values: Sequence[float]) -> list[float]:
     """`values` without what no axis carries: beyond 1e30 becomes nan, below 1e-30 zero."""
     return [(0.0 if abs(value) < 1e-30 else value) if abs(value) < 1e30 else math.nan for value in values]
 
@@ -164,7 +164,7 @@ def memory(predicted: Mapping[str, Mapping[str, float]], measured: Mapping[str, 
             f" and {si(sum(measured.get(label, {}).values()), 'B')} measured"
             for label in labels
         )
-        return _svg(fig, salt, f"Memory by kind, predicted beside measured: {pairs}.")
+        return finished(fig, salt, f"Memory by kind, predicted beside measured: {pairs}.")
 
 
 def breakdowns(seconds: Mapping[str, Mapping[str, float]], faint: Collection[str], salt: str) -> str:
@@ -177,7 +177,7 @@ def breakdowns(seconds: Mapping[str, Mapping[str, float]], faint: Collection[str
             f"{label}: " + ", ".join(f"{name} {si(value, 's')}" for name, value in ordered(parts, COLOURS).items())
             for label, parts in seconds.items()
         )
-        return _svg(fig, salt, f"Where the time of one batch goes. {texts}.")
+        return finished(fig, salt, f"Where the time of one batch goes. {texts}.")
 
 
 def ordered(parts: Mapping[str, float], known: Mapping[str, str]) -> dict[str, float]:
@@ -202,14 +202,14 @@ def _quantity(ax: Axes, unit: str, name: str) -> None:
 
 
 @contextmanager
-def _figure(height: float, *, left: float) -> Iterator[tuple[Figure, Axes]]:
-    """A figure of `height` inches with a left margin of `left` inches, drawn under our style and no other."""
+def drawing(height: float, *, left: float, top: float = 0.1, bottom: float = 0.46) -> Iterator[tuple[Figure, Axes]]:
+    """A figure of `height` inches with margins in inches, drawn under our style and no other."""
     style: dict[Any, Any] = {**sns.axes_style("white"), **_STYLE}
     with mpl.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has it
         fig = Figure((_WIDTH, height))
         FigureCanvasSVG(fig)
-        ax = fig.add_axes((left / _WIDTH, 0.46 / height, 1 - (left + 0.2) / _WIDTH, 1 - 0.56 / height))
+        ax = fig.add_axes((left / _WIDTH, bottom / height, 1 - (left + 0.2) / _WIDTH, 1 - (bottom + top) / height))
         sns.despine(ax=ax)
         yield fig, ax
 
@@ -217,16 +217,16 @@ def _figure(height: float, *, left: float) -> Iterator[tuple[Figure, Axes]]:
 @contextmanager
 def _rows(labels: Sequence[str]) -> Iterator[tuple[Figure, Axes]]:
     """A figure with one horizontal row per label, the first on top."""
-    texts = [_clean(label) for label in labels]
+    texts = [clean(label) for label in labels]
     left = 0.25 + 0.076 * max(map(len, texts), default=1)
-    with _figure(0.62 + 0.4 * max(len(labels), 2), left=left) as (fig, ax):
+    with drawing(0.62 + 0.4 * max(len(labels), 2), left=left) as (fig, ax):
         ax.grid(visible=False, axis="y")
         ax.set_yticks(range(len(labels)), texts)
         ax.set_ylim(max(len(labels), 2) - 0.45, -0.55)
         yield fig, ax
 
 
-def _clean(label: str, most: int = 26) -> str:
+def clean(label: str, most: int = 26) -> str:
     """A label that stands in XML and on one line."""
     text = "".join(
         " " if unicodedata.category(letter) in {"Cc", "Cs", "Cn", "Co", "Zl", "Zp"} else letter for letter in label
@@ -234,7 +234,7 @@ def _clean(label: str, most: int = 26) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _svg(fig: Figure, salt: str, alt: str) -> str:
+def finished(fig: Figure, salt: str, alt: str) -> str:
     """The figure as an `<svg>` element for a page, with `alt` as its name."""
     stream = io.StringIO()
     fig.savefig(stream, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
@@ -242,7 +242,7 @@ def _svg(fig: Figure, salt: str, alt: str) -> str:
     _rewrite(root, salt)
     for name in ("width", "height", "version"):
         root.attrib.pop(name, None)
-    root.attrib.update(role="img", **{"aria-label": _clean(alt, 4000)})
+    root.attrib.update(role="img", **{"aria-label": clean(alt, 4000)})
     return ElementTree.tostring(root, encoding="unicode")
 
 

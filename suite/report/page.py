@@ -23,12 +23,26 @@ from suite.core.claim import Judged, Verdict
 from suite.core.record import Source
 from suite.core.trace import WAIT
 from suite.core.units import si
-from suite.report import derive, expect, facts, figure, gantt, judge, perfetto, scorecard, verdicts, view
+from suite.report import (
+    curves,
+    derive,
+    expect,
+    facts,
+    figure,
+    gantt,
+    judge,
+    panels,
+    perfetto,
+    scorecard,
+    verdicts,
+    view,
+)
 from suite.report.files import inert, write
 from suite.report.load import Entry, Store, read_store, text_at
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _INSIDE_NAMES = re.compile(r"(?<=\w_)(?=\w)|(?<=\w\.)(?=[A-Za-z])")
+_MOST_PANELS = 40  # of one experiment: a picture of one takes 50 ms
 _SAFE_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
@@ -39,6 +53,17 @@ class Picture:
     caption: str
     svg: Markup
     legend: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """The paper's points beside ours. run: links to the run; more: a table that is folded away."""
+
+    title: str
+    run: tuple[tuple[str, str], ...]
+    picture: Picture
+    table: view.Table
+    more: view.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +78,7 @@ class Section:
     where: str
     score: str
     sources: str
+    panels: tuple[Panel, ...]
     asked: tuple[view.Table, ...]
     tables: tuple[view.Table, ...]
     pictures: tuple[Picture, ...]
@@ -134,8 +160,10 @@ def _section(
     files = {entry.file for entry in (*group.entries, *group.earlier)}
     mine = verdicts.of_experiment(judged, group.name, files)
     asked = (view.expectations(found, labels), verdicts.beside(mine, near))
-    ran = any(row.source != Source.ANALYTIC for row in rows)  # else there are values alone, and nothing side by side
-    tables = (view.systems(rows, reference, runs), view.memory(group.entries, runs)) if ran else ()
+    # a simulated figure has panels and no batch; where all is analytic there are values alone, and nothing side by side
+    ran = [row for row in rows if row.batch_time_n or row.source != Source.SIMULATED]
+    some = any(row.source != Source.ANALYTIC for row in ran)
+    tables = (view.systems(ran, reference, runs), view.memory(group.entries, runs)) if some else ()
     made = (
         view.runs(group.entries, exports, "Runs and the commands that make them", runs),
         view.runs(group.earlier, exports, "Earlier records of the same labels", runs),
@@ -149,6 +177,7 @@ def _section(
         where=text_at(config, "experiment", "where"),
         score=_score(found, mine),
         sources=", ".join(sorted({row.source for row in rows})),
+        panels=tuple(_panels(group.entries, salt, runs)),
         asked=tuple(table for table in asked if table is not None),
         tables=tuple(table for table in tables if table is not None),
         pictures=tuple(_pictures(group.entries, salt)),
@@ -175,10 +204,32 @@ def _remarks(entries: Sequence[Entry], claimed: set[str]) -> list[tuple[str, str
     for entry in entries:
         metrics = entry.record.metrics.items()
         notes = [*entry.record.notes, *(f"{name}: {m.note}" for name, m in metrics if m.note and name not in claimed)]
+        notes += panels.fitted(entry.record)
         for note in dict.fromkeys(notes):
             found.setdefault(note, []).append(entry.record.label)
     whole = len(entries)
     return [("all" if len(labels) == whole > 1 else ", ".join(labels), note) for note, labels in found.items()]
+
+
+def _panels(entries: Sequence[Entry], salt: str, runs: Mapping[str, str]) -> list[Panel]:
+    """What the records hold of published figures, the first so many."""
+    held = [(entry, panel) for entry in entries for panel in panels.read(entry.record)]
+    more = len(held) - _MOST_PANELS
+    held = held[:_MOST_PANELS]
+    looks = {name: n for n, name in enumerate(dict.fromkeys(name for _, panel in held for name in panel.systems))}
+    found = []
+    for number, (entry, panel) in enumerate(held):
+        source = entry.record.source.value
+        beside, all_ours = panels.compared(panel, source), panels.values(panel, source)
+        svg = Markup(curves.picture(panel, looks, source, f"{salt}-panel{number}"))
+        caption = panels.caption(panel, source)
+        if number + 1 == _MOST_PANELS and more > 0:
+            caption += f" {more} more panels stand in the records."
+        drawn = Picture(caption, svg, curves.legend(panel, looks))
+        folded = all_ours if beside and panels.rest(panel) else None
+        run = view.to_run(entry.record.label, entry.file, runs)
+        found.append(Panel(panel.title, run, drawn, beside or all_ours, folded))
+    return found
 
 
 def _pictures(entries: Sequence[Entry], salt: str) -> list[Picture]:

@@ -107,6 +107,8 @@ def _system(row: Row, anchors: Mapping[str, str]) -> tuple[Cell, ...]:
     spread = f"[{_span(row.batch_time_min, row.batch_time_max)}], {row.batch_time_n}"
     if not row.comparable:
         spread += "\nnot comparable"
+    if not math.isnan(row.simulated_time):
+        spread += f"\nsimulated {si(row.simulated_time, 's')} ({100 * (time / row.simulated_time - 1):+.1f} %)"
     apart = "" if math.isnan(row.loss_difference) else f"{row.loss_difference:.2g}"
     recompute = row.flops_per_batch_recompute
     return (
@@ -210,7 +212,11 @@ def _compared(finding: Finding, runs: Mapping[str, str]) -> Cell:
 
 
 def _kind(kind: str) -> str:
-    words = {"ratio": "ratio of median batch times", "loss": "largest relative difference of the losses"}
+    words = {
+        "ratio": "ratio of median batch times",
+        "loss": "largest relative difference of the losses",
+        "prediction": "relative difference of the clock to the simulation",
+    }
     return words.get(kind, kind)
 
 

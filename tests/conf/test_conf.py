@@ -5,6 +5,8 @@ A new file is tested by being there.
 
 from __future__ import annotations
 
+import gzip
+import json
 import shlex
 from collections.abc import Sequence
 from functools import cache
@@ -19,14 +21,19 @@ from suite.bench.experiment import CONF, check_names, expand, freeze, groups, re
 from suite.core.build import build, locate
 from suite.core.errors import Refused, UnknownName
 from suite.core.grid import Grid
-from suite.core.op import Work
+from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Schedule, WeightPolicy
+from suite.core.trace import CATEGORY, Span
 from suite.data.text import LAYOUTS
 from suite.memory import Layout
 from suite.schedule.check import check
 from suite.workload import Transformer
 
-WANTED = {"analytic": ("executor.paper=axonn",)}  # beside the folders of corpora
+WANTED = {  # beside the folders of corpora
+    ("executor", "analytic"): ("executor.paper=axonn",),
+    ("executor", "published"): ("executor.figure=samo_memory",),
+}
+PARTS = ("modelled", "cost")  # never chosen alone: other choices hold them
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
 
 
@@ -38,7 +45,7 @@ def _resolved(overrides: tuple[str, ...]) -> dict[str, Any]:
 def config_of(group: str, choice: str) -> dict[str, Any]:
     """The config of one choice; a value that it wants from its user is given one."""
     wanted = [f"{group}.folder=SOMEWHERE"] if choice in LAYOUTS else []
-    return _resolved((f"{group}={choice}", *wanted, *WANTED.get(choice, ())))
+    return _resolved((f"{group}={choice}", *wanted, *WANTED.get((group, choice), ())))
 
 
 def test_every_file_is_a_choice_of_a_group() -> None:
@@ -58,7 +65,7 @@ def test_every_file_is_a_choice_of_a_group() -> None:
     } <= set(groups())
 
 
-@pytest.mark.parametrize(("group", "choice"), CHOICES)
+@pytest.mark.parametrize(("group", "choice"), [entry for entry in CHOICES if entry[0] not in PARTS])
 def test_every_choice_composes(group: str, choice: str) -> None:
     config = config_of(group, choice)
     assert group in config
@@ -67,6 +74,43 @@ def test_every_choice_composes(group: str, choice: str) -> None:
     run = freeze(config, "")
     if choice not in LAYOUTS:  # whose folder is not here
         assert run.refusal is None, run.refusal
+
+
+@pytest.mark.parametrize("choice", groups()["modelled"])
+def test_every_modelled_system_is_one_that_there_is(choice: str) -> None:
+    config = _resolved((f"system={choice}", "executor=simulated"))
+    assert build(config["executor"]["systems"][choice]).name == choice
+    assert freeze(config, "").refusal is None
+
+
+@pytest.mark.parametrize("choice", groups()["cost"])
+def test_every_cost_model_costs_every_op(choice: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json.gz"
+    ops = [Span(stage, CATEGORY[kind], 0.0, 1.0, Op(stage, kind, 0)).row() for stage in (0, 1) for kind in CATEGORY]
+    content = {"grid": {"data": 1, "inter": 2, "tensor": 1}, "spans": ops}
+    trace.write_bytes(gzip.compress(json.dumps(content).encode()))
+    wanted = [f"executor.cost.trace={trace}"] if choice == "profiled" else []
+    config = _resolved(("executor=emulated", "grid.inter=2", f"cost@executor.cost={choice}", *wanted))
+    cost = build(config["executor"]["cost"])
+    assert all(cost.compute(Op(stage, kind, 0)) > 0 for stage in (0, 1) for kind in (Kind.FORWARD, Kind.BACKWARD))
+    assert cost.update(1)
+
+
+@pytest.mark.parametrize("choice", groups()["machine"])
+def test_every_machine_builds(choice: str, tmp_path: Path) -> None:
+    found = _resolved((f"machine={choice}", f"reports={tmp_path}"))["machine"]
+    if choice == "local":
+        with pytest.raises(Refused, match="make doctor writes"):
+            build(found)
+    else:
+        assert build(found).name == choice
+
+
+@pytest.mark.parametrize("choice", groups()["stack"])
+def test_every_stack_says_why(choice: str) -> None:
+    stack = build(_resolved((f"stack={choice}",))["stack"])
+    assert stack.name == choice
+    assert stack.fitted or stack.reasons
 
 
 @pytest.mark.parametrize("choice", groups()["schedule"])
@@ -135,14 +179,19 @@ def test_every_system_is_a_class_with_the_protocols_methods(choice: str) -> None
 
 
 @pytest.mark.parametrize("choice", groups()["executor"])
-def test_every_executor_without_ranks_builds_and_names_its_sources(choice: str) -> None:
+def test_every_executor_builds_and_names_its_sources(choice: str) -> None:
     executor = config_of("executor", choice)["executor"]
     if choice == "real":
         assert set(executor) == {"name"}
         return
-    made = build(executor)
+    if "_target_" in executor:  # no rank is started
+        made = build(executor)
+        assert callable(made.run)
+    else:  # ranks build this in the system's place
+        made = locate(executor["system"])
+        for method in ("probe", "train_batch", "evaluate", "observe", "memory", "close"):
+            assert callable(getattr(made, method)), method
     assert callable(made.check)
-    assert callable(made.run)
     assert executor["sources"]
     for folder in executor["sources"]:
         assert list((CONF.parent / folder).glob("*.py")), folder
@@ -323,8 +372,6 @@ def test_what_hydra_cannot_read_is_refused_in_one_line(override: str) -> None:
 
 
 def test_resolved_configs_are_plain_data() -> None:
-    import json
-
     config = resolve(["system=naive"])
     assert "hydra" not in config
     assert json.loads(json.dumps(config)) == config

@@ -71,7 +71,7 @@ def test_what_the_papers_do_not_say_is_refused() -> None:
 
 
 def test_an_answer_is_asked_without_its_own_claim(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(question, "_ANSWERS", {})
+    monkeypatch.setattr(question.answers, "_known", {})
 
     @answers("a", "b", unit="gpu")
     def copy(asked: Question, papers: Papers) -> tuple[question.Cases, str]:

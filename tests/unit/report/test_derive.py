@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.record import Metric, Outcome
 from suite.core.trace import BACKWARD, FORWARD, WAIT, Trace
-from suite.report import derive, expect, load
+from suite.report import derive, expect, load, view
 from suite.report.expect import Judgement
 
 
@@ -195,6 +196,70 @@ def test_a_loss_expectation_of_no_system_is_the_worst_of_all(tmp_path, make, sto
     assert (finding.system, finding.versus) == ("every system", "pytorch 1x1")
     store(tmp_path, make("naive 2x1", loss=[4.0], outcome=Outcome.FAILED))
     assert expect.judge(group_of(tmp_path), row).judgement is Judgement.NOT_COMPARABLE
+
+
+PREDICTED = {"what": "", "kind": "prediction", "at_most": 0.05}
+
+
+def predicted(make: Any, label: str, times: tuple[float, ...], told: float | None, **changes: Any) -> Any:
+    """A run and what was simulated of it, in seconds and in bytes: of 100 counted bytes as many as `told`."""
+    metrics = {"batch_time": Metric("s", "lower", times), "payload_bytes": Metric("B", "", (100.0,))}
+    if told is not None:
+        metrics |= {"simulated_time": Metric("s", "", (told,)), "simulated_bytes": Metric("B", "", (100 * told,))}
+    return make(label, metrics=metrics, **changes)
+
+
+def test_a_prediction_of_no_system_is_the_worst_of_all_and_names_it(tmp_path, make, store):
+    store(tmp_path, predicted(make, "gpipe 2x1", (1.04, 9.0, 1.0), 1.0))
+    store(tmp_path, predicted(make, "axonn 2x1", (0.96,), 1.0))
+    finding = expect.judge(group_of(tmp_path), PREDICTED)
+    assert finding.judgement is Judgement.MET
+    assert finding.ours == pytest.approx(0.04)  # of the medians, too slow or too quick
+    store(tmp_path, predicted(make, "axonn 2x1", (0.94,), 1.0))
+    finding = expect.judge(group_of(tmp_path), PREDICTED)
+    assert (finding.judgement, finding.ours) == (Judgement.NOT_MET, pytest.approx(0.06))
+    assert (finding.system, finding.versus) == ("axonn 2x1", "its simulation, worst of 2")
+    finding = expect.judge(group_of(tmp_path), {**PREDICTED, "system": "gpipe 2x1"})
+    assert (finding.judgement, finding.versus) == (Judgement.MET, "its simulation")
+
+
+def test_a_prediction_may_be_of_bytes_and_then_exact(tmp_path, make, store):
+    row = {**PREDICTED, "of": "payload_bytes", "at_most": 0.0}
+    store(tmp_path, predicted(make, "gpipe 2x1", (7.0,), 1.0))
+    finding = expect.judge(group_of(tmp_path), row)
+    assert (finding.judgement, finding.ours) == (Judgement.MET, 0.0)
+    store(tmp_path, predicted(make, "gpipe 2x1", (7.0,), 1.01))
+    assert expect.judge(group_of(tmp_path), row).judgement is Judgement.NOT_MET
+
+
+@pytest.mark.parametrize(
+    ("changes", "row", "why"),
+    [
+        ({"told": None}, {}, "axonn 2x1: no batch_time beside simulated_time"),
+        ({"told": None}, {"of": "payload_bytes"}, "axonn 2x1: no payload_bytes beside simulated_bytes"),
+        ({"outcome": Outcome.TIMEOUT}, {}, "axonn 2x1: outcome timeout"),
+        ({"times": ()}, {}, "axonn 2x1: no batch_time beside simulated_time"),
+        ({}, {"system": "axonn 4x1"}, "axonn 4x1: no record"),
+        ({}, {"of": "loss"}, "of is 'loss'; rule: one of batch_time, payload_bytes"),
+    ],
+)
+def test_a_prediction_that_cannot_be_judged_says_why(tmp_path, make, store, changes, row, why):
+    store(tmp_path, predicted(make, "gpipe 2x1", (1.0,), 1.0))
+    store(tmp_path, predicted(make, "axonn 2x1", **{"times": (1.0,), "told": 1.0, **changes}))
+    finding = expect.judge(group_of(tmp_path), {**PREDICTED, **row})
+    assert (finding.judgement, finding.why) == (Judgement.NOT_COMPARABLE, why)
+
+
+def test_a_run_shows_its_prediction_beside_its_time(tmp_path, make, store):
+    store(tmp_path, predicted(make, "gpipe 2x1", (1.02,), 1.0))
+    store(tmp_path, make("pytorch 1x1"))
+    assert row_of(tmp_path, "gpipe 2x1")["simulated_time"] == 1.0
+    assert math.isnan(row_of(tmp_path, "pytorch 1x1")["simulated_time"])
+    rows = [derive.derive(entry, None) for entry in group_of(tmp_path).entries]
+    shown = [cells[2].detail for cells in view.systems(rows, "", {}).rows]
+    assert [row.label for row in rows] == ["pytorch 1x1", "gpipe 2x1"]
+    assert "simulated" not in shown[0]
+    assert shown[1].endswith("simulated 1 s (+2.0 %)")
 
 
 def test_a_ratio_to_several_systems_is_one_to_the_quickest(tmp_path, make, store):

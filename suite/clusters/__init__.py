@@ -1,0 +1,18 @@
+"""Decides what the papers' cluster runs come to when they are simulated: each published figure beside ours.
+
+A package of its own beside simulate, as analytic is beside the formulas: simulate knows machines and plans, this one
+knows which plan the papers ran (plans.yaml), what each figure measured, and which cells a constant was fitted to.
+
+    lab.py         the published runs, simulated once each
+    null.py        the model without mechanism that every simulated number has to beat
+    axonn.py, axonn_scaling.py   AxoNN's Figures 5, 6 and 8; 9 and 11, Tables I and II
+    samo.py        SAMO's Figures 6, 7, 8 and Table II
+    scaling.py     13B beyond the published counts, and what dominates
+    calibrate.py   the constants of a stack, fitted to the cells they name
+    variants.py    what else was tried, with its errors
+    published.py   the executor: one figure, one record
+"""
+
+from suite.clusters.published import Published
+
+__all__ = ["Published"]

@@ -1,0 +1,81 @@
+"""Decides what a simulated figure leaves in a record: an answer per claim, and the paper's points beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from suite import claims
+from suite.analytic.question import Question
+from suite.clusters import axonn, axonn_scaling, samo, scaling, variants  # noqa: F401 (each enters its figures)
+from suite.clusters.figure import Figure, Panel, find
+from suite.clusters.lab import Lab, published_plans
+from suite.core.claim import Claim
+from suite.core.protocols import Carried
+from suite.core.record import Metric, Source
+from suite.simulate.machine import Machine
+from suite.simulate.plan import Modelled
+from suite.simulate.stack import Stack
+
+CURVES = ("ours", "paper", "null")
+_LABS: dict[str, Lab] = {}
+
+
+class Published:
+    """One figure of a paper, simulated. models: shapes as configs of a model, by name; stacks: by paper; systems: those
+    that are modelled, by name."""
+
+    def __init__(
+        self,
+        *,
+        figure: str,
+        machine: Machine,
+        stacks: Mapping[str, Stack],
+        systems: Mapping[str, Modelled],
+        models: Mapping[str, Mapping[str, Any]],
+        name: str = "published",
+        label: str = "",
+        sources: Sequence[str] = (),
+    ) -> None:
+        self.figure = figure
+        shapes = {str(model): config["shape"] for model, config in models.items()}
+        # figures of one experiment share their runs: equal parts are one lab, as long as this process lives
+        self.lab = _LABS.setdefault(repr((machine, stacks, systems, shapes)), Lab(machine, stacks, systems, shapes))
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        find(self.figure)
+
+    def run(self, config: Mapping[str, Any]) -> Carried:
+        found = find(self.figure)
+        published = {claim.id: claim for claim in claims.load()}
+        stack = self.lab.stacks[found.paper]
+        panels = found.panels(self.lab, published)
+        evidence = published_plans()[found.paper]["scaling"]["evidence"]
+        return Carried(
+            Source.SIMULATED,
+            metrics=metrics(found, published, self.lab),
+            series=series(panels),
+            notes=(f"plans: {evidence}", *(f"{name}: {reason}" for name, reason in stack.reasons.items())),
+            calibrated_on=stack.calibrated_on,
+        )
+
+
+def metrics(figure: Figure, published: Mapping[str, Claim], lab: Lab) -> dict[str, Metric]:
+    """Our values of the figure's claims, in the order of the claims."""
+    known = set(figure.answers.ids())
+    asked = [Question.of(claim) for name, claim in published.items() if name in known]
+    found = {question.id: figure.answers.answer(question, lab) for question in asked}
+    return {name: Metric(ours.unit, "", ours.values, ours.note) for name, ours in found.items()}
+
+
+def series(panels: Sequence[Panel]) -> dict[str, list[float]]:
+    """The panels as a record's series: 'title|unit|axis: x1,x2,...|curve|system'."""
+    found: dict[str, list[float]] = {}
+    for panel in panels:
+        head = f"{panel.title}|{panel.unit}|{f'{panel.axis}: ' if panel.axis else ''}{','.join(panel.x)}"
+        for curve in CURVES:
+            for system, values in getattr(panel, curve).items():
+                found[f"{head}|{curve}|{system}"] = [float(value) for value in values]
+        for system, index in panel.calibrated:
+            found.setdefault(f"{head}|calibrated|{system}", []).append(float(index))
+    return found

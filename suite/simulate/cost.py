@@ -1,0 +1,133 @@
+"""Decides what an op costs where the costs are given: fixed by hand, or taken from a run's own trace.
+
+Both refuse an op that they have no cost for, by name: a missing cost must not become a zero.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, median
+
+from suite.core.errors import Refused
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op
+from suite.core.protocols import Chunk
+from suite.core.trace import REDUCE, STEP, TIE, WAIT, Span
+
+COMPUTE = (Kind.FORWARD, Kind.BACKWARD, Kind.EVALUATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """The same costs on every stage, or one per stage. forward, backward, step: seconds; message, reduce: bytes."""
+
+    forward: float | Sequence[float]
+    backward: float | Sequence[float]
+    message_bytes: int = 0
+    step: float = 0.0
+    reduce_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("forward", "backward", "message_bytes", "step", "reduce_bytes"):
+            value = getattr(self, name)
+            for number in value if isinstance(value, Sequence) else (value,):
+                if not 0 <= number < float("inf"):
+                    raise Refused(f"cost.{name}={value}", rule="finite and not negative", legal=f"cost.{name}=0")
+
+    def compute(self, op: Op) -> float:
+        seconds = self.backward if op.kind is Kind.BACKWARD else self.forward
+        if isinstance(seconds, int | float):
+            return seconds
+        if op.stage >= len(seconds):
+            raise Refused(
+                f"no cost of {op}: costs for {len(seconds)} stages", rule="one per stage", legal=f"{op.stage + 1} costs"
+            )
+        return seconds[op.stage]
+
+    def message(self, op: Op) -> int:
+        return self.message_bytes
+
+    def update(self, stage: int) -> Sequence[Chunk]:
+        return (Chunk(self.reduce_bytes, self.step),)
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """Costs taken from the spans of a run (law 6): each op's own seconds, or the median of its stage and kind.
+
+    seconds, bytes: by op, of one pipeline; updates: seconds of one update by stage, the mean of those in the trace
+    """
+
+    seconds: Mapping[Op, float]
+    bytes: Mapping[Op, int]
+    updates: Mapping[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, trace: Iterable[Span], grid: Grid, replica: int = 0) -> Profiled:
+        """The costs of one replica's ops, counted from the first microbatch and update of the trace."""
+        spans = [s for s in trace if s.op is not None and grid.place(s.rank).replica == replica]
+        passes = [s for s in spans if s.category != WAIT and s.op is not None and s.op.kind in COMPUTE]
+        first = min((s.op.index for s in passes if s.op is not None), default=0)
+        own = {s.op._replace(index=s.op.index - first): s for s in passes if s.op is not None}
+        updates: dict[int, dict[int, float]] = {}
+        for span in spans:
+            if span.category in (REDUCE, TIE, STEP) and span.op is not None:
+                each = updates.setdefault(span.op.stage, {})
+                each[span.op.index] = each.get(span.op.index, 0.0) + span.seconds
+        return cls(
+            {op: s.seconds for op, s in own.items()},
+            {op: s.bytes for op, s in own.items()},
+            {stage: fmean(each.values()) for stage, each in updates.items()},
+        )
+
+    def medians(self) -> Profiled:
+        """The same costs for every microbatch: the median over a stage's ops of one kind, at index 0."""
+        kinds: dict[tuple[int, Kind], list[Op]] = {}
+        for op in self.seconds:
+            kinds.setdefault((op.stage, op.kind), []).append(op)
+        mids = {Op(stage, kind, -1): ops for (stage, kind), ops in kinds.items()}
+        return Profiled(
+            {op: median(self.seconds[one] for one in ops) for op, ops in mids.items()},
+            {op: self.bytes[ops[0]] for op, ops in mids.items()},
+            self.updates,
+        )
+
+    def compute(self, op: Op) -> float:
+        found = self.seconds.get(op)
+        if found is None:
+            found = self.seconds.get(op._replace(index=-1))
+        if found is None:
+            stages = 1 + max((one.stage for one in self.seconds), default=-1)
+            raise Refused(
+                f"no cost of {op} in a table of {len(self.seconds)} ops on {stages} stages",
+                rule="a cost for every op",
+                legal="a trace of a whole batch, or its medians()",
+            )
+        return found
+
+    def message(self, op: Op) -> int:
+        found = self.bytes.get(op)
+        return self.bytes.get(op._replace(index=-1), 0) if found is None else found
+
+    def update(self, stage: int) -> Sequence[Chunk]:
+        return (Chunk(0, self.updates.get(stage, 0.0)),)
+
+
+def recorded(*, trace: str) -> Profiled:
+    """The median costs of a trace file, as bench writes one. Raises Refused for a file that is none."""
+    try:
+        content = json.loads(gzip.decompress(Path(trace).read_bytes()))
+        spans = [Span.from_row(row) for row in content["spans"]]
+        found = Profiled.of(spans, Grid(**content["grid"]))
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+        raise Refused(
+            f"cost.trace={trace}: {error}", rule="a trace of a run", legal="reports/traces/KEY.json.gz"
+        ) from error
+    if not found.seconds:
+        raise Refused(f"cost.trace={trace} holds no op", rule="a trace of a whole batch", legal="that of an axonn run")
+    return found.medians()

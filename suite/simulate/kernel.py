@@ -1,0 +1,51 @@
+"""Decides what happens next in virtual time: the earliest event, and of those at one instant the one entered first.
+
+A heap of (time, number, action, argument). The number makes ties deterministic, so that a simulation gives the same
+result to the last bit wherever it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+from suite.core.errors import Refused
+
+Action = Callable[[Any], None]
+
+
+class Kernel:
+    """A clock that jumps from event to event. now: seconds; events: how many have happened."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.events = 0
+        self._entered = 0
+        self._heap: list[tuple[float, int, Action, Any]] = []
+        self._choices: list[tuple[Action, Any]] = []
+
+    def at(self, time: float, action: Action, argument: Any = None) -> None:
+        """Call `action(argument)` at `time`. Raises Refused for a time that has passed, or is no number."""
+        if not time >= self.now:
+            raise Refused(f"an event at {time:g} s, now is {self.now:g} s", rule="time does not run backwards")
+        self._entered += 1
+        heappush(self._heap, (time, self._entered, action, argument))
+
+    def choose(self, action: Action, argument: Any = None) -> None:
+        """Call `action(argument)` now, once every event of this instant has happened: a choice sees all of them."""
+        self._choices.append((action, argument))
+
+    def run(self) -> float:
+        """Every event until there is none; the time of the last."""
+        heap = self._heap
+        while heap or self._choices:
+            if self._choices and not (heap and heap[0][0] <= self.now):
+                choices, self._choices = self._choices, []
+                for action, argument in choices:
+                    action(argument)
+                continue
+            self.now, _, action, argument = heappop(heap)
+            self.events += 1
+            action(argument)
+        return self.now

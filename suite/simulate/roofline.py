@@ -1,0 +1,131 @@
+"""Decides what an op costs from a plan, a machine and a stack: products at a share of peak, the rest by its bytes.
+
+The roofline is per layer pass: flops over what products reach, bytes over what element-wise kernels reach, and a
+constant for launching it. A backward pass is two forward passes, and one more where activations are computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op
+from suite.core.protocols import Chunk
+from suite.simulate.machine import Link, Machine
+from suite.simulate.network import ring_seconds, ring_volume
+from suite.simulate.plan import Modelled, Plan
+from suite.simulate.stack import Stack
+from suite.workload import Transformer
+
+HALF = 2  # bytes
+FETCHED = 12  # bytes per parameter that an offloaded step moves each way: full-precision weight and two moments
+LOGITS = 2  # times that the head's outputs, in both precisions, are moved in a forward pass: written, and read
+STEPPED = 36  # bytes per parameter that a step in device memory reads and writes
+
+
+class Roofline:
+    """The cost model of `plan` on `machine` with `stack`. Seconds and bytes of one rank."""
+
+    def __init__(self, plan: Plan, machine: Machine, stack: Stack) -> None:
+        self.plan, self.machine, self.stack = plan, machine, stack
+        self.forward = [self._pass(stage, backward=False) for stage in range(plan.grid.inter)]
+        self.backward = [self._pass(stage, backward=True) for stage in range(plan.grid.inter)]
+        whole = round(plan.microbatch * plan.kernels.boundary)
+        sliced = -(-whole // plan.grid.tensor)
+        self.size = sliced if plan.system.sliced != "none" else whole  # of an activation
+        self.back = sliced if plan.system.sliced == "both" else whole  # of its gradient
+
+    def compute(self, op: Op) -> float:
+        return self.backward[op.stage] if op.kind is Kind.BACKWARD else self.forward[op.stage]
+
+    def message(self, op: Op) -> int:
+        return self.back if op.kind is Kind.BACKWARD else self.size
+
+    # -- passes ------------------------------------------------------------------------------------------------------
+
+    def _pass(self, stage: int, *, backward: bool) -> float:
+        plan, held, stages = self.plan, self.plan.stages[stage], self.plan.grid.inter
+        again = 1 if plan.recomputes else 0
+        seconds = held.blocks * self.block() * ((2 + again) if backward else 1)
+        if held.head:
+            seconds += self.head() * (2 if backward else 1)
+        if backward and self.stack.compress and "index" in {state.name for state in plan.layout(stage)}:
+            seconds += self.stack.compress * plan.entries(stage)
+        # each pass receives from one side and sends to the other; an end of the pipeline has one of them
+        messages = (2 - (stage == 0) - (stage == stages - 1)) if stages > 1 else 0
+        return seconds + messages * self.stack.message
+
+    def block(self) -> float:
+        """One forward pass of one block for one microbatch."""
+        plan, tensor = self.plan, self.plan.grid.tensor
+        seconds = self._products(plan.shape.block().flops / tensor, sparse=plan.system.sparse)
+        if self.stack.traffic:
+            moved = plan.microbatch * plan.kernels.moved
+            seconds += moved / (self.machine.memory_bandwidth * self.stack.traffic)
+        if tensor > 1:  # one sum of the block's output after the attention, one after the perceptron
+            seconds += 2 * ring_seconds(plan.microbatch * plan.kernels.boundary, tensor, self.tensor_link())
+        return seconds + self.stack.launch
+
+    def head(self) -> float:
+        """One forward pass of norm, language head and loss for one microbatch."""
+        plan = self.plan
+        seconds = self._products(plan.shape.head().flops / plan.grid.tensor, sparse=False)
+        if self.stack.traffic:  # logits are written and read in half precision, then in full for the loss
+            moved = LOGITS * plan.microbatch * plan.kernels.logits
+            seconds += moved / (self.machine.memory_bandwidth * self.stack.traffic)
+        return seconds + self.stack.launch
+
+    def _products(self, flops: float, *, sparse: bool) -> float:
+        share = self.stack.sparse if sparse else self.stack.products
+        share *= self.stack.relative.get(self.plan.system.name, 1.0)
+        return self.plan.microbatch * flops / (share * self.machine.peak_of("float16"))
+
+    def tensor_link(self) -> Link:
+        """What the ranks of one layer reduce over: the links inside a node while they fit one. A ring with several
+        ranks on a node leaves it through all of its adapters."""
+        machine, stack = self.machine, self.stack
+        if self.plan.grid.tensor <= machine.devices_per_node:
+            return Link(stack.hop, machine.within.bandwidth * stack.within)
+        return Link(stack.hop, machine.between.bandwidth * machine.adapters * stack.network)
+
+    # -- updates -----------------------------------------------------------------------------------------------------
+
+    def update(self, stage: int) -> Sequence[Chunk]:
+        plan, system = self.plan, self.plan.system
+        layout = plan.layout(stage)
+        reduced = layout["half_gradient"].bytes
+        stepped = layout["master"].entries
+        seconds = self.step(stage)
+        volume = system.reductions * ring_volume(reduced, plan.grid.data)
+        held = plan.stages[stage]
+        if system.ties and plan.shape.tied and held.embedding != held.head:
+            volume += HALF * plan.shape.head().tied / plan.grid.tensor  # two ranks exchange it, over the same adapters
+        if not (system.bucket and system.coarsening):
+            return (Chunk(round(volume), seconds),)
+        chunks = -(-stepped // (system.bucket * system.coarsening))
+        return (Chunk(round(volume / chunks), seconds / chunks),) * chunks
+
+    def step(self, stage: int) -> float:
+        """Seconds of the optimizer's step: over the host's link where states live there, in device memory else."""
+        layout = self.plan.layout(stage)
+        entries = layout["master"].entries
+        if layout["master"].home == "host":
+            return 2 * FETCHED * entries / (self.machine.host.bandwidth * self.stack.host)
+        expanded = HALF * layout["half"].entries  # half-precision weights are written whole
+        traffic = STEPPED * entries + expanded
+        return traffic / (self.machine.memory_bandwidth * (self.stack.traffic or 1.0))
+
+
+def of(
+    *,
+    machine: Machine,
+    stack: Stack,
+    system: Modelled,
+    shape: Transformer,
+    grid: Grid,
+    batch: int,
+    microbatch: int,
+    split: str = "even",
+) -> Roofline:
+    """The cost model of a config's own model and grid (conf/cost/analytic.yaml)."""
+    return Roofline(Plan(shape, system, grid, batch, microbatch, split), machine, stack)

@@ -1,0 +1,152 @@
+"""Decides the plan that suits a machine best, as authors tune theirs: of all that fit the quickest.
+
+A closed form (the slowest stage's passes, filling and draining, one reduction) sorts the plans; the best few are then
+simulated, so that the choice among near equals rests on the schedule itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from suite.core.errors import DoesNotFit, Refused
+from suite.core.grid import Grid
+from suite.core.units import si
+from suite.simulate.machine import Link, Machine
+from suite.simulate.network import Ring
+from suite.simulate.plan import Modelled, Plan
+from suite.simulate.roofline import Roofline
+from suite.simulate.stack import Stack
+from suite.simulate.worker import Network, Simulation, simulate
+from suite.workload import Transformer
+
+MICROBATCHES = (1, 2, 4, 8, 16, 32)
+SIMULATED = 3  # of the plans that fit, at most
+NEAR = 1.04  # by the closed form, of the best: it is within 4 percent of what is simulated where microbatches are many
+
+DIVIDES = "stages divide blocks and devices, replicas and microbatch the batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A plan that was simulated: seconds per batch; tried: plans that fit, of all that there are."""
+
+    plan: Plan
+    seconds: float
+    fit: int
+    tried: int
+
+
+def run(plan: Plan, machine: Machine, stack: Stack, *, symmetric: bool = True, traced: bool = False) -> Simulation:
+    """One batch of `plan`, in virtual time."""
+    system = plan.system
+    network = Network.of(
+        machine, stack, plan.grid.size, blocking=system.blocking, direct=system.direct, apart=system.apart
+    )
+    cost = Roofline(plan, machine, stack)
+    return simulate(plan.system.schedule, plan.grid, plan.work, cost, network, symmetric=symmetric, traced=traced)
+
+
+def check_memory(plan: Plan, machine: Machine) -> None:
+    """Raises DoesNotFit where the fullest rank does not fit its device."""
+    if plan.peak > machine.memory:
+        ways = [f"more than {plan.grid.inter} stages"] if plan.grid.inter < plan.shape.layers else []
+        ways += [f"a microbatch below {plan.microbatch}"] if plan.microbatch > 1 else []
+        raise DoesNotFit(
+            f"{si(plan.peak, 'B')} on a device of {machine.name} with {si(machine.memory, 'B')}",
+            rule="the fullest stage fits its device",
+            legal=", or ".join(ways or ["offloaded or compressed states"]),
+        )
+
+
+def divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def plans(
+    shape: Transformer,
+    system: Modelled,
+    devices: int,
+    batch: int,
+    *,
+    microbatches: Sequence[int] = MICROBATCHES,
+    splits: int = 12,
+) -> Iterator[Plan]:
+    """Every plan that divides devices, blocks, heads and batch; a layer is split over at most `splits` ranks."""
+    for tensor in divisors(devices) if system.tensor else [1]:
+        if tensor > splits or shape.heads % tensor:
+            continue
+        for inter in divisors(devices // tensor):
+            if inter > shape.layers or shape.layers % inter:
+                continue
+            data = devices // (tensor * inter)
+            for microbatch in microbatches:
+                if batch % (data * microbatch) == 0:
+                    yield Plan(shape, system, Grid(data=data, inter=inter, tensor=tensor), batch, microbatch)
+
+
+def no_plan(devices: int, batch: int) -> Refused:
+    """What a search is refused with where nothing divides."""
+    return Refused(
+        f"there is no plan for {devices} devices and a batch of {batch}",
+        rule=DIVIDES,
+        legal=f"a batch of {-(-batch // devices) * devices}",
+    )
+
+
+def estimate(plan: Plan, machine: Machine, stack: Stack) -> float:
+    """Seconds per batch by the closed form, near enough to what is simulated to sort by."""
+    cost, last = Roofline(plan, machine, stack), plan.grid.inter - 1
+    both = [f + b for f, b in zip(cost.forward, cost.backward, strict=True)]
+    link = machine.between if plan.grid.size > machine.devices_per_node else machine.within
+    if not plan.system.direct:
+        link = Link(link.latency + stack.delay, min(link.bandwidth, stack.lane))
+    forward, backward = link.seconds(cost.size), link.seconds(cost.back)
+    busy = both
+    if plan.system.blocking:  # an end of the pipeline sends one way
+        busy = [t + forward * (stage < last) + backward * (stage > 0) for stage, t in enumerate(both)]
+    around = sum(both) + last * (forward + backward)
+    in_flight = plan.system.schedule.in_flight(plan.grid.place(0), plan.work)
+    # where around is longer than the slowest stage takes for all in flight, the next of them waits for the first's end
+    rounds, rest = divmod(plan.microbatches - 1, in_flight)
+    steady = max((plan.microbatches - 1) * max(busy), rounds * around + rest * max(busy))
+    return steady + around + _update(plan, cost, machine, stack)
+
+
+def _update(plan: Plan, cost: Roofline, machine: Machine, stack: Stack) -> float:
+    """All rings of a node at once, and the step after or beside them."""
+    stage = min(1, plan.grid.inter - 1)
+    chunks = cost.update(stage)
+    sent, step = sum(chunk.reduce for chunk in chunks), sum(chunk.step for chunk in chunks)
+    ring = Ring.of(plan.grid.column(0), machine, plan.grid.tensor)
+    if plan.grid.data == 1:
+        return step
+    beside = min(machine.devices_per_node, plan.grid.inter * plan.grid.tensor) if len(ring.nodes) else 1
+    adapters = machine.between.bandwidth * min(stack.adapters, machine.adapters) * stack.network
+    rate = adapters / beside if len(ring.nodes) else machine.within.bandwidth * stack.within
+    reduced = sent / rate + len(chunks) * stack.collective
+    return max(reduced, step) if len(chunks) > 1 else reduced + step
+
+
+def best(
+    candidates: Iterator[Plan] | Sequence[Plan], machine: Machine, stack: Stack, *, simulated: int = SIMULATED
+) -> Found:
+    """The quickest of the plans that fit. Raises DoesNotFit where none fits, with the least that one would need, and
+    Refused where there is none at all."""
+    everything = list(candidates)
+    if not everything:
+        raise Refused("there is no plan to choose from", rule=DIVIDES, legal="1 device")
+    fit = [plan for plan in everything if plan.peak <= machine.memory]
+    if not fit:
+        least = min(plan.peak for plan in everything)
+        raise DoesNotFit(
+            f"no plan of {len(everything)} fits: the smallest needs {si(least, 'B')} of {si(machine.memory, 'B')}",
+            rule="the fullest stage fits its device",
+            legal="more devices, or offloaded or compressed states",
+        )
+    ordered = sorted(fit, key=lambda plan: estimate(plan, machine, stack))
+    limit = NEAR * estimate(ordered[0], machine, stack)
+    near = [plan for plan in ordered[:simulated] if estimate(plan, machine, stack) <= limit]
+    timed = [(run(plan, machine, stack).makespan, index, plan) for index, plan in enumerate(near)]
+    seconds, _, plan = min(timed, key=lambda entry: entry[:2])
+    return Found(plan, seconds, len(fit), len(everything))

@@ -1,0 +1,83 @@
+"""Decides what software reaches of a machine: the few constants that no paper prints, each with what it was fitted to.
+
+A stack belongs to a paper's software (its kernels, its NCCL), not to one run: every run of the paper is simulated with
+the same constants. A constant that was calibrated names the claims it was fitted to, and the judge marks those claims
+`calibrated`; the others keep the value of a physical argument, which `reasons` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from suite.core.errors import Refused, UnknownName
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """What is reached.
+
+    products: share of a device's peak that dense matrix products reach
+    traffic: share of a device's memory bandwidth that element-wise kernels reach; 0: their time is in `products`
+    launch: seconds that one pass of one layer costs whatever its size (kernel launches)
+    message: seconds that a stage spends on every message it sends or receives, whatever its size
+    delay: seconds from the end of a pass until its message is under way; lane: bytes/s that a message between two
+        stages reaches at most, on any link
+    network: share of an adapter's bandwidth that a ring reaches; adapters: how many of a node's adapters it uses
+    fabric: nodes at which the network has halved a ring's bandwidth (0: it never does)
+    collective: seconds per collective call, whatever its size; hop: seconds per step of a ring
+    within: share of the bandwidth between devices of a node that a ring reaches
+    host: share of the link to host memory that an offloaded optimizer reaches
+    compress: seconds per parameter and microbatch to compress a gradient (SAMO III-C)
+    relative: by system, the share of `products` that its own build of the kernels reaches; 1 where it is not named
+    sparse: share of peak that sparse products reach, credited with the flops of the dense ones (SAMO V-C)
+    fitted: the claims that a constant was calibrated on; reasons: why the others are what they are
+    """
+
+    name: str
+    products: float
+    traffic: float = 1.0
+    launch: float = 0.0
+    message: float = 0.0
+    delay: float = 0.0
+    lane: float = float("inf")
+    network: float = 1.0
+    adapters: int = 1
+    fabric: float = 0.0
+    collective: float = 0.0
+    hop: float = 0.0
+    within: float = 1.0
+    host: float = 1.0
+    compress: float = 0.0
+    sparse: float = 1.0
+    relative: Mapping[str, float] = field(default_factory=dict)
+    fitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("products", "network", "within", "host", "sparse"):
+            value = getattr(self, name)
+            if not 0 < value <= 1:
+                raise Refused(f"stack.{name}={value}", rule="a share above 0 and at most 1", legal=f"stack.{name}=0.5")
+        for name in ("launch", "message", "delay", "fabric", "collective", "hop", "compress"):
+            value = getattr(self, name)
+            if not 0 <= value < float("inf"):
+                raise Refused(f"stack.{name}={value}", rule="finite and not negative", legal=f"stack.{name}=0")
+        if not self.lane > 0:
+            raise Refused(f"stack.lane={self.lane}", rule="bytes/s, above 0", legal="stack.lane=2.0e+9")
+        if not 0 <= self.traffic <= 1:
+            raise Refused(f"stack.traffic={self.traffic}", rule="a share from 0 to 1", legal="stack.traffic=0.8")
+        for system, share in self.relative.items():
+            if not 0 < share <= 2:
+                raise Refused(f"stack.relative.{system}={share}", rule="above 0 and at most 2", legal="1.0")
+        if not isinstance(self.adapters, int) or self.adapters < 1:
+            raise Refused(f"stack.adapters={self.adapters}", rule="at least 1", legal="stack.adapters=1")
+        known = {f.name for f in fields(self)} - {"name", "fitted", "reasons"}
+        for name in (*self.fitted, *self.reasons):
+            if name not in known:
+                raise UnknownName("constant of a stack", name, known)
+
+    @property
+    def calibrated_on(self) -> tuple[str, ...]:
+        """Every claim that some constant was fitted to."""
+        return tuple(dict.fromkeys(claim for claims in self.fitted.values() for claim in claims))

@@ -1,0 +1,134 @@
+"""Decides what a simulated run of any config leaves: batch time, percent of peak, memory, and what dominates.
+
+The `simulated` executor: the config's model, batch, grid and schedule, on its machine with its stack, by the modelled
+side of its system. A plan that does not fit the machine's devices ends as `oom`, as in the papers' plots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from suite.core.build import build
+from suite.core.errors import UnknownName, Unsupported
+from suite.core.grid import Grid
+from suite.core.protocols import Carried
+from suite.core.record import Metric, Source
+from suite.core.trace import BUBBLE, REDUCE, TIE, TRANSFER, WAIT, Span, Trace, breakdown
+from suite.simulate.machine import Machine
+from suite.simulate.plan import Modelled, Plan
+from suite.simulate.search import best, check_memory, no_plan, plans, run
+from suite.simulate.stack import Stack
+from suite.workload import flops
+
+PLANS = ("given", "search")
+TRACED = 40_000  # ops of all ranks that are driven: a longer trace is not kept
+
+
+class Simulated:
+    """plan: the config's own grid and microbatch, or the best that a search over the same devices finds.
+
+    symmetric: one replica stands for all; false drives every rank"""
+
+    def __init__(
+        self,
+        *,
+        machine: Machine,
+        stack: Stack,
+        systems: Mapping[str, Modelled],
+        plan: str = "given",
+        symmetric: bool = True,
+        name: str = "simulated",
+        label: str = "",
+        sources: Sequence[str] = (),
+    ) -> None:
+        self.machine, self.stack, self.systems = machine, stack, systems
+        self.plan, self.symmetric = plan, symmetric
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        if self.plan not in PLANS:
+            raise UnknownName("executor.plan", self.plan, PLANS)
+        plan = self.of(config)
+        if self.plan == "search" and next(candidates(plan), None) is None:
+            raise no_plan(plan.grid.size, plan.batch)
+
+    def of(self, config: Mapping[str, Any]) -> Plan:
+        """The plan that a config describes, its schedule the config's own. Raises Refused for one that cannot be."""
+        name = config["system"]["name"]
+        if name not in self.systems:
+            known = ", ".join(self.systems)
+            raise Unsupported(
+                f"system={name} on a modelled machine", rule=f"modelled are {known}", legal="system=axonn"
+            )
+        system = replace(self.systems[name], schedule=build(config["schedule"]))
+        batch = config["batch"]
+        shape, grid = build(config["model"]["shape"]), Grid(**config["grid"])
+        return Plan(shape, system, grid, batch["size"], batch["microbatch"], config["split"])
+
+    def run(self, config: Mapping[str, Any]) -> Carried:
+        """Raises DoesNotFit for a plan that needs more memory than a device has."""
+        plan, notes = self.of(config), []
+        if self.plan == "search":
+            found = best(candidates(plan), self.machine, self.stack)
+            plan = found.plan
+            notes.append(f"best of {found.fit} plans that fit, of {found.tried}: {plan.grid}, {plan.microbatch} a time")
+        check_memory(plan, self.machine)
+        driven = plan.grid.inter * (1 if self.symmetric else plan.grid.data)
+        traced = 2 * plan.microbatches * driven <= TRACED
+        found_batch = run(plan, self.machine, self.stack, symmetric=self.symmetric, traced=traced)
+        parts = breakdown(first_replica(found_batch.trace, plan.grid), plan.grid)
+        if parts:
+            notes.append(dominating(parts, found_batch.makespan))
+        notes += [f"stack.{name} {reason}" for name, reason in self.stack.reasons.items()]
+        return Carried(
+            Source.SIMULATED,
+            metrics=self.metrics(plan, found_batch.makespan, found_batch.events),
+            memory={"predicted": by_kind(plan)},
+            trace=found_batch.trace if traced and plan.grid.data == 1 else Trace(),
+            notes=tuple(notes),
+            calibrated_on=self.stack.calibrated_on,
+        )
+
+    def metrics(self, plan: Plan, seconds: float, events: int) -> dict[str, Metric]:
+        peak = plan.grid.size * self.machine.peak_of("float16")
+        told = f"{plan.grid.size} devices of {self.machine.name}, the vendor's dense half-precision figure"
+        return {
+            "batch_time": Metric("s", "lower", (seconds,), f"simulated with the stack {self.stack.name}"),
+            "tokens_per_batch": Metric("token", "", (float(plan.batch * plan.shape.sequence),)),
+            "flops_per_batch": Metric("flop", "", (float(flops.training(plan.shape, plan.batch)),)),
+            "flops_per_batch_recompute": Metric(
+                "flop", "", (float(flops.training(plan.shape, plan.batch, recompute=True)),)
+            ),
+            "peak_flops": Metric("flop/s", "higher", (peak,), told),
+            "events": Metric("event", "", (float(events),)),
+        }
+
+
+def candidates(plan: Plan) -> Iterator[Plan]:
+    """Every plan of the same model, system and batch on as many devices."""
+    return plans(plan.shape, plan.system, plan.grid.size, plan.batch)
+
+
+def first_replica(trace: Iterable[Span], grid: Grid) -> list[Span]:
+    """All replicas do the same, and a breakdown looks through the whole trace once for every rank in it."""
+    return [span for span in trace if grid.place(span.rank).replica == 0]
+
+
+def by_kind(plan: Plan) -> dict[str, list[int]]:
+    """Predicted bytes by kind, one per stage of a replica."""
+    kinds = [plan.budget(stage).by_kind() for stage in range(plan.grid.inter)]
+    names = list(dict.fromkeys(name for stage in kinds for name in stage))
+    return {name: [stage.get(name, 0) for stage in kinds] for name in names}
+
+
+def dominating(parts: Mapping[str, float], makespan: float) -> str:
+    """What a batch loses most to, beside computing."""
+    lost = {
+        "bubble": parts.get(BUBBLE, 0.0),
+        "transfer and waiting": parts.get(TRANSFER, 0.0) + parts.get(WAIT, 0.0),
+        "collective": parts.get(REDUCE, 0.0) + parts.get(TIE, 0.0),
+    }
+    first = max(lost, key=lambda name: lost[name])
+    shares = ", ".join(f"{name} {100 * value / makespan:.0f} percent" for name, value in lost.items())
+    return f"of {makespan:.3g} s most is lost to {first}: {shares}" if any(lost.values()) else "nothing is lost"

@@ -1,0 +1,36 @@
+"""What each of two ranks runs for test_clock.py: some systems one after the other, and the spans of their batches."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from suite.comm import here
+from suite.engine.host import prepare
+from suite.engine.system import EngineSystem
+
+
+def main(batches: int, job: Path) -> None:
+    prepare(1)
+    world = here()
+    found: list[list[list[Any]]] = []
+    for config in json.loads(job.read_text()):
+        shape = config["model"]["shape"]
+        tokens = np.random.default_rng(0).integers(0, shape["vocabulary"], (config["batch"]["size"], shape["sequence"]))
+        system = EngineSystem(world=world, config=config)
+        traces = []
+        for _ in range(batches + 1):
+            system.train_batch((tokens, tokens))
+            traces.append([span.row() for span in system.observe()])
+        system.close()
+        found.append(traces[1:])  # the first one is a warm-up
+    job.with_name(f"rank{world.rank}.json").write_text(json.dumps(found))
+    world.close()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))

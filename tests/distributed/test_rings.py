@@ -1,0 +1,12 @@
+"""Decides whether the rings of ranks without torch move what an all-reduce moves, every part to every rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ranks import run_ranks
+
+
+def test_every_part_goes_round_and_the_bytes_are_those_of_a_ring() -> None:
+    out = run_ranks(4, Path(__file__).with_name("program_ring.py"), deadline=60)
+    assert f"{5 * (2 + 3 + 4)} rings" in out

@@ -1,0 +1,67 @@
+"""Decides how tests get machines, stacks, systems and models: as conf has them, or small enough to count by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from suite.core.build import build
+from suite.memory import mixed
+from suite.schedule import MessageDriven
+from suite.simulate.machine import Link, Machine
+from suite.simulate.plan import Modelled
+from suite.simulate.stack import Stack
+from suite.simulate.worker import Network
+from suite.workload import Transformer
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+FREE = Network(lambda first, second: Link(0.0, 1e30))  # messages take no time
+TINY = Transformer(layers=4, hidden=8, heads=2, sequence=4, vocabulary=16)  # 872 parameters a block, 160, 16 + 128
+
+
+def raw(group: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((CONF / group / f"{name}.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def names(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def conf(group: str, name: str) -> Any:
+    """What a file of conf builds, alone."""
+    return build(raw(group, name))
+
+
+def shape(name: str) -> Transformer:
+    found = build(raw("model", name)["shape"])
+    assert isinstance(found, Transformer)
+    return found
+
+
+def machine(**changes: Any) -> Machine:
+    """Two devices a node, 1000 flop/s each; 100 bytes/s inside a node, one adapter of 10 bytes/s between nodes."""
+    usual: dict[str, Any] = {
+        "name": "small",
+        "devices_per_node": 2,
+        "memory": 1e9,
+        "peak": {"float16": 1000.0},
+        "memory_bandwidth": 500.0,
+        "within": Link(0.0, 100.0),
+        "between": Link(0.0, 10.0),
+        "adapters": 1,
+        "host": Link(0.0, 50.0),
+    }
+    return Machine(**{**usual, **changes})
+
+
+def stack(**changes: Any) -> Stack:
+    """Products at the machine's peak, and nothing beside them."""
+    return Stack(**{"name": "small", "products": 1.0, "traffic": 0.0, **changes})
+
+
+def system(**changes: Any) -> Modelled:
+    """AxoNN's order on mixed precision."""
+    return Modelled(**{"name": "small", "schedule": MessageDriven(), "layout": mixed, **changes})

@@ -1,0 +1,302 @@
+"""Decides whether an emulated rank sleeps as long as its cost model says, sends what it says, and is predicted so.
+
+Ranks are threads here, which sleep as well as processes; tests/agreement has real ranks and the bound on the clock.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from suite.bench import emulate, refuse
+from suite.bench.emulate import Emulated, Plan, hops, metrics, predict
+from suite.bench.experiment import freeze, resolve
+from suite.comm import loopback
+from suite.core.errors import Refused, UnknownName, Unsupported
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op, Place, Work
+from suite.core.protocols import Chunk, Missing
+from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, WAIT, Trace
+from suite.schedule.check import check as check_schedule
+
+NETWORK = {"latency": 0.001, "bandwidth": 1.0e6}
+
+
+@pytest.fixture(scope="module")
+def base() -> dict[str, Any]:
+    return resolve(["executor=emulated", "batch.size=4", "batch.microbatch=1"])
+
+
+def altered(base: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """`base` with values at dotted paths (written with __) replaced."""
+    config = copy.deepcopy(dict(base))
+    for path, value in changes.items():
+        *groups, leaf = path.split("__")
+        at = config
+        for group in groups:
+            at = at[group]
+        at[leaf] = value
+    return config
+
+
+def fixed(**costs: Any) -> dict[str, Any]:
+    return {"_target_": "suite.simulate.cost.Fixed", "forward": 0.01, "backward": 0.02, **costs}
+
+
+def emulated(
+    config: dict[str, Any], batches: int = 1, before: Callable[[Emulated], None] = lambda made: None
+) -> list[tuple[float, Trace, Emulated]]:
+    """Seconds and spans of the last of `batches`, and the rank itself, by rank."""
+
+    def rank(world: loopback.LoopbackWorld) -> tuple[float, Trace, Emulated]:
+        made = Emulated(world, config)
+        before(made)
+        seconds = 0.0
+        for _ in range(batches):
+            begin = perf_counter()
+            made.train_batch()
+            seconds = perf_counter() - begin
+        made.close()
+        return seconds, made.observe(), made
+
+    return loopback.run(Grid(**config["grid"]).size, rank, deadline=60)
+
+
+def spans(ranks: list[tuple[float, Trace, Emulated]]) -> Trace:
+    return Trace(span for _, trace, _ in ranks for span in trace)
+
+
+# -- a rank --------------------------------------------------------------------------------------------------------
+
+
+def test_every_op_is_run_and_its_bytes_are_sent(base: dict[str, Any]) -> None:
+    config = altered(base, grid__inter=3, executor__cost=fixed(message_bytes=1000, forward=0.001, backward=0.002))
+    found = emulated(config, batches=2)
+    trace = spans(found)
+    told = metrics(config, trace)
+    assert told["payload_bytes"].values == told["simulated_bytes"].values == (2 * 2 * 4 * 1000.0,)
+    for rank, (_, mine, made) in enumerate(found):
+        ran = [span.op for span in mine if span.category in (FORWARD, BACKWARD)]
+        assert {str(op) for op in ran} == {f"{rank}{kind}{index}" for kind in "FB" for index in range(4, 8)}
+        assert [str(span.op) for span in mine if span.category == STEP] == [f"{rank}U1"], "counted on, as in training"
+        assert made.evaluate([]) is None
+        assert made.memory() == (None, {})
+    assert len(set(map(id, [made.buffers[1000] for _, _, made in found]))) == 3
+    assert Emulated.probe(config) != Missing("")
+
+
+def test_a_rank_alone_sleeps_what_its_ops_cost(base: dict[str, Any]) -> None:
+    ((seconds, trace, _),) = emulated(altered(base, executor__cost=fixed(step=0.015)))
+    assert seconds >= 4 * 0.03 + 0.015
+    assert seconds == pytest.approx(0.135, rel=0.1)
+    assert [span.category for span in trace] == [FORWARD, BACKWARD] * 4 + [STEP]
+
+
+def test_what_a_host_is_late_is_not_the_devices_time(base: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Woken 6 ms late from every one of 8 ops: the last one's is all that shows."""
+    pause = emulate.pause
+    monkeypatch.setattr(emulate, "pause", lambda end, progress: pause(end + 0.006, progress))
+    ((seconds, _, _),) = emulated(base)
+    assert 0.126 <= seconds < 0.126 + 0.03
+
+
+def test_an_op_that_waited_begins_when_its_message_is_here(base: dict[str, Any]) -> None:
+    """Else a rank that has waited would make up for it."""
+    config = altered(base, grid__inter=2, batch__size=1, executor__cost=fixed(forward=[0.04, 0.001], backward=0.03))
+    first, second = emulated(config)
+    assert [span.category for span in second[1]] == [WAIT, FORWARD, BACKWARD, STEP]
+    assert [span.category for span in first[1]] == [FORWARD, WAIT, BACKWARD, STEP]
+    for _, trace, _ in (first, second):
+        (backward,) = [span for span in trace if span.category == BACKWARD]
+        assert backward.seconds == pytest.approx(0.03, rel=0.2)
+    assert first[0] == pytest.approx(0.101, rel=0.15)
+
+
+def test_stragglers_and_jitter_are_slept(base: dict[str, Any]) -> None:
+    jitter = {"kind": "uniform", "spread": 0.9}
+    config = altered(base, executor__jitter=jitter, executor__stragglers={"0": 2.0}, seed=5)
+    slower = Plan.of(config).slower
+    expected = sum(
+        seconds * slower(0, Op(0, kind, index))
+        for kind, seconds in ((Kind.FORWARD, 0.01), (Kind.BACKWARD, 0.02))
+        for index in range(4)
+    )
+    assert abs(expected / 0.24 - 1) > 0.02, "jitter does something"
+    ((first, _, _),) = emulated(config)
+    ((third, _, _),) = emulated(config, batches=3)
+    assert first == pytest.approx(expected, rel=0.08)
+    assert third == pytest.approx(expected, rel=0.08), "every batch repeats the first one's ops"
+
+
+def test_an_update_reduces_over_its_column_then_steps(base: dict[str, Any]) -> None:
+    cost = fixed(forward=0.001, backward=0.001, step=0.02, reduce_bytes=3000)
+    config = altered(base, grid__data=4, grid__inter=2, executor__cost=cost)
+    found = emulated(config)
+    for _, trace, made in found:
+        (reduce,) = [span for span in trace if span.category == REDUCE]
+        (step,) = [span for span in trace if span.category == STEP]
+        assert reduce.bytes == 3000
+        assert step.seconds == pytest.approx(0.02, rel=0.2)
+        assert {buffer.nbytes for buffer in made.buffers.values()} == {2000}  # 2 (4 - 1) / 4 of it are 3000
+    told = metrics(config, spans(found))
+    assert told["payload_bytes"].values == told["simulated_bytes"].values == (0.0,)  # messages of passes are empty
+
+
+def test_one_replica_reduces_nothing(base: dict[str, Any]) -> None:
+    ((_, trace, made),) = emulated(altered(base, executor__cost=fixed(forward=0.0, backward=0.0, reduce_bytes=3000)))
+    assert not made.buffers
+    assert REDUCE not in {span.category for span in trace}
+
+
+class TwoChunks:
+    """A cost model of one's own: the second chunk is reduced beside the first one's step."""
+
+    def __init__(self, second: Any = 0, message: Any = 0) -> None:
+        self.second, self.size = second, message
+
+    def compute(self, op: Op) -> float:
+        return 0.001
+
+    def message(self, op: Op) -> Any:
+        return self.size
+
+    def update(self, stage: int) -> tuple[Chunk, ...]:
+        return (Chunk(0, 0.01), Chunk(self.second, 0.02))
+
+
+def test_any_cost_model_will_do(base: dict[str, Any]) -> None:
+    config = altered(base, executor__cost={"_target_": f"{__name__}.TwoChunks"})
+    ((_, trace, _),) = emulated(config)
+    assert trace[-1].seconds == pytest.approx(0.03, rel=0.15)
+    assert predict(config, NETWORK).seconds == pytest.approx(8 * 0.001 + 0.03)
+
+
+def test_a_static_order_is_emulated_and_predicted_as_such(base: dict[str, Any]) -> None:
+    config = altered(base, grid__inter=3)
+    plan, static = Plan.of(config), Plan.of(config, static=True)
+    work = Work(4, 4, None, 1)
+    order = check_schedule(plan.schedule, 3, Work(0, 4, None, 0)).order(1)
+    program = static.schedule.program(Place(1, 3), work)
+    step = next(program)
+    for op in order:
+        counted = op._replace(index=1 if op.kind is Kind.UPDATE else op.index + 4)
+        assert step == (counted,)
+        step = next(program, ())
+    assert step == ()
+    assert static.schedule.in_flight(Place(1, 3), work) == plan.schedule.in_flight(Place(1, 3), work)
+    either = {predict(altered(config, comm__order=order), NETWORK).seconds for order in ("any", "static")}
+    assert len(either) == 1  # even ops: the checker's order is the one that messages make
+
+
+# -- what is predicted ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_prediction_by_hand(base: dict[str, Any], replicas: int) -> None:
+    """GPipe, two stages, two microbatches, 2 ms a message: the first backward comes back at 54 ms, the last at 94."""
+    config = altered(
+        base,
+        schedule={"_target_": "baselines.gpipe.GPipe"},
+        grid={"data": replicas, "inter": 2, "tensor": 1},
+        batch={"size": 2 * replicas, "microbatch": 1},
+        executor__cost=fixed(message_bytes=1000, step=0.005),
+    )
+    told = predict(config, NETWORK)
+    assert told.seconds == pytest.approx(0.099, abs=1e-9)
+    assert told.bytes == 4000 * replicas
+    slow = altered(config, executor__stragglers={1: 2.0})
+    later = (2 * 0.01 + 2 * 0.02) if replicas == 1 else 0.06  # on the stage that everybody waits for
+    assert predict(slow, NETWORK).seconds == pytest.approx(0.099 + later, abs=1e-9)
+
+
+def test_a_hop_is_counted_where_somebody_waited() -> None:
+    forward, backward = Op.parse("1F0"), Op.parse("0B0")
+    trace = Trace()
+    trace.add(0, FORWARD, 0.0, 1.0, Op.parse("0F0"))
+    trace.add(1, WAIT, 0.5, 1.25, forward)  # since before the op ended: a hop of 0.25 s
+    trace.add(1, FORWARD, 1.25, 2.0, forward)
+    trace.add(1, BACKWARD, 2.0, 3.0, Op.parse("1B0"))
+    trace.add(0, WAIT, 3.5, 4.0, backward)  # had other things to do when the op ended
+    trace.add(0, BACKWARD, 4.0, 5.0, backward)
+    assert hops(trace, Grid(inter=2)) == [0.25]
+    assert hops(trace[:2], Grid(inter=2)) == [0.25]
+    assert hops(trace[1:], Grid(inter=2)) == []
+
+
+def test_without_a_network_the_runs_own_messages_are_one(base: dict[str, Any]) -> None:
+    cost = fixed(forward=0.0, backward=0.0, message_bytes=10**6)
+    config = altered(base, grid__inter=2, batch__size=1, executor__cost=cost, executor__network=None)
+    trace = Trace()
+    trace.add(0, FORWARD, 0.0, 1.0, Op.parse("0F0"))
+    trace.add(1, WAIT, 0.5, 1.25, Op.parse("1F0"))
+    assert metrics(config, trace)["simulated_time"].values == (pytest.approx(0.5),)  # there and back
+    assert metrics(config, trace)["message_time"].values == (0.25,)
+    assert metrics(config, Trace())["simulated_time"].values == (pytest.approx(0.0, abs=1e-9),)
+    given = altered(config, executor__network=NETWORK)
+    assert metrics(given, trace)["simulated_time"].values == (pytest.approx(2 * 1.001),)
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------
+
+
+def test_what_ranks_do_not_need_is_not_asked_for(base: dict[str, Any]) -> None:
+    """More stages than the model has layers, and no text."""
+    refuse.check(altered(base, grid__inter=16, data__folder="nowhere", model__shape__vocabulary=7))
+    assert freeze(altered(base, grid__inter=16), "").label == "axonn 16x1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({"executor__cost": fixed(forward=-0.01)}, Refused, ["cost.forward=-0.01", "not negative", "legal: "]),
+        ({"executor__cost": fixed(forward=math.nan)}, Refused, ["cost.forward=nan"]),
+        ({"executor__cost": fixed(forward=[0.01, 0.01])}, Refused, ["2F0", "costs for 2 stages", "legal: 3 costs"]),
+        (
+            {"executor__cost": {"_target_": "suite.simulate.cost.Profiled", "seconds": {}, "bytes": {}}},
+            Refused,
+            ["no cost of 0F0", "a cost for every op"],
+        ),
+        ({"executor__cost": {"_target_": f"{__name__}.TwoChunks", "second": -1}}, Refused, ["stage 0, bytes: -1"]),
+        (
+            {"executor__cost": {"_target_": f"{__name__}.TwoChunks", "message": 0.5}},
+            Refused,
+            ["0F0, bytes: 0.5", "whole"],
+        ),
+        ({"executor__cost": {"_target_": f"{__name__}.TwoChunks", "message": -1}}, Refused, ["0F0, bytes: -1"]),
+        ({"executor__stragglers": {3: 1.5}}, Refused, ["stragglers={3: 1.5}", "3 ranks (3x1)", "from 0 to 2"]),
+        ({"executor__jitter__spread": -1}, Refused, ["jitter.spread=-1"]),
+        ({"executor__jitter__kind": "normal"}, UnknownName, ["did you mean 'lognormal'"]),
+        ({"executor__network": {"latency": -1.0, "bandwidth": 1.0}}, Refused, ["link.latency=-1.0"]),
+        ({"executor__network": {"latency": 0.0, "bandwidth": -1.0}}, Refused, ["link.bandwidth=-1.0"]),
+        ({"executor__network": {"latency": 0.0}}, Refused, ["bandwidth in bytes/s", "legal: executor.network="]),
+        ({"system__name": "x", "system___target_": "baselines.pytorch.PyTorch"}, Unsupported, ["legal: system=axonn"]),
+        ({"launch__device": "cuda"}, Unsupported, ["legal: launch.device=cpu"]),
+        ({"seed": -1}, Refused, ["seed=-1"]),
+        ({"grid__inter": 65}, Refused, ["65 ranks"]),
+        ({"batch__size": 0}, Refused, ["batch.size=0"]),
+    ],
+)
+def test_what_cannot_be_emulated_is_refused_before_a_rank_starts(
+    base: dict[str, Any], changes: dict[str, Any], kind: type[Refused], words: list[str]
+) -> None:
+    config = altered(base, grid__inter=3)
+    refuse.check(config)
+    if "system___target_" in changes:  # the double underscore of a path would eat its own
+        config["system"] = {**config["system"], "_target_": changes["system___target_"]}
+        changes = {}
+    config = altered(config, **changes)
+    with pytest.raises(kind) as caught:
+        refuse.check(config)
+    for word in (*words, "rule: "):
+        assert word in str(caught.value)
+    assert isinstance(freeze(config, "").refusal, kind)
+
+
+def test_a_world_of_another_size_is_refused(base: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match=r"a grid of 3 ranks \(3x1\) in a world of 1"):
+        Emulated(loopback.LoopbackWorld(loopback.Hub(1), 0), altered(base, grid__inter=3))

@@ -1,0 +1,237 @@
+"""Decides whether the published cluster runs are simulated as the papers describe them, and how near ours come."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from suite import claims
+from suite.bench.experiment import resolve
+from suite.clusters import Published, axonn, axonn_scaling, samo
+from suite.clusters.figure import FIGURES, Panel, find
+from suite.clusters.lab import AXONN_COUNTS, Batch, Lab, Phases, published_plans
+from suite.clusters.null import filled, percents, saved
+from suite.clusters.published import metrics, series
+from suite.clusters.variants import VARIANTS, anchors
+from suite.core.build import build
+from suite.core.claim import Claim
+from suite.core.errors import UnknownName
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op
+from suite.core.record import Source
+from suite.core.trace import BACKWARD, FORWARD, REDUCE, WAIT, Span, Trace
+from suite.simulate.plan import Plan
+from suite.simulate.worker import Simulation
+
+# what no simulation here answers: latencies of two libraries that the model takes as given, the timing protocols, and
+# the convolutional networks, whose kernels no printed number fixes
+LEFT_OUT = {
+    "axonn.fig3.internode_latency",
+    "axonn.fig3.intranode_latency",
+    "axonn.sec4a.nccl_blocks",
+    "axonn.fig4.allreduce_intranode",
+    "axonn.fig4.allreduce_internode",
+    "axonn.sec6d.timing_protocol",
+    "samo.sec5c.timing_protocol",
+    "samo.fig5.axonn_equals_deepspeed",
+    "samo.fig5.speedup.wideresnet_101",
+    "samo.fig5.speedup.vgg_19",
+    "samo.fig5.vgg_gains_more",
+}
+
+
+@cache
+def lab() -> Lab:
+    executor: Published = build(resolve(["experiment=samo_clusters"])["executor"])
+    return executor.lab
+
+
+@cache
+def published() -> dict[str, Claim]:
+    return {claim.id: claim for claim in claims.load()}
+
+
+@cache
+def printed() -> dict[str, float]:
+    return anchors(published())
+
+
+def test_every_cluster_claim_is_answered_or_left_out_by_name() -> None:
+    asked = {c.id for c in published().values() if c.reach == "cluster" and c.paper in ("axonn", "samo")}
+    answered = {name for figure in FIGURES.values() for name in figure.answers.ids()}
+    assert asked - answered == LEFT_OUT
+    assert not answered & LEFT_OUT
+    assert answered <= set(published())
+
+
+@pytest.mark.parametrize("name", [name for name in FIGURES if name not in ("axonn_table2", "samo_variants")])
+def test_answers_are_in_the_claims_unit_and_fill_its_cases(name: str) -> None:
+    figure = find(name)
+    assert set(metrics(figure, published(), lab())) == set(figure.answers.ids())
+    for claim, ours in metrics(figure, published(), lab()).items():
+        row = published()[claim]
+        assert ours.unit == row.unit, claim
+        assert ours.values, claim
+        assert len(ours.values) % max(1, len(row.terms)) == 0, claim
+        assert all(map(math.isfinite, ours.values)), claim
+
+
+def test_a_figure_that_is_not_there_is_told_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'samo_table2'"):
+        find("samo_table_2")
+
+
+def test_every_constant_reproduces_the_cell_it_was_fitted_to() -> None:
+    """What conf/stack holds is the root of its equation, to the digits that stand there."""
+    found = {
+        "axonn.abstract.percent_of_peak": lab().weak("transformer_12b", "axonn").percent_of_peak,
+        "axonn.fig6.pipeline_time.before": lab().study("before").pipeline,
+        "axonn.fig6.data_parallel_time.after": lab().study("after").reduction,
+        "axonn.sec5c.allreduce_over_optimizer": lab().study("after").reduction / lab().study("after").step,
+        **{f"samo.table2.{system}.gpus_256": samo.percent(lab(), system, 256) for system in samo.SYSTEMS},
+    }
+    named = {name for stack in lab().stacks.values() for name in stack.calibrated_on}
+    assert set(found) == named
+    for name, ours in found.items():
+        assert ours == pytest.approx(printed()[name], rel=0.01), name
+
+
+def error(system: str, gpus: int) -> float:
+    return 100 * (samo.percent(lab(), system, gpus) / printed()[f"samo.table2.{system}.gpus_{gpus}"] - 1)
+
+
+def test_table_2_held_out() -> None:
+    """The twelve cells that no constant has seen; one of Sputnik's is the exception that the page shows."""
+    held = {(system, gpus): abs(error(system, gpus)) for system in samo.SYSTEMS for gpus in (512, 1024, 2048)}
+    assert {cell for cell, wrong in held.items() if wrong > 8} == {("sputnik", 1024)}
+    assert max(wrong for (system, _), wrong in held.items() if system in ("axonn", "axonn_samo")) < 5
+
+
+@pytest.mark.parametrize("system", ["axonn", "axonn_samo", "deepspeed_3d"])
+def test_the_null_model_is_beaten(system: str) -> None:
+    plans = [lab().samo_plan("gpt3_13b", samo._ours(system), gpus) for gpus in samo.counts("gpt3_13b")]
+    cells = [printed()[f"samo.table2.{system}.gpus_{gpus}"] for gpus in samo.counts("gpt3_13b")]
+    null = max(abs(100 * (ours / cell - 1)) for ours, cell in zip(percents(plans, cells[0]), cells, strict=True))
+    assert max(abs(error(system, gpus)) for gpus in (512, 1024, 2048)) < null
+
+
+def test_time_saved_at_the_largest_counts() -> None:
+    for model in samo.MODELS:
+        ours = lab().saved(model, samo.counts(model)[-1], over=samo.DENSE)
+        assert ours == pytest.approx(printed()[f"samo.sec6b.max_speedup.{model}"], abs=5), model
+
+
+def test_figure_8_within_eight_points_but_for_one_part() -> None:
+    wrong = {
+        (part, gpus)
+        for gpus in samo.PROFILED
+        for part, value in samo.savings(lab(), gpus).items()
+        if part != "total" and abs(value - printed()[f"samo.fig8.{part}.gpus_{gpus}"]) > 8
+    }
+    assert wrong == {("collective", 512)}
+
+
+def test_axonns_phases_and_memory() -> None:
+    assert lab().study("after").pipeline == pytest.approx(34.05, rel=0.08)
+    assert lab().study("before").reduction == pytest.approx(0.62, rel=0.08)
+    assert axonn.gigabytes(lab(), "before") == pytest.approx(520, rel=0.05)
+    assert axonn.gigabytes(lab(), "after") == pytest.approx(130.24, rel=0.05)
+    assert samo.gigabytes(lab(), "axonn") == pytest.approx(80.16, rel=0.05)
+    assert samo.gigabytes(lab(), "axonn_samo") == pytest.approx(20.28, rel=0.05)
+
+
+@pytest.mark.parametrize("model", ["transformer_12b", "transformer_24b"])
+def test_the_search_finds_axonns_row_of_table_2(model: str) -> None:
+    found = lab().tuned(model, "axonn").plan
+    entry = published_plans()["axonn"]["scaling"]["axonn"][model]
+    assert (found.grid.inter, found.microbatch) == (entry["inter"], entry["microbatch"])
+
+
+def test_every_published_plan_fits_its_machine() -> None:
+    for system in samo.SYSTEMS:
+        for model in samo.MODELS:
+            for gpus in samo.counts(model):
+                plan = lab().samo_plan(model, samo._ours(system), gpus)
+                assert plan.peak <= lab().machine.memory, (system, model, gpus)
+    for system in axonn_scaling.SYSTEMS:
+        for model in AXONN_COUNTS:
+            assert lab().weak_plan(model, system).peak <= lab().machine.memory, (system, model)
+
+
+def test_a_run_is_simulated_once() -> None:
+    assert lab().samo("gpt3_xl", "sputnik", 64) is lab().samo("gpt3_xl", "sputnik", 64)
+
+
+# The null model
+
+
+def plan(microbatches: int, stages: int) -> Plan:
+    shape, system = lab().shapes["gpt3_xl"], lab().system("axonn_samo")
+    return Plan(shape, system, Grid(inter=stages), microbatches, 1)
+
+
+def test_the_null_model_is_the_share_without_bubble() -> None:
+    assert filled(plan(3, 2)) == 3 / 4
+    assert filled(plan(5, 1)) == 1
+    assert percents([plan(3, 2), plan(1, 2)], 60.0) == pytest.approx([60.0, 40.0])
+    # ours on one stage, theirs on two: 1 against 3/4, then 1 against 1/2
+    assert saved([plan(3, 1), plan(1, 1)], [plan(3, 2), plan(1, 2)], 20.0) == pytest.approx(
+        [20.0, 100 * (1 - 0.8 * 2 / 3)]
+    )
+
+
+# Figure 8's phases
+
+
+def test_phases_are_those_of_the_authors_profiler() -> None:
+    op = Op(0, Kind.BACKWARD, 0)
+    spans = Trace(
+        [
+            Span(0, FORWARD, 0.0, 1.0, Op(0, Kind.FORWARD, 0)),
+            Span(0, WAIT, 1.0, 3.0, op),
+            Span(0, BACKWARD, 3.0, 5.0, op),
+            Span(0, WAIT, 5.0, 5.5, op),
+            Span(0, REDUCE, 5.5, 6.0, Op(0, Kind.UPDATE, 0)),
+            Span(1, WAIT, 0.0, 9.0, op),
+        ]
+    )
+    simulation = Simulation(2, [], [], [], [], [], trace=spans)
+    found = Phases.of(Batch(plan(3, 2), 6.0, 0.0, 0.0, 0.0, simulation))
+    assert (found.bubble, found.point_to_point, found.collective, found.compute, found.total) == (
+        2.0,
+        0.5,
+        0.5,
+        3.0,
+        6.0,
+    )
+
+
+# What a record holds
+
+
+def test_a_panel_is_kept_as_series() -> None:
+    panel = Panel("T", "s", ["a", "b"], {"x": [1, 2]}, {"x": [1.5, math.nan]}, {"x": [1, 1]}, [("x", 0)])
+    found = series([panel])
+    assert list(found) == ["T|s|a,b|ours|x", "T|s|a,b|paper|x", "T|s|a,b|null|x", "T|s|a,b|calibrated|x"]
+    assert found["T|s|a,b|calibrated|x"] == [0.0]
+    assert list(series([replace(panel, paper={}, null={}, calibrated=[], axis="GPUs")])) == ["T|s|GPUs: a,b|ours|x"]
+
+
+def test_the_executor_names_what_its_constants_were_fitted_to() -> None:
+    config = resolve(["experiment=samo_clusters", "executor.figure=samo_memory"])
+    carried = build(config["executor"]).run(config)
+    assert carried.source is Source.SIMULATED
+    assert "samo.table2.axonn.gpus_256" in carried.calibrated_on
+    assert carried.notes[0].startswith("plans: Stages of AxoNN")
+    assert carried.metrics["samo.sec1.memory_after"].unit == "gigabyte"
+
+
+def test_variants_change_one_thing_each() -> None:
+    names = [variant.name for variant in VARIANTS]
+    assert names[0] == "as taken"
+    assert len(set(names)) == len(names)
+    for variant in VARIANTS[1:]:
+        assert sum(map(bool, (variant.both, variant.samo, variant.systems))) == 1, variant.name

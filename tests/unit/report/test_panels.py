@@ -1,0 +1,436 @@
+"""Decides that a panel puts the paper's points beside ours: read, drawn, tabled, marked, and safe."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from suite.core.record import Outcome, Record, Source
+from suite.report import curves, page, panels
+from suite.report.load import read_store
+from suite.report.panels import NULL, OURS, PAPER, Panel
+
+NAN = math.nan
+HEAD = "Percent of peak|percent|64,128,256"
+SERIES = {
+    f"{HEAD}|ours|axonn": [50.0, 42.0, 30.0],
+    f"{HEAD}|ours|gpipe": [40.0, 30.0, 20.0],
+    f"{HEAD}|paper|axonn": [40.0, NAN, 32.0],
+    f"{HEAD}|null|axonn": [40.0, 36.0, 24.0],
+    f"{HEAD}|calibrated|axonn": [0.0],
+}
+Make = Callable[..., Record]
+Store = Callable[..., Path]
+
+
+def figure(make: Make, series: Mapping[str, Sequence[float]], label: str = "fig_1", **changes: Any) -> Record:
+    """A simulated figure: no batch time, no loss, no memory."""
+    return make(
+        label,
+        **{"series": {key: list(values) for key, values in series.items()}, "metrics": {}, "source": Source.SIMULATED}
+        | changes,
+    )
+
+
+def only(make: Make, series: Mapping[str, Sequence[float]]) -> Panel:
+    [panel] = panels.read(figure(make, series))
+    return panel
+
+
+def rows(table: Any) -> list[list[str]]:
+    return [[" ".join(filter(None, (c.text, c.detail, c.badge))) for c in row] for row in table.rows]
+
+
+def drawn(panel: Panel) -> tuple[ElementTree.Element, dict[str, ElementTree.Element]]:
+    """The picture, and its lines by 'curve-system-point'."""
+    looks = {name: place for place, name in enumerate(panel.systems)}
+    root = ElementTree.fromstring(curves.picture(panel, looks, "simulated", "s"))
+    groups = {group.get("id", "").removeprefix("s-"): group for group in root.iter("g")}
+    return root, {name: group for name, group in groups.items() if name.startswith((*panels.CURVES, "calibrated"))}
+
+
+def texts(root: ElementTree.Element) -> list[str]:
+    return [element.text or "" for element in root.iter("text")]
+
+
+def marks(line: ElementTree.Element) -> list[tuple[float, float]]:
+    return [(float(use.attrib["x"]), float(use.attrib["y"])) for use in line.iter("use")]
+
+
+class Seen(HTMLParser):
+    """Tables by their label, headings, pictures, and all tags and text of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.tables: list[str] = []
+        self.headings: list[str] = []
+        self.attributes: set[str] = set()
+        self.text = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes |= dict(attrs).keys()
+        if tag == "table":
+            self.tables.append(dict(attrs)["aria-label"] or "")
+        if tag in {"h3", "h4"}:
+            self.headings.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in {"h3", "h4"}:
+            self.headings.append("")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.headings:
+            self.headings[-1] += data
+
+    def words(self) -> str:
+        return " ".join(self.text.split())
+
+
+def build(folder: Path) -> Seen:
+    return Seen(page.render(read_store(folder)))
+
+
+# reading
+
+
+def test_a_panel_is_read_from_its_series(make):
+    panel = only(make, SERIES | {"loss": [3.0, 2.0, 1.0]})
+    assert (panel.title, panel.unit, panel.axis, panel.x) == ("Percent of peak", "percent", "", ("64", "128", "256"))
+    assert panel.systems == ["axonn", "gpipe"]
+    assert [panel.at(curve, "axonn", 0) for curve in (OURS, PAPER, NULL)] == [50.0, 40.0, 40.0]
+    assert math.isnan(panel.at(PAPER, "axonn", 1))
+    assert math.isnan(panel.at(PAPER, "gpipe", 0))
+    assert panel.calibrated == {("axonn", 0)}
+
+
+def test_the_points_may_be_named(make):
+    panel = only(make, {"a|s|GPUs: 1,2|ours|x": [2.0, 1.0]})
+    assert (panel.axis, panel.x) == ("GPUs", ("1", "2"))
+    assert "GPUs" in texts(drawn(panel)[0])
+    assert panels.values(panel, "simulated").columns[0].name == "GPUs"
+
+
+def test_panels_come_in_the_order_of_their_numbers(make):
+    series = {f"size {size}|s|1|ours|x": [1.0] for size in (13, 2, 6)}
+    assert [panel.title for panel in panels.read(figure(make, series))] == ["size 2", "size 6", "size 13"]
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("loss", [1.0]),
+        ("a|s|1,2|ours", [1.0, 2.0]),
+        ("a|s|1,2|ours|x|y", [1.0, 2.0]),
+        ("|s|1,2|ours|x", [1.0, 2.0]),
+        ("a|s|1,2|ours| ", [1.0, 2.0]),
+        ("a|s|1,,2|ours|x", [1.0, 2.0, 3.0]),
+        ("a|s||ours|x", [1.0]),
+        ("a|s|1,2|theirs|x", [1.0, 2.0]),
+        ("a|s|1,2|ours|x", [1.0]),
+        ("a|s|1,2|ours|x", [1.0, 2.0, 3.0]),
+        ("a|s|1,2|ours|x", []),
+        ("a|s|1,2|ours|x", [NAN, math.inf]),
+        ("a|s|1,2|null|x", [1.0, 2.0]),
+        ("a|s|1,2|calibrated|x", [0.0]),
+        ("|||||", []),
+    ],
+)
+def test_what_does_not_follow_the_convention_is_no_panel(make, key, values):
+    assert panels.read(figure(make, {key: values})) == []
+    assert len(panels.read(figure(make, SERIES | {key: values}))) == 1
+
+
+def test_marks_that_point_nowhere_are_dropped(make):
+    marked = {f"{HEAD}|calibrated|axonn": [-1.0, 0.5, 3.0, NAN, math.inf, 1e300, 2.0], f"{HEAD}|calibrated|z": [0.0]}
+    assert only(make, SERIES | marked).calibrated == {("axonn", 2)}
+
+
+# tables
+
+
+def test_errors_are_the_hand_computed_ones(make):
+    # 50 / 40 - 1 = 25 %, 10 points; the null model starts at the paper's value; 30 / 32 - 1 = -6.25 %
+    panel = only(make, SERIES)
+    table = panels.compared(panel, "simulated")
+    assert rows(table) == [
+        ["axonn", "64 calibrated", "40", "50", "+25.0 % +10.0 pt", "40", "+0.0 % +0.0 pt"],
+        ["axonn", "256", "32", "30", "-6.2 % -2.0 pt", "24", "-25.0 % -8.0 pt"],
+    ]
+    assert [column.name for column in table.columns] == [
+        "curve", "point", "paper", "simulated", "error", "null model", "its error",
+    ]  # fmt: skip
+    assert [column.detail for column in table.columns[2:4]] == ["percent", "percent"]
+    assert table.rows[0][4].value == pytest.approx(25.0)
+    assert panels.rest(panel)
+    assert rows(panels.values(panel, "simulated")) == [
+        ["64", "50 null model 40 calibrated", "40"],
+        ["128", "42 null model 36", "30"],
+        ["256", "30 null model 24", "20"],
+    ]
+
+
+def test_points_are_told_of_percentages_alone_and_no_null_model_has_no_column(make):
+    table = panels.compared(only(make, {"a|s|1|ours|x": [0.6411], "a|s|1|paper|x": [0.62]}), "simulated")
+    assert rows(table) == [["x", "1", "0.62", "0.6411", "+3.4 %"]]
+    assert table.columns[2].detail == "seconds"
+
+
+def test_a_panel_without_printed_values_has_no_comparison(make):
+    panel = only(make, {"a|day|1|ours|x": [3.0]})
+    assert panels.compared(panel, "simulated") is None
+    assert panels.caption(panel, "simulated") == (
+        "Simulated values, in days; the paper prints no number for any of them."
+    )
+    assert not panels.rest(only(make, {"a|day|1|ours|x": [3.0], "a|day|1|paper|x": [3.0]}))
+
+
+@pytest.mark.parametrize(
+    ("ours", "paper", "unit", "shown"),
+    [
+        (3.0, 0.0, "percent", ("–", "+3.0 pt")),
+        (3.0, 0.0, "s", ("–", "")),
+        (NAN, 4.0, "percent", ("–", "")),
+        (-4.0, -5.0, "percent", ("+20.0 %", "+1.0 pt")),
+        (9.996, 10.0, "s", ("+0.0 %", "")),
+        (1e300, 1e-300, "s", ("–", "")),
+        (1e30, 1.0, "s", ("+1e+32 %", "")),
+    ],
+)
+def test_errors_at_the_edge(ours, paper, unit, shown):
+    cell = panels.error(ours, paper, unit)
+    assert (cell.text, cell.detail) == shown
+    assert cell.value is None or math.isfinite(cell.value)
+
+
+# the picture
+
+
+def test_the_picture_has_a_line_of_ours_hollow_points_and_a_pale_null_model(make):
+    root, lines = drawn(only(make, SERIES))
+    assert set(lines) == {"ours-0", "ours-1", "null-0", "paper-0", "calibrated-0-0"}
+    colour = "#0173b2"
+    ours, null, paper = lines["ours-0"], lines["null-0"], lines["paper-0"]
+    assert len(marks(ours)) == 3
+    assert all(f"fill: {colour}" in use.attrib["style"] for use in ours.iter("use"))
+    assert f"stroke: {colour}" in next(ours.iter("path")).attrib["style"]
+    assert next(ours.iter("path")).attrib["d"].count("L") == 2
+    assert "stroke-dasharray" in next(null.iter("path")).attrib["style"]
+    assert "stroke-opacity: 0.6" in next(null.iter("path")).attrib["style"]
+    hollow = next(paper.iter("use")).attrib["style"]
+    assert f"stroke: {colour}" in hollow
+    assert "fill: none" in hollow or "fill-opacity: 0" in hollow
+    assert [x for x, _ in marks(paper)] == [marks(ours)[0][0], marks(ours)[2][0]]  # the paper prints nothing between
+    assert marks(paper)[0][1] > marks(ours)[0][1]  # 40 stands below 50
+    [diamond] = lines["calibrated-0-0"].iter("use")
+    assert "stroke: currentColor" in diamond.attrib["style"]
+    assert marks(lines["calibrated-0-0"]) == marks(paper)[:1]
+    for text in ("simulated", "printed in the paper", "null model", "calibrated", "percent", "64", "128", "256"):
+        assert text in texts(root)
+
+
+def test_the_picture_says_its_numbers_and_what_is_calibrated(make):
+    panel = only(make, SERIES)
+    told = drawn(panel)[0].attrib["aria-label"]
+    assert told.startswith(
+        "Percent of peak. Printed and simulated values, in percent. Calibrated (diamond): axonn at 64."
+    )
+    assert "axonn, simulated, 64: 50, 128: 42, 256: 30; gpipe, simulated, 64: 40" in told
+    assert "axonn, paper, 64: 40, 256: 32; axonn, null model, 64: 40, 128: 36, 256: 24." in told
+    assert curves.legend(panel, {"axonn": 0, "gpipe": 1}) == (("#0173b2", "● axonn"), ("#de8f05", "■ gpipe"))
+
+
+def test_what_is_not_there_is_not_in_the_key(make):
+    root, lines = drawn(only(make, {"a|s|1,2|ours|x": [1.0, 2.0]}))
+    assert set(lines) == {"ours-0"}
+    assert not {"printed in the paper", "null model", "calibrated"} & set(texts(root))
+
+
+def test_phases_are_not_joined_and_stand_side_by_side(make):
+    panel = only(make, {f"a|s|pipeline,data parallel|ours|{name}": [2.0, 1.0] for name in ("before", "after")})
+    _, lines = drawn(panel)
+    before, after = marks(lines["ours-0"]), marks(lines["ours-1"])
+    assert before[0][0] < after[0][0] < before[1][0] < after[1][0]
+    assert all("L" not in next(line.iter("path")).get("d", "") for line in lines.values())
+
+
+@pytest.mark.parametrize(
+    ("x", "joined"),
+    [
+        ("64,128,256", [[0, 1, 2]]),
+        ("256,128,64", [[0, 1, 2]]),
+        ("12b,24b,100b", [[0, 1, 2]]),
+        ("k=1,k=2,k=4,no overlap", [[0, 1, 2], [3]]),
+        ("pipeline,data parallel", [[0], [1]]),
+        ("before,after", [[0], [1]]),
+        ("1,2,2,3", [[0, 1], [2, 3]]),
+        ("2,2,3", [[0], [1, 2]]),
+        ("1,3,2", [[0, 1], [2]]),
+        ("1 GPU,2 nodes", [[0], [1]]),
+        ("2_7b,6_7b", [[0], [1]]),
+        ("٣,٤", [[0], [1]]),
+        ("9" * 400 + ",1", [[0], [1]]),
+    ],
+)
+def test_a_line_joins_numbers_in_order_alone(x, joined):
+    assert curves.pieces(x.split(",")) == joined
+
+
+@pytest.mark.parametrize(
+    ("unit", "values", "log"),
+    [
+        ("s", [1.0, 4.0, 16.0], True),
+        ("s", [1.0, 3.0, 9.0], False),
+        ("percent", [1.0, 10.0, 90.0], False),
+        ("s", [0.0, 10.0, 90.0], False),
+    ],
+)
+def test_wide_ranges_are_drawn_on_a_log_scale_and_shares_never(make, unit, values, log):
+    root, lines = drawn(only(make, {f"a|{unit}|1,2,3|ours|x": values}))
+    assert any("log scale" in text for text in texts(root)) is log
+    assert log or "0" in texts(root)
+    low, middle, high = (y for _, y in marks(lines["ours-0"]))
+    assert ((low - middle) == pytest.approx(middle - high)) is log
+
+
+# the page
+
+
+def test_the_section_holds_picture_table_notes_and_what_was_fitted(make, store, tmp_path):
+    notes = ("plans: reconstructed", "lane: as in the other paper")
+    fitted = {"calibrated_on": ["axonn.fig6.before", 7, "axonn.fig6.after"]}
+    base = figure(make, SERIES, notes=notes)
+    store(tmp_path, figure(make, SERIES, notes=notes, provenance=base.provenance | fitted))
+    store(tmp_path, figure(make, {"Alone|s|1,2|ours|x": [1.0, 2.0]}, "fig_2"))
+    seen = build(tmp_path)
+    assert seen.tags["svg"] == 2
+    assert "The paper’s points beside ours" in seen.headings
+    assert "Percent of peak fig_1" in seen.headings
+    assert seen.tables[:3] == [
+        "Percent of peak: the paper beside ours",
+        "Percent of peak: simulated values",
+        "Alone: simulated values",
+    ]
+    for text in (
+        "fig_1: plans: reconstructed",
+        "fig_1: lane: as in the other paper",
+        "fig_1: calibrated: constants were fitted to axonn.fig6.before, axonn.fig6.after",
+        "Calibrated (diamond): axonn at 64.",
+        "● axonn",
+    ):
+        assert text in seen.words()
+
+
+def test_nothing_made_for_runs_is_shown_of_a_simulated_figure(make, store, tmp_path):
+    store(tmp_path, figure(make, SERIES))
+    seen = build(tmp_path)
+    assert "Systems side by side" not in seen.tables
+    assert "Loss per batch." not in seen.words()
+    assert "Percent of peak = flop per batch" not in seen.words()
+
+
+def test_runs_keep_their_row_beside_a_simulated_figure(make, store, tmp_path):
+    store(tmp_path, figure(make, SERIES))
+    store(tmp_path, make("axonn 2x1", loss=[2.0, 1.0]))
+    store(tmp_path, make("gpipe 2x1", (), outcome=Outcome.FAILED, reason="it broke"))
+    store(tmp_path, make("sim 48x1", (3.0,), source=Source.SIMULATED))
+    html = page.render(read_store(tmp_path))
+    beside = html.partition('aria-label="Systems side by side"')[2].partition("</table>")[0]
+    assert beside.count("<tr") == 1 + 3
+    assert "fig_1" not in beside
+    assert Seen(html).tags["svg"] == 1 + 2  # the panel, losses and batch times
+
+
+def test_a_page_without_panels_says_nothing_of_them(make, store, tmp_path):
+    store(tmp_path, make("axonn 2x1", loss=[2.0, 1.0]))
+    assert "The paper’s points beside ours" not in build(tmp_path).headings
+
+
+def test_two_builds_are_equal(make, store, tmp_path):
+    store(tmp_path, figure(make, SERIES))
+    first = page.render(read_store(tmp_path))
+    assert page.render(read_store(tmp_path)) == first
+
+
+EVIL = ('<script>alert(1)</script>"><img src=x onerror=alert(2)>', "$\\frac{$ {{ 7 * 7 }}", "\ud800 \x00 \u202e 漢")
+
+
+@pytest.mark.parametrize("evil", EVIL)
+def test_hostile_names_are_text(make, store, tmp_path, evil):
+    point = evil.replace(",", ";")
+    head = f"{evil}|{evil}|{point}: {point},2"
+    series = {f"{head}|{curve}|{evil}": [1.0, 2.0] for curve in ("ours", "paper", "null")}
+    fitted = {"calibrated_on": [evil, {evil: evil}, None]}
+    store(tmp_path, figure(make, series | {f"{head}|calibrated|{evil}": [0.0]}, provenance=fitted), "one.json")
+    seen = build(tmp_path)
+    assert seen.tags["svg"] == 1
+    assert seen.tags["img"] == 0
+    assert seen.tags["script"] == 1
+    assert not {name for name in seen.attributes if name.startswith("on")}
+    shown = evil.replace("\ud800", "?").replace("\x00", "\ufffd").split()[-1]
+    assert seen.words().count(shown) >= 8
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1e308, -1e308],
+        [1e-320, 1e308],
+        [0.0, 0.0],
+        [-5.0, -5.0],
+        [NAN, 1.0],
+        [1e30, -1e30],
+        [1e-29, 9e29],
+        [5e-324, 5e-324],
+    ],
+)
+def test_any_numbers_make_a_picture(make, values):
+    panel = only(make, {f"a|percent|1,2|{curve}|x": values for curve in ("ours", "paper", "null")})
+    root, _ = drawn(panel)
+    assert "nan" not in "".join(path.attrib.get("d", "") for path in root.iter("path"))
+    assert rows(panels.compared(panel, "simulated"))
+
+
+def test_far_too_much_is_cut_and_says_so(make, store, tmp_path, monkeypatch):
+    many = ",".join(map(str, range(5000)))
+    crowd = {f"a|s|{many}|{curve}|x{n}": [1.0 + n] * 5000 for curve in ("ours", "paper") for n in range(40)}
+    panel = only(make, crowd)
+    assert len(panel.x) == 64
+    assert len(panel.systems) == 12
+    assert "The record holds more curves or points than stand here." in panels.caption(panel, "simulated")
+    begun = time.process_time()
+    root, _ = drawn(panel)
+    assert time.process_time() - begun < 2
+    assert len([text for text in texts(root) if text.isdecimal()]) < 40  # names that do not run into each other
+    monkeypatch.setattr(page, "_MOST_PANELS", 3)
+    store(tmp_path, figure(make, {f"p{n}|s|1|ours|x": [1.0] for n in range(5)}))
+    seen = build(tmp_path)
+    assert seen.tags["svg"] == 3
+    assert "2 more panels stand in the records" in seen.words()
+
+
+@pytest.mark.parametrize("told", [None, "text", 7, [], [1], {"a": "b"}, ["x"] * 5000])
+def test_any_provenance_is_borne(make, told):
+    found = panels.fitted(make("x", provenance={"calibrated_on": told}))
+    assert len(found) == (isinstance(told, list) and "x" in told)
+    assert all(len(text) < 400 for text in found)
+
+
+def test_null_in_the_file_is_a_point_without_a_value(make):
+    data = json.loads(figure(make, SERIES).to_json())
+    assert data["series"][f"{HEAD}|paper|axonn"] == [40.0, None, 32.0]
+    [panel] = panels.read(Record.from_json(json.dumps(data)))
+    assert math.isnan(panel.at(PAPER, "axonn", 1))

@@ -1,0 +1,125 @@
+"""Decides whether machines are what their files say, and whether one that cannot be is refused with a legal value."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from modelled import conf, machine, names, raw
+
+from suite.core.build import build
+from suite.core.errors import Refused, UnknownName
+from suite.simulate.machine import Link, Machine, measured
+
+
+@pytest.mark.parametrize("name", [name for name in names("machine") if name != "local"])
+def test_every_machine_of_conf_builds(name: str) -> None:
+    found = conf("machine", name)
+    assert isinstance(found, Machine)
+    assert found.name == name
+    assert found.source
+    assert found.peak_of("float16") >= found.peak_of("float32")
+    assert found.within.bandwidth >= found.host.bandwidth / 2
+    assert 1e9 < found.memory < 1e12, "bytes of one device"
+
+
+def test_the_machine_here_is_known_once_it_is_measured(tmp_path: Path) -> None:
+    file = tmp_path / "machine.json"
+    assert raw("machine", "local")["_target_"] == "suite.simulate.machine.measured"
+    with pytest.raises(Refused, match=r"machine=local is not measured here .*; rule: make doctor writes .*; legal: "):
+        measured(name="local", file=str(file))
+    link = {"latency": 1e-6, "bandwidth": 1e9}
+    told: dict[str, Any] = {
+        "name": "whatever it is called",
+        "devices_per_node": 2,
+        "memory": 8e9,
+        "peak": {"float16": 1e11, "float32": 1e11},
+        "memory_bandwidth": 1e10,
+        "within": link,
+        "between": link,
+        "adapters": 1,
+        "host": link,
+    }
+    file.write_text(json.dumps(told))
+    found = measured(name="local", file=str(file))
+    assert (found.name, found.memory, found.within) == ("local", 8e9, Link(1e-6, 1e9))
+    for damage in ({"within": {"latency": 0}}, {"between": None}, {"wheels": 4}, {"memory": -1}):
+        file.write_text(json.dumps({**told, **damage}))
+        with pytest.raises(Refused, match="legal: "):
+            measured(name="local", file=str(file))
+    file.write_text("{")
+    with pytest.raises(Refused, match="is not measured here"):
+        measured(name="local", file=str(file))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "rule"),
+    [
+        ("memory", 0, "a finite number above 0"),
+        ("memory", -16e9, "a finite number above 0"),
+        ("memory", math.inf, "a finite number above 0"),
+        ("memory", math.nan, "a finite number above 0"),
+        ("memory", "16 GB", "a finite number above 0"),
+        ("memory_bandwidth", True, "a finite number above 0"),
+        ("devices_per_node", 0, "a whole number, at least 1"),
+        ("devices_per_node", 2.5, "a whole number, at least 1"),
+        ("adapters", -2, "a whole number, at least 1"),
+        ("adapters", True, "a whole number, at least 1"),
+    ],
+)
+def test_a_bad_figure_is_refused_with_its_rule_and_a_legal_value(field: str, value: Any, rule: str) -> None:
+    with pytest.raises(Refused) as caught:
+        machine(**{field: value})
+    what, told, legal = str(caught.value).split("; ")
+    assert what == f"machine.{field}={value}"
+    assert told == f"rule: {rule}"
+    name, _, number = legal.removeprefix("legal: machine.").partition("=")
+    assert name == field
+    machine(**{field: int(number) if number.isdecimal() else float(number)})  # it is legal
+
+
+def test_a_bad_peak_is_refused() -> None:
+    with pytest.raises(Refused, match=r"machine\.peak\.float16=-1; rule: a finite number above 0"):
+        machine(peak={"float16": -1})
+    with pytest.raises(Refused, match=r"machine\.peak of small is empty; rule: flop/s by type; legal: \{float16"):
+        machine(peak={})
+    with pytest.raises(UnknownName, match="no peak of small for type named 'float8'; rule: one of float16"):
+        machine().peak_of("float8")
+    assert machine().peak_of("float16") == 1000.0
+
+
+@pytest.mark.parametrize(
+    ("latency", "bandwidth", "named"),
+    [
+        (0.0, -12.5e9, r"link\.bandwidth=-12500000000\.0; rule: a finite number above 0; legal: link\.bandwidth="),
+        (0.0, 0, r"link\.bandwidth=0; rule"),
+        (-1e-6, 1e9, r"link\.latency=-1e-06; rule: seconds, not negative; legal: link\.latency="),
+        (math.inf, 1e9, r"link\.latency=inf"),
+        (math.nan, 1e9, r"link\.latency=nan"),
+    ],
+)
+def test_a_bad_link_is_refused(latency: float, bandwidth: float, named: str) -> None:
+    with pytest.raises(Refused, match=named):
+        Link(latency, bandwidth)
+
+
+def test_an_unknown_key_of_a_machine_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(Refused, match=r"'wheels'; rule: its arguments are name, devices_per_node, memory, "):
+        build({**raw("machine", "summit"), "wheels": 4})
+
+
+def test_a_message_takes_its_latency_and_its_bytes() -> None:
+    assert Link(0.5, 10.0).seconds(25) == 3.0
+    assert Link(0.5, 10.0).seconds(0) == 0.5
+
+
+def test_ranks_fill_nodes_in_order() -> None:
+    found = machine(devices_per_node=3)
+    assert [found.node(rank) for rank in range(7)] == [0, 0, 0, 1, 1, 1, 2]
+    assert [found.nodes(ranks) for ranks in (1, 3, 4, 6, 7)] == [1, 1, 2, 2, 3]
+    assert found.link(0, 2) is found.within
+    assert found.link(2, 3) is found.between
+    assert found.link(5, 0) is found.between

@@ -1,0 +1,196 @@
+"""Decides whether the plan that a search finds is the quickest that fits, as trying every one of them shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from modelled import TINY, conf, machine, shape, stack, system
+
+from suite.core.errors import DoesNotFit, Refused
+from suite.core.grid import Grid
+from suite.core.op import Op
+from suite.core.protocols import Schedule
+from suite.schedule import MessageDriven, OneFOneB
+from suite.simulate.machine import Link
+from suite.simulate.plan import Plan
+from suite.simulate.roofline import Roofline
+from suite.simulate.search import MICROBATCHES, NEAR, best, check_memory, divisors, estimate, no_plan, plans, run
+from suite.workload import Transformer
+
+SUMMIT = conf("machine", "summit")
+SAMO = conf("stack", "samo")
+WIDE = Transformer(layers=6, hidden=8, heads=4, sequence=4, vocabulary=16)
+
+# -- all plans ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tensor", [False, True])
+def test_every_plan_that_divides_is_tried_once(tensor: bool) -> None:
+    """12 devices, 6 blocks, 4 heads, 24 sequences: every grid and microbatch is asked whether it can be."""
+    modelled = system(tensor=tensor)
+    found = list(plans(WIDE, modelled, 12, 24))
+    wanted = set()
+    for inter, split, microbatch in product(range(1, 13), range(1, 13), MICROBATCHES):
+        data = 12 // (inter * split)
+        whole = data * inter * split == 12 and WIDE.layers % inter == 0 and (tensor or split == 1)
+        if whole and WIDE.heads % split == 0 and 24 % (data * microbatch) == 0:
+            wanted.add((Grid(data, inter, split), microbatch))
+    assert {(plan.grid, plan.microbatch) for plan in found} == wanted
+    assert len(found) == len(wanted) == (32 if tensor else 10)
+    assert {(plan.shape, plan.batch, plan.grid.size) for plan in found} == {(WIDE, 24, 12)}
+
+
+def test_a_layer_is_split_over_as_many_ranks_as_allowed() -> None:
+    found = plans(WIDE, system(tensor=True), 12, 24, splits=2, microbatches=(3,))
+    assert {(plan.grid.tensor, plan.microbatch) for plan in found} == {(1, 3), (2, 3)}
+    assert divisors(12) == [1, 2, 3, 4, 6, 12]
+
+
+# -- the best ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["axonn", "axonn_no_memopt", "axonn_samo", "deepspeed_3d", "megatron_lm"])
+def test_the_best_plan_is_the_one_that_trying_all_finds(name: str) -> None:
+    """XL on 16 devices of Summit."""
+    candidates = list(plans(shape("gpt3_xl"), conf("modelled", name), 16, 128, microbatches=(1, 2, 4)))
+    fit = [plan for plan in candidates if plan.peak <= SUMMIT.memory]
+    seconds = {id(plan): run(plan, SUMMIT, SAMO).makespan for plan in fit}
+    found = best(iter(candidates), SUMMIT, SAMO)
+    assert found.seconds == min(seconds.values())
+    assert found.seconds == seconds[id(found.plan)]
+    assert (found.fit, found.tried) == (len(fit), len(candidates))
+    assert found.fit > 4
+
+
+def test_among_near_equals_the_simulation_decides() -> None:
+    """What is best on paper need not be: with every plan simulated the choice can only become quicker."""
+    candidates = list(plans(shape("gpt3_xl"), conf("modelled", "deepspeed_3d"), 16, 128))
+    one, usual, every = (best(candidates, SUMMIT, SAMO, simulated=n) for n in (1, 3, len(candidates)))
+    assert every.seconds <= usual.seconds <= one.seconds
+    assert usual == best(candidates, SUMMIT, SAMO)
+
+
+def test_memory_decides_which_plans_there_are() -> None:
+    """The quickest of all needs more than there is: with less memory a slower plan is found, with more stages."""
+    candidates = list(plans(TINY, system(), 4, 8))
+    quick = {"between": Link(0.0, 1e6), "within": Link(0.0, 1e6), "memory_bandwidth": 1e9}
+    free = best(candidates, machine(memory=78_656, **quick), stack())
+    assert (free.fit, free.tried) == (9, 9)
+    assert free.plan.grid == Grid(data=4)
+    tight = best(candidates, machine(memory=45_000, **quick), stack())
+    assert (tight.fit, tight.tried) == (6, 9)
+    assert (tight.plan.grid, tight.plan.microbatch) == (Grid(data=2, inter=2), 1)
+    assert tight.seconds > free.seconds
+
+
+def test_where_none_fits_the_least_that_one_needs_is_told() -> None:
+    candidates = list(plans(TINY, system(), 4, 8))
+    least = min(plan.peak for plan in candidates)
+    assert least == 22_208
+    with pytest.raises(
+        DoesNotFit,
+        match=r"no plan of 9 fits: the smallest needs 22\.2 kB of 1 kB; rule: the fullest stage fits its device; "
+        r"legal: more devices, or offloaded or compressed states",
+    ):
+        best(candidates, machine(memory=1000), stack())
+    assert best(candidates, machine(memory=least), stack()).plan.peak == least
+
+
+def test_where_nothing_divides_there_is_nothing_to_fit() -> None:
+    assert not list(plans(TINY, system(), 3, 8))
+    with pytest.raises(Refused, match=r"no plan to choose from; rule: stages divide .*; legal: ") as caught:
+        best(plans(TINY, system(), 3, 8), machine(), stack())
+    assert not isinstance(caught.value, DoesNotFit)
+    refused = str(no_plan(3, 8))
+    assert refused.endswith(
+        "3 devices and a batch of 8; rule: stages divide blocks and devices, replicas and microbatch "
+        "the batch; legal: a batch of 9"
+    )
+    assert list(plans(TINY, system(), 3, 9))
+
+
+def test_a_plan_that_does_not_fit_is_refused_with_both_numbers() -> None:
+    plan = Plan(TINY, system(), Grid(inter=2), 8, 2)
+    assert plan.peak == 43456
+    check_memory(plan, machine(memory=43456))
+    with pytest.raises(
+        DoesNotFit,
+        match=r"43\.5 kB on a device of small with 43 kB; rule: the fullest stage fits its device; "
+        r"legal: more than 2 stages, or a microbatch below 2",
+    ):
+        check_memory(plan, machine(memory=43_000))
+    for other, legal in (
+        (Grid(inter=2), "more than 2 stages$"),
+        (Grid(inter=4), "offloaded or compressed states$"),
+    ):
+        with pytest.raises(DoesNotFit, match=f"; legal: {legal}"):
+            check_memory(plan.on(other, 1), machine(memory=1000))
+
+
+# -- the closed form that sorts them ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "grid", "microbatch"),
+    [  # AxoNN Table II, on its batch of weak scaling
+        ("transformer_12b", "axonn", Grid(8, 6), 8),
+        ("transformer_24b", "axonn", Grid(8, 12), 4),
+        ("transformer_12b", "axonn_no_memopt", Grid(2, 24), 4),
+        ("transformer_12b", "deepspeed_3d", Grid(8, 2, 3), 2),
+        ("transformer_12b", "megatron_lm", Grid(1, 16, 3), 8),
+        ("transformer_24b", "megatron_lm", Grid(2, 16, 3), 8),
+        ("transformer_24b", "one_f_one_b", Grid(2, 48), 4),
+    ],
+)
+def test_the_estimate_is_near_what_is_simulated(model: str, name: str, grid: Grid, microbatch: int) -> None:
+    plan = Plan(shape(model), conf("modelled", name), grid, 8192, microbatch)
+    for software in (SAMO, conf("stack", "usual")):
+        assert 1 / NEAR < estimate(plan, SUMMIT, software) / run(plan, SUMMIT, software).makespan < NEAR
+
+
+@pytest.mark.parametrize("schedule", [OneFOneB(), MessageDriven()])
+@pytest.mark.parametrize("microbatches", [1, 2, 4, 16])
+@pytest.mark.parametrize("inter", [1, 2, 4])
+def test_without_messages_the_estimate_of_equal_stages_is_the_pipelines(
+    schedule: Schedule, microbatches: int, inter: int
+) -> None:
+    """(m + S - 1) passes, but for the head, a hundredth of a block; and a step."""
+    headless = Transformer(layers=4, hidden=8, heads=2, sequence=4, vocabulary=1)
+    plan = Plan(headless, system(schedule=schedule, checkpoints="none"), Grid(inter=inter), microbatches, 1)
+    free = machine(within=Link(0.0, 1e30), between=Link(0.0, 1e30))
+    step = Roofline(plan, free, stack()).step(min(1, inter - 1))
+    passes = (microbatches + inter - 1) * 3 * 6.656 * 4 / inter
+    assert estimate(plan, free, stack()) - step == pytest.approx(passes, rel=0.01)
+    assert max(run(plan, free, stack()).drained) == pytest.approx(passes, rel=0.02)
+
+
+@pytest.mark.parametrize("microbatches", [1, 3, 4, 9, 32])
+def test_a_limit_of_microbatches_in_flight_counts_once_it_is_reached(microbatches: int) -> None:
+    """Messages of 1 s both ways over three links, passes of 0.3 s: with four in flight the first stage waits."""
+    plan = Plan(TINY, system(checkpoints="none", direct=True), Grid(inter=4), microbatches, 1)
+    far = machine(peak={"float16": 66560.0}, within=Link(1.0, 1e30), between=Link(1.0, 1e30), memory_bandwidth=1e9)
+    assert estimate(plan, far, stack()) == pytest.approx(run(plan, far, stack()).makespan, rel=0.06)
+
+
+def test_a_send_that_blocks_counts_once_per_direction() -> None:
+    """Four equal stages and a slow network: a stage inside sends two messages a microbatch, an end one."""
+    blocks = system(checkpoints="none", blocking=True, direct=True, schedule=OneFOneB())
+    plan = Plan(TINY, blocks, Grid(inter=4), 64, 1)
+    slow = machine(peak={"float16": 1e6}, devices_per_node=1, memory_bandwidth=1e9)  # 6.4 s a message, 20 ms a pass
+    cost = Roofline(plan, slow, stack())
+    assert cost.message(Op.parse("0F0")) == 64
+    seconds = run(plan, slow, stack()).makespan
+    assert seconds == pytest.approx(64 * 2 * 6.4, rel=0.06)
+    assert estimate(plan, slow, stack()) == pytest.approx(seconds, rel=0.04)
+
+
+@pytest.mark.parametrize("field", ["blocking", "apart", "direct"])
+def test_a_run_obeys_its_system(field: str) -> None:
+    """Blocking sends and phases apart cost time, and so does a host that comes round to messages late."""
+    plan = Plan(TINY, system(), Grid(data=2, inter=4), 16, 1)
+    late = stack(delay=1.0)
+    usual = run(plan, machine(), late).makespan
+    other = run(replace(plan, system=system(**{field: True})), machine(), late).makespan
+    assert other < usual if field == "direct" else other > usual

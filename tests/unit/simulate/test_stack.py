@@ -1,0 +1,81 @@
+"""Decides whether software reaches no more than a machine has, and whether every constant says where it is from."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from modelled import conf, names, stack
+
+from suite import claims
+from suite.core.errors import Refused, UnknownName
+from suite.simulate.stack import Stack
+
+
+@pytest.fixture(scope="module")
+def known() -> set[str]:
+    return {claim.id for claim in claims.load()}
+
+
+@pytest.mark.parametrize("name", names("stack"))
+def test_every_stack_of_conf_builds_and_accounts_for_its_constants(name: str, known: set[str]) -> None:
+    """Each constant that is not the default is fitted to claims, or has a reason; those that are fitted exist."""
+    found = conf("stack", name)
+    assert isinstance(found, Stack)
+    assert found.name == name
+    assert set(found.calibrated_on) <= known
+    if name in ("ideal", "usual"):
+        assert not found.calibrated_on
+        return
+    usual = Stack(name, 1.0)
+    accounted = {*found.fitted, *found.reasons}
+    for constant in Stack.__slots__:
+        if constant not in ("name", "fitted", "reasons") and getattr(found, constant) != getattr(usual, constant):
+            assert constant in accounted, f"{constant}={getattr(found, constant)}"
+
+
+def test_a_stack_names_the_cells_that_it_was_calibrated_on_once() -> None:
+    fitted = {"products": ("a", "b"), "network": ("b", "c")}
+    assert stack(fitted=fitted).calibrated_on == ("a", "b", "c")
+    assert stack().calibrated_on == ()
+
+
+SHARES = ("products", "network", "within", "host", "sparse")
+TIMES = ("launch", "message", "delay", "fabric", "collective", "hop", "compress")
+BAD = [
+    *((name, value) for name in SHARES for value in (0, -0.5, 1.0001, math.nan)),
+    *((name, value) for name in TIMES for value in (-1e-9, math.inf, math.nan)),
+    *(("traffic", value) for value in (-0.1, 1.5, math.nan)),
+    *(("lane", value) for value in (0, -2e9, math.nan)),
+    *(("adapters", value) for value in (0, -1, 1.5)),
+]
+
+
+@pytest.mark.parametrize(("constant", "value"), BAD)
+def test_what_cannot_be_reached_is_refused_with_a_legal_value(constant: str, value: Any) -> None:
+    with pytest.raises(Refused) as caught:
+        stack(**{constant: value})
+    what, rule, legal = str(caught.value).split("; ")
+    assert what == f"stack.{constant}={value}"
+    assert rule.startswith("rule: ")
+    name, _, number = legal.removeprefix("legal: stack.").partition("=")
+    assert name == constant
+    stack(**{constant: int(number) if number.isdecimal() else float(number)})  # it is legal
+
+
+def test_every_constant_has_its_bounds() -> None:
+    """A constant that is added later must be refused too where it cannot be."""
+    assert {name for name, _ in BAD} == set(Stack.__slots__) - {"name", "relative", "fitted", "reasons"}
+
+
+@pytest.mark.parametrize("share", [0, -1, 2.5, math.nan])
+def test_a_systems_own_share_is_bounded(share: float) -> None:
+    with pytest.raises(Refused, match=rf"stack\.relative\.sputnik={share}; rule: above 0 and at most 2; legal: 1\.0"):
+        stack(relative={"deepspeed_3d": 1.0, "sputnik": share})
+
+
+@pytest.mark.parametrize("field", ["fitted", "reasons"])
+def test_an_unknown_constant_is_told_the_nearest(field: str) -> None:
+    with pytest.raises(UnknownName, match=r"no constant of a stack named 'product'; .* did you mean 'products'"):
+        stack(**{field: {"product": ("samo.table2.axonn.gpus_256",)}})

@@ -1,0 +1,215 @@
+"""Decides whether a simulated run of a config is a record like any other: its numbers, or why it has none."""
+
+from __future__ import annotations
+
+import copy
+import io
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from modelled import conf, shape
+
+from suite.bench import launch, measure
+from suite.bench.experiment import freeze, resolve
+from suite.bench.progress import Progress
+from suite.core.errors import Refused, UnknownName, Unsupported
+from suite.core.grid import Grid
+from suite.core.record import Outcome, Record, Source
+from suite.report.load import read_store
+from suite.simulate.plan import Plan
+from suite.simulate.search import best, plans, run
+from suite.simulate.whatif import Simulated, dominating
+from suite.workload import flops
+
+OVERRIDES = ("executor=simulated", "stack=samo", "model=gpt3_xl", "grid.inter=2", "grid.data=8", "batch.size=128")
+
+
+@cache
+def resolved(*overrides: str) -> dict[str, Any]:
+    return resolve([*OVERRIDES, "batch.microbatch=1", *overrides])
+
+
+@pytest.fixture(autouse=True)
+def _no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(*_: Any, **__: Any) -> None:
+        raise AssertionError("a rank was started")
+
+    monkeypatch.setattr(launch.Ranks, "start", started)
+
+
+def config(folder: Path, *, of: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
+    """XL on 16 GPUs of Summit in a batch of 128. changes: 'executor__plan'='search' sets executor.plan."""
+    made = copy.deepcopy(resolved(*of))
+    made["reports"] = str(folder)
+    for path, value in changes.items():
+        group = made
+        *parents, last = path.split("__")
+        for name in parents:
+            group = group[name]
+        assert last in group, path
+        group[last] = value
+    return made
+
+
+def measured(made: dict[str, Any]) -> Record:
+    (record,) = measure.measure([freeze(made, "python -m suite")], Progress(1.0, io.StringIO()))
+    return record
+
+
+def plan(grid: Grid, microbatch: int = 1, batch: int = 128) -> Plan:
+    return Plan(shape("gpt3_xl"), conf("modelled", "axonn"), grid, batch, microbatch)
+
+
+SUMMIT, SAMO = conf("machine", "summit"), conf("stack", "samo")
+
+
+def test_a_simulated_run_leaves_a_record(tmp_path: Path) -> None:
+    record = measured(config(tmp_path))
+    assert (record.outcome, record.source, record.reason) == (Outcome.OK, Source.SIMULATED, "")
+    own = plan(Grid(data=8, inter=2))
+    found = run(own, SUMMIT, SAMO)
+    values = {name: metric.values[0] for name, metric in record.metrics.items()}
+    assert values == {
+        "batch_time": found.makespan,
+        "tokens_per_batch": 128 * 2048,
+        "flops_per_batch": flops.training(own.shape, 128),
+        "flops_per_batch_recompute": flops.training(own.shape, 128, recompute=True),
+        "peak_flops": 16 * 125e12,
+        "events": found.events,
+    }
+    assert record.metrics["batch_time"].better == "lower"
+    assert record.metrics["batch_time"].unit == "s"
+    predicted = record.memory["predicted"]
+    assert [sum(parts) for parts in zip(*predicted.values(), strict=True)] == [own.budget(s).peak for s in range(2)]
+    assert any(note.startswith(f"of {found.makespan:.3g} s most is lost to ") for note in record.notes)
+    assert f"stack.launch {SAMO.reasons['launch']}" in record.notes
+    assert not read_store(tmp_path).aside
+
+
+def test_what_was_calibrated_stands_in_the_provenance(tmp_path: Path) -> None:
+    told = measured(config(tmp_path)).provenance["calibrated_on"]
+    assert told == list(SAMO.calibrated_on)
+    assert "samo.table2.axonn.gpus_256" in told
+    usual = measured(config(tmp_path, of=("stack=usual",)))
+    assert usual.outcome is Outcome.OK
+    assert "calibrated_on" not in usual.provenance
+
+
+def test_one_replica_keeps_its_trace(tmp_path: Path) -> None:
+    record = measured(config(tmp_path, grid__data=1))
+    assert record.trace is not None
+    trace = read_store(tmp_path).entries[0].trace
+    assert trace is not None
+    assert max(span.end for span in trace.spans) == pytest.approx(record.metrics["batch_time"].values[0])
+    assert measured(config(tmp_path)).trace is None  # of 16 ranks only 2 would be in it
+
+
+def test_a_plan_that_does_not_fit_is_an_outcome(tmp_path: Path) -> None:
+    record = measured(config(tmp_path, of=("model=gpt3_13b",)))
+    assert (record.outcome, record.source) == (Outcome.OOM, Source.SIMULATED)
+    assert not record.metrics
+    needed, _, rest = record.reason.partition(" on a device of summit with 16.4 GB; ")
+    assert float(needed.removesuffix(" GB")) > 16.4
+    assert rest.startswith("rule: the fullest stage fits its device; legal: more than 2 stages")
+
+
+def test_a_system_that_is_not_modelled_is_unsupported(tmp_path: Path) -> None:
+    made = config(tmp_path, system__name="pytorch")
+    record = measured(made)
+    assert record.outcome is Outcome.UNSUPPORTED
+    assert record.reason.startswith("system=pytorch on a modelled machine; rule: modelled are axonn, ")
+    assert record.reason.endswith("legal: system=axonn")
+    split = measured(config(tmp_path, grid__tensor=2, batch__size=256))
+    assert (split.outcome, split.reason.partition(";")[0]) == (Outcome.UNSUPPORTED, "grid.tensor=2 with axonn")
+
+
+def test_a_plan_that_cannot_be_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    refused = freeze(config(tmp_path, batch__size=100), "").refusal
+    assert isinstance(refused, Refused)
+    assert not isinstance(refused, Unsupported)
+    assert str(refused).startswith("a batch of 100 on 8 replicas with microbatches of 1; rule: ")
+    unknown = freeze(config(tmp_path, executor__plan="serach"), "").refusal
+    assert isinstance(unknown, UnknownName)
+    assert "did you mean 'search'" in str(unknown)
+
+
+def test_bad_figures_of_a_machine_or_a_stack_are_refused(tmp_path: Path) -> None:
+    made = config(tmp_path)
+    for group, key, value, named in (
+        ("machine", "memory", 0, "machine.memory=0; rule: a finite number above 0; legal: "),
+        ("stack", "products", 1.5, "stack.products=1.5; rule: a share above 0 and at most 1; legal: "),
+    ):
+        changed = copy.deepcopy(made)
+        changed["executor"][group][key] = value
+        assert str(freeze(changed, "").refusal).startswith(named)
+    made["executor"]["machine"]["between"]["bandwidth"] = -1.0
+    assert str(freeze(made, "").refusal).startswith("link.bandwidth=-1.0; rule: ")
+
+
+@pytest.mark.parametrize(
+    ("override", "nearest"),
+    [("machine=sumit", "summit"), ("stack=sam", "samo"), ("machine.memry=1", "machine.memory"), ("stack.lain=1", "")],
+)
+def test_an_unknown_machine_or_figure_is_told_what_there_is(override: str, nearest: str) -> None:
+    with pytest.raises(UnknownName) as caught:
+        resolve([*OVERRIDES, override])
+    assert f"did you mean '{nearest}" in str(caught.value)
+
+
+def test_a_search_finds_the_best_plan_on_as_many_devices(tmp_path: Path) -> None:
+    record = measured(config(tmp_path, executor__plan="search"))
+    own = plan(Grid(data=8, inter=2))
+    found = best(plans(own.shape, own.system, 16, 128), SUMMIT, SAMO)
+    assert record.metrics["batch_time"].values == (found.seconds,)
+    assert found.seconds < run(own, SUMMIT, SAMO).makespan
+    told = f"best of {found.fit} plans that fit, of {found.tried}: {found.plan.grid}, {found.plan.microbatch} a time"
+    assert told in record.notes
+    assert len(record.memory["predicted"]["weights"]) == found.plan.grid.inter
+
+
+def test_a_search_that_has_nothing_to_search_or_to_find_says_so(tmp_path: Path) -> None:
+    large = measured(config(tmp_path, of=("model=gpt3_13b", "machine=machine_a"), executor__plan="search"))
+    assert large.outcome is Outcome.OOM
+    assert large.reason.startswith("no plan of ")
+    made = config(tmp_path, executor__plan="search", grid__data=1, grid__inter=5)
+    assert str(freeze(made, "").refusal).startswith("there is no plan for 5 devices and a batch of 128; rule: ")
+
+
+@pytest.mark.parametrize("system", ["axonn", "axonn_samo", "deepspeed_3d"])
+def test_every_rank_gives_what_one_replica_gives(tmp_path: Path, system: str) -> None:
+    one, every = (
+        measured(config(tmp_path, of=(f"system={system}",), grid__inter=2, grid__data=3, batch__size=24, **changes))
+        for changes in ({}, {"executor__symmetric": False})
+    )
+    assert one.outcome is every.outcome is Outcome.OK
+    assert every.metrics["batch_time"].values == pytest.approx(one.metrics["batch_time"].values, rel=1e-9)
+    assert every.metrics["events"].values[0] > one.metrics["events"].values[0]
+    assert every.memory == one.memory
+    assert every.notes == one.notes
+
+
+def test_the_schedule_is_the_configs_own(tmp_path: Path) -> None:
+    """What is compared on one machine may be an order alone: one microbatch at a time leaves three stages idle."""
+    usual, one = (
+        measured(config(tmp_path, grid__inter=4, grid__data=4, schedule__pipeline_limit=n)) for n in (None, 1)
+    )
+    assert one.metrics["batch_time"].values[0] > 2 * usual.metrics["batch_time"].values[0]
+
+
+def test_what_dominates_is_told() -> None:
+    parts = {"forward": 4.0, "bubble": 1.0, "transfer": 0.5, "wait": 1.5, "reduce": 0.25, "tie": 0.25}
+    assert dominating(parts, 10.0) == (
+        "of 10 s most is lost to transfer and waiting: bubble 10 percent, transfer and waiting 20 percent, "
+        "collective 5 percent"
+    )
+    assert dominating({"bubble": 3.0, "wait": 1.0}, 8.0).startswith("of 8 s most is lost to bubble: bubble 38 percent")
+    assert dominating({"reduce": 0.02}, 0.1).startswith("of 0.1 s most is lost to collective")
+    assert dominating({"forward": 4.0}, 4.0) == "nothing is lost"
+
+
+def test_the_executor_is_what_its_file_says(tmp_path: Path) -> None:
+    made = config(tmp_path)["executor"]
+    assert made["_target_"] == f"{Simulated.__module__}.{Simulated.__name__}"
+    assert (made["plan"], made["symmetric"]) == ("given", True)

@@ -1,0 +1,221 @@
+"""Decides whether ranks in virtual time start, wait, send, meet and step when they should, by hand.
+
+The laws of whole schedules stand in tests/laws/test_simulated.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from modelled import FREE, machine, stack
+
+from suite.core.errors import IllegalSchedule
+from suite.core.grid import Grid
+from suite.core.op import Op, Place, Program, Work
+from suite.core.protocols import Chunk
+from suite.core.trace import REDUCE, STEP, WAIT, Trace
+from suite.schedule import MessageDriven, OneFOneB
+from suite.simulate.cost import Fixed
+from suite.simulate.machine import Link
+from suite.simulate.worker import Network, simulate
+
+
+def network(latency: float, bandwidth: float, *, blocking: bool = False) -> Network:
+    return Network(lambda first, second: Link(latency, bandwidth), blocking=blocking)
+
+
+def told(trace: Trace, rank: int) -> list[str]:
+    return [f"{s.category} {s.op} {s.start:g}-{s.end:g}" for s in trace if s.rank == rank]
+
+
+TWO, FLUSH = Grid(inter=2), Work(0, 2, None, 0)
+MESSAGES = Fixed(1.0, 2.0, message_bytes=5)  # 0.5 s on a link of 10 bytes/s
+
+
+def test_two_stages_by_hand() -> None:
+    """A message takes 0.5 s of latency and 0.5 s for its bytes; sends cost a stage nothing."""
+    found = simulate(OneFOneB(), TWO, FLUSH, MESSAGES, network(0.5, 10.0), traced=True)
+    assert told(found.trace, 0) == [
+        *("forward 0F0 0-1", "forward 0F1 1-2", "wait 0B0 2-6", "backward 0B0 6-8"),
+        *("wait 0B1 8-9", "backward 0B1 9-11", "reduce 0U0 11-11", "step 0U0 11-11"),
+    ]
+    assert told(found.trace, 1) == [
+        *("wait 1F0 0-2", "forward 1F0 2-3", "backward 1B0 3-5", "wait 1F1 5-5", "forward 1F1 5-6"),
+        *("backward 1B1 6-8", "reduce 1U0 8-8", "step 1U0 8-8"),
+    ]
+    assert (found.makespan, found.drained, found.finished) == (11.0, [11.0, 8.0], [11.0, 8.0])
+    assert (found.peak, found.sent) == ([2, 1], [10, 10])
+    assert [span.bytes for span in found.trace if span.rank == 0 and span.op == Op.parse("0F1")] == [5]
+    assert [span.bytes for span in found.trace if span.op == Op.parse("1F1") and span.category != WAIT] == [0]
+
+
+def test_two_stages_whose_sends_occupy_them() -> None:
+    """Each is busy until its message has arrived: forwards end at 2 and 4, the first backward's message at 6."""
+    found = simulate(OneFOneB(), TWO, FLUSH, MESSAGES, network(0.5, 10.0, blocking=True), traced=True)
+    assert told(found.trace, 0)[:2] == ["forward 0F0 0-1", "forward 0F1 2-3"]
+    assert [span for span in told(found.trace, 1) if not span.startswith(WAIT)][:4] == [
+        *("forward 1F0 2-3", "backward 1B0 3-5", "forward 1F1 6-7", "backward 1B1 7-9"),
+    ]
+    assert (found.makespan, found.drained) == (12.0, [12.0, 10.0])
+
+
+def test_messages_of_a_lane_queue_and_those_of_two_lanes_do_not() -> None:
+    """2 s each on the link: the second forward's message leaves when the first has left; gradients go beside them."""
+    found = simulate(OneFOneB(), TWO, FLUSH, Fixed(1.0, 1.0, message_bytes=20), network(0.0, 10.0), traced=True)
+    # sent 1-3 and 3-5; the stage behind: F0 3-4, B0 4-5, F1 5-6, B1 6-7; gradients 5-7 and 7-9
+    assert found.drained == [10.0, 7.0]
+
+
+def test_of_what_is_ready_the_program_prefers() -> None:
+    """Three microbatches in flight: at 4 s the first stage could run its third forward or its first backward."""
+    cost = Fixed([2.0, 1.0], 1.0)
+    orders = {}
+    for prefer in ("backward", "forward"):
+        schedule = MessageDriven(pipeline_limit=3, prefer=prefer)
+        trace = simulate(schedule, TWO, Work(0, 3, None, 0), cost, FREE, traced=True).trace
+        orders[prefer] = [str(s.op) for s in trace if s.rank == 0 and s.category not in (WAIT, REDUCE, STEP)]
+    assert orders["backward"] == ["0F0", "0F1", "0B0", "0F2", "0B1", "0B2"]
+    assert orders["forward"] == ["0F0", "0F1", "0F2", "0B0", "0B1", "0B2"]
+
+
+# -- updates -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Chunked:
+    """Passes of 1 s, and these chunks on every stage."""
+
+    chunks: Sequence[Chunk]
+
+    def compute(self, op: Op) -> float:
+        return 1.0
+
+    def message(self, op: Op) -> int:
+        return 0
+
+    def update(self, stage: int) -> Sequence[Chunk]:
+        return self.chunks
+
+
+RINGS = Network.of(machine(devices_per_node=1), stack(), 2)  # two nodes: 10 bytes/s, no latency
+
+
+@pytest.mark.parametrize(
+    ("chunks", "reduced", "finished"),
+    [
+        ([(20, 1.0)], 2.0, 3.0),  # one after the other
+        ([(20, 1.0)] * 3, 6.0, 7.0),  # steps beside reductions: the last step is left
+        ([(10, 2.0)] * 3, 3.0, 7.0),  # reductions beside steps: the first reduction, then steps
+        ([(10, 5.0), (30, 1.0), (10, 0.5)], 5.0, 7.5),
+        ([(0, 1.0), (10, 1.0)], 1.0, 2.0),
+        ([(10, 0.0)], 1.0, 1.0),
+        ([], 0.0, 0.0),
+    ],
+)
+def test_a_chunk_is_stepped_once_it_is_reduced(
+    chunks: list[tuple[int, float]], reduced: float, finished: float
+) -> None:
+    cost = Chunked([Chunk(*chunk) for chunk in chunks])
+    for symmetric in (True, False):
+        found = simulate(OneFOneB(), Grid(data=2), Work(0, 1, None, 0), cost, RINGS, symmetric=symmetric)
+        assert (found.drained, found.reduced, found.finished) == ([2.0], [2 + reduced], [2 + finished])
+
+
+def test_without_replicas_nothing_is_reduced() -> None:
+    found = simulate(OneFOneB(), Grid(), Work(0, 1, None, 0), Chunked([Chunk(1000, 0.5)] * 2), RINGS)
+    assert (found.reduced, found.finished) == ([2.0], [3.0])
+
+
+def test_each_stage_updates_when_it_has_drained_or_when_all_have() -> None:
+    """Stage 1 drains at 3, stage 0 at 4. Of one node's two rings each has half of its adapter."""
+    cost, grid, work = Chunked([Chunk(20, 0.25)]), Grid(data=2, inter=2), Work(0, 1, None, 0)
+    on = machine(devices_per_node=2)
+    own = simulate(OneFOneB(), grid, work, cost, Network.of(on, stack(), 4))
+    # stage 1's ring has sent 10 of its 20 bytes at 4 s; then both have 5 bytes/s, and from 6 s stage 0's is alone
+    assert own.drained == [4.0, 3.0]
+    assert own.reduced == pytest.approx([7.0, 6.0])
+    assert own.finished == pytest.approx([7.25, 6.25])
+    apart = simulate(OneFOneB(), grid, work, cost, Network.of(on, stack(), 4, apart=True))
+    assert apart.drained == [4.0, 4.0]
+    assert apart.reduced == pytest.approx([8.0, 8.0])
+
+
+def test_an_update_waits_for_the_slowest_replica() -> None:
+    """Rank 1 takes three times as long; both step when it has come."""
+
+    def slower(rank: int, op: Op) -> float:
+        return 3.0 if rank == 1 else 1.0
+
+    cost, grid = Chunked([Chunk(10, 0.5)]), Grid(data=2)
+    found = simulate(OneFOneB(), grid, Work(0, 2, None, 0), cost, RINGS, symmetric=False, slower=slower, traced=True)
+    assert (found.drained, found.finished) == ([12.0], [13.5])
+    assert told(found.trace, 0)[-2:] == ["reduce 0U0 12-13", "step 0U0 13-13.5"]
+    assert told(found.trace, 1)[-2:] == ["reduce 0U0 12-13", "step 0U0 13-13.5"]
+
+
+def test_several_updates_before_the_drain() -> None:
+    """An update after each microbatch: the ring is used three times."""
+    cost = Chunked([Chunk(10, 0.5)])
+    found = simulate(OneFOneB(), Grid(data=2), Work(4, 3, 1, 7), cost, RINGS, traced=True)
+    assert found.makespan == 3 * (2 + 1 + 0.5)
+    assert [span.op.index for span in found.trace if span.category == STEP and span.op] == [7, 8, 9]
+
+
+# -- the network of a machine -----------------------------------------------------------------------------------------
+
+
+def test_what_a_stack_reaches_bounds_messages() -> None:
+    """Inside a node 100 bytes/s, between nodes 10; a message is late by the delay, and no quicker than the lane."""
+    on, software = machine(), stack(delay=0.5, lane=40.0)
+    usual, direct = (Network.of(on, software, 4, direct=direct) for direct in (False, True))
+    assert (usual.link(0, 1), usual.link(1, 2)) == (Link(0.5, 40.0), Link(0.5, 10.0))
+    assert (direct.link(0, 1), direct.link(1, 2)) == (Link(0.0, 100.0), Link(0.0, 10.0))
+    assert not usual.blocking
+    assert Network.of(on, software, 4, blocking=True).blocking
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Script:
+    """Runs what it is told, stage by stage; `promise` is its bound on activations."""
+
+    stages: Sequence[Sequence[str]]
+    promise: int = 9
+
+    def program(self, place: Place, work: Work) -> Program:
+        for text in self.stages[place.stage]:
+            yield tuple(map(Op.parse, text.split("|")))
+
+    def in_flight(self, place: Place, work: Work) -> int:
+        return self.promise
+
+
+def test_a_deadlock_names_who_waits_for_what() -> None:
+    waiting = Script([("0B0",), ("1F0", "1B0")])
+    with pytest.raises(IllegalSchedule, match=r"^deadlock: stage 0 waits for 0B0; stage 1 waits for 1F0$"):
+        simulate(waiting, TWO, FLUSH, MESSAGES, FREE)
+    half = Script([("0F0", "0B1|0B2"), ("1F0", "1B0")])
+    with pytest.raises(IllegalSchedule, match=r"^deadlock: stage 0 waits for 0B1 or 0B2$"):
+        simulate(half, TWO, FLUSH, MESSAGES, FREE)
+
+
+def test_replicas_that_do_not_all_update_are_a_deadlock() -> None:
+    class Lazy(Script):
+        def program(self, place: Place, work: Work) -> Program:
+            yield (Op.parse("0F0"),)
+            yield (Op.parse("0B0"),)
+            if place.replica == 0:
+                yield (Op.parse("0U0"),)
+
+    with pytest.raises(IllegalSchedule, match="deadlock: stage 0 waits for 0U0"):
+        simulate(Lazy([]), Grid(data=2), FLUSH, MESSAGES, FREE, symmetric=False)
+
+
+def test_a_broken_promise_is_named() -> None:
+    greedy = Script([("0F0", "0F1", "0B0", "0B1"), ("1F0", "1F1", "1B1", "1B0")], promise=1)
+    with pytest.raises(IllegalSchedule, match="0F1 would be forward number 2, 1 were promised"):
+        simulate(greedy, TWO, FLUSH, MESSAGES, FREE)
