@@ -243,7 +243,8 @@ def _carried(run: Run, key: str, store: Store) -> Record:
     try:
         found = build(run.config["executor"]).run(run.config)
     except DoesNotFit as error:
-        found, reason, outcome = Carried(Source.SIMULATED), str(error), Outcome.OOM
+        memory = {"predicted": error.memory} if error.memory else {}
+        found, reason, outcome = Carried(Source.SIMULATED, memory=memory), str(error), Outcome.OOM
     except Exception as error:  # must not end the others
         found, reason = Carried(Source.ANALYTIC), "".join(traceback.format_exception(error)).strip()
     return Record(

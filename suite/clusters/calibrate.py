@@ -3,9 +3,10 @@
     axonn   products, delay, network, host: one number each of the AxoNN paper
     samo    products, compress, sparse, relative.deepspeed_3d: the 256-GPU row of Table II; the rest is of axonn
 
-The results stand in conf/stack; a test keeps both equal. No other published value is read here.
+The results stand in conf/stack; a test keeps both equal. No other published value is read here. The pipeline's time
+jumps by up to 2 percent where the delay changes which pass a message finds first, so `delay` is a root to 1 percent.
 
-    python -m suite experiment=variants        # fits them anew, for the model that stands and for those that were tried
+    python -m suite.clusters
 """
 
 from __future__ import annotations
@@ -93,3 +94,8 @@ def _root(name: str, wrong: Callable[[float], float], low: float, high: float) -
     if ends[0] * ends[1] > 0:
         raise Refused(f"no {name} from {low:g} to {high:g} gives the printed value: off by {ends[0]:g} to {ends[1]:g}")
     return float(brentq(wrong, low, high, xtol=1e-15, rtol=1e-4))
+
+
+def constants(stack: Stack) -> dict[str, float]:
+    """What `fitted` names, as it stands in conf/stack."""
+    return {name: getattr(stack, name) for name in stack.fitted}

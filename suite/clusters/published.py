@@ -50,13 +50,13 @@ class Published:
         published = {claim.id: claim for claim in claims.load()}
         stack = self.lab.stacks[found.paper]
         panels = found.panels(self.lab, published)
-        evidence = published_plans()[found.paper]["scaling"]["evidence"]
+        plans = published_plans()[found.paper]["scaling"]
         return Carried(
             Source.SIMULATED,
             metrics=metrics(found, published, self.lab),
             series=series(panels),
-            notes=(f"plans: {evidence}", *(f"{name}: {reason}" for name, reason in stack.reasons.items())),
-            calibrated_on=stack.calibrated_on,
+            notes=(f"plans: {plans['evidence']}", *(f"{name}: {reason}" for name, reason in stack.reasons.items())),
+            calibrated_on=tuple(dict.fromkeys((*stack.calibrated_on, *plans.get("chosen", ())))),
         )
 
 

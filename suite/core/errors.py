@@ -55,7 +55,11 @@ class Unsupported(Refused):
 
 
 class DoesNotFit(Refused):
-    """Too little memory, known before anything is allocated: an outcome of its own (oom), as in the papers' plots."""
+    """Too little memory, known before anything is allocated: an outcome of its own (oom), as in the papers' plots.
+
+    memory: predicted bytes by kind, one per stage, where they are known"""
+
+    memory: dict[str, list[int]] = {}  # noqa: RUF012 - replaced, never changed
 
 
 class MissingDependency(SuiteError):

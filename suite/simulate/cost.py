@@ -35,8 +35,9 @@ class Fixed:
     def __post_init__(self) -> None:
         for name in ("forward", "backward", "message_bytes", "step", "reduce_bytes"):
             value = getattr(self, name)
-            for number in value if isinstance(value, Sequence) else (value,):
-                if not 0 <= number < float("inf"):
+            each = value if name in ("forward", "backward") and isinstance(value, list | tuple) else (value,)
+            for number in each:
+                if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < float("inf"):
                     raise Refused(f"cost.{name}={value}", rule="finite and not negative", legal=f"cost.{name}=0")
 
     def compute(self, op: Op) -> float:

@@ -182,9 +182,8 @@ class Plan:
         else:
             kept, working = held.blocks * kernels.kept, head
         dense = 0.0
-        if (
-            layout["half_gradient"].form != layout["half"].form
-        ):  # a layer's is dense until it is compressed (SAMO III-C)
+        if layout["half_gradient"].form != layout["half"].form:
+            # a layer's gradient is dense until it is compressed (SAMO III-C)
             dense = HALF * self.shape.block().parameters / self.grid.tensor
         return Budget(
             layout=layout,

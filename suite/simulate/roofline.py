@@ -46,7 +46,9 @@ class Roofline:
     def _pass(self, stage: int, *, backward: bool) -> float:
         plan, held, stages = self.plan, self.plan.stages[stage], self.plan.grid.inter
         again = 1 if plan.recomputes else 0
-        seconds = held.blocks * self.block() * ((2 + again) if backward else 1)
+        # a backward pass has twice the products of a forward pass, and as many sums over the ranks of a split layer
+        passes, sums = (2 + again, 1 + again) if backward else (1, 1)
+        seconds = held.blocks * (passes * self.block() + sums * self.sums())
         if held.head:
             seconds += self.head() * (2 if backward else 1)
         if backward and self.stack.compress and "index" in {state.name for state in plan.layout(stage)}:
@@ -62,9 +64,15 @@ class Roofline:
         if self.stack.traffic:
             moved = plan.microbatch * plan.kernels.moved
             seconds += moved / (self.machine.memory_bandwidth * self.stack.traffic)
-        if tensor > 1:  # one sum of the block's output after the attention, one after the perceptron
-            seconds += 2 * ring_seconds(plan.microbatch * plan.kernels.boundary, tensor, self.tensor_link())
         return seconds + self.stack.launch
+
+    def sums(self) -> float:
+        """What the ranks of a split block add in one pass: its output after the attention and after the perceptron, or
+        the gradients of their inputs (Shoeybi et al. 2020)."""
+        plan, tensor = self.plan, self.plan.grid.tensor
+        if tensor == 1:
+            return 0.0
+        return 2 * ring_seconds(plan.microbatch * plan.kernels.boundary, tensor, self.tensor_link())
 
     def head(self) -> float:
         """One forward pass of norm, language head and loss for one microbatch."""
@@ -81,12 +89,13 @@ class Roofline:
         return self.plan.microbatch * flops / (share * self.machine.peak_of("float16"))
 
     def tensor_link(self) -> Link:
-        """What the ranks of one layer reduce over: the links inside a node while they fit one. A ring with several
-        ranks on a node leaves it through all of its adapters."""
+        """What the ranks of one layer reduce over: the links inside a node where no group of them lies on two. A ring
+        with several ranks on a node leaves it through all adapters that the stack uses."""
         machine, stack = self.machine, self.stack
-        if self.plan.grid.tensor <= machine.devices_per_node:
+        if machine.devices_per_node % self.plan.grid.tensor == 0:
             return Link(stack.hop, machine.within.bandwidth * stack.within)
-        return Link(stack.hop, machine.between.bandwidth * machine.adapters * stack.network)
+        adapters = min(stack.adapters, machine.adapters)
+        return Link(stack.hop, machine.between.bandwidth * adapters * stack.network)
 
     # -- updates -----------------------------------------------------------------------------------------------------
 
@@ -99,7 +108,11 @@ class Roofline:
         volume = system.reductions * ring_volume(reduced, plan.grid.data)
         held = plan.stages[stage]
         if system.ties and plan.shape.tied and held.embedding != held.head:
-            volume += HALF * plan.shape.head().tied / plan.grid.tensor  # two ranks exchange it, over the same adapters
+            exchanged = HALF * plan.shape.head().tied / plan.grid.tensor  # by two ranks, over the column's adapters
+            if plan.grid.data > 1:
+                volume += exchanged
+            else:  # no column reduces here
+                seconds += exchanged / self.machine.link(0, plan.grid.size - 1).bandwidth
         if not (system.bucket and system.coarsening):
             return (Chunk(round(volume), seconds),)
         chunks = -(-stepped // (system.bucket * system.coarsening))

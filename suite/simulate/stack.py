@@ -31,7 +31,8 @@ class Stack:
     compress: seconds per parameter and microbatch to compress a gradient (SAMO III-C)
     relative: by system, the share of `products` that its own build of the kernels reaches; 1 where it is not named
     sparse: share of peak that sparse products reach, credited with the flops of the dense ones (SAMO V-C)
-    fitted: the claims that a constant was calibrated on; reasons: why the others are what they are
+    fitted: the claims that a constant was calibrated on; chosen: the claims by which a constant was chosen among a few
+    values; reasons: why the others are what they are
     """
 
     name: str
@@ -52,6 +53,7 @@ class Stack:
     sparse: float = 1.0
     relative: Mapping[str, float] = field(default_factory=dict)
     fitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    chosen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -72,12 +74,13 @@ class Stack:
                 raise Refused(f"stack.relative.{system}={share}", rule="above 0 and at most 2", legal="1.0")
         if not isinstance(self.adapters, int) or self.adapters < 1:
             raise Refused(f"stack.adapters={self.adapters}", rule="at least 1", legal="stack.adapters=1")
-        known = {f.name for f in fields(self)} - {"name", "fitted", "reasons"}
-        for name in (*self.fitted, *self.reasons):
+        known = {f.name for f in fields(self)} - {"name", "fitted", "chosen", "reasons"}
+        for name in (*self.fitted, *self.chosen, *self.reasons):
             if name not in known:
                 raise UnknownName("constant of a stack", name, known)
 
     @property
     def calibrated_on(self) -> tuple[str, ...]:
-        """Every claim that some constant was fitted to."""
-        return tuple(dict.fromkeys(claim for claims in self.fitted.values() for claim in claims))
+        """Every claim that some constant was fitted to or chosen by: agreement with them proves nothing."""
+        groups = (*self.fitted.values(), *self.chosen.values())
+        return tuple(dict.fromkeys(claim for claims in groups for claim in claims))

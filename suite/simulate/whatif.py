@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from suite.core.build import build
-from suite.core.errors import UnknownName, Unsupported
+from suite.core.errors import DoesNotFit, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Source
@@ -49,31 +49,45 @@ class Simulated:
     def check(self, config: Mapping[str, Any]) -> None:
         if self.plan not in PLANS:
             raise UnknownName("executor.plan", self.plan, PLANS)
-        plan = self.of(config)
-        if self.plan == "search" and next(candidates(plan), None) is None:
-            raise no_plan(plan.grid.size, plan.batch)
+        if self.plan == "given":
+            self.of(config)
+        elif next(self.candidates(config), None) is None:
+            raise no_plan(Grid(**config["grid"]).size, config["batch"]["size"])
 
-    def of(self, config: Mapping[str, Any]) -> Plan:
-        """The plan that a config describes, its schedule the config's own. Raises Refused for one that cannot be."""
+    def system(self, config: Mapping[str, Any]) -> Modelled:
+        """The modelled side of the config's system, its schedule the config's own."""
         name = config["system"]["name"]
         if name not in self.systems:
             known = ", ".join(self.systems)
             raise Unsupported(
                 f"system={name} on a modelled machine", rule=f"modelled are {known}", legal="system=axonn"
             )
-        system = replace(self.systems[name], schedule=build(config["schedule"]))
-        batch = config["batch"]
-        shape, grid = build(config["model"]["shape"]), Grid(**config["grid"])
-        return Plan(shape, system, grid, batch["size"], batch["microbatch"], config["split"])
+        return replace(self.systems[name], schedule=build(config["schedule"]))
+
+    def of(self, config: Mapping[str, Any]) -> Plan:
+        """The plan that a config describes. Raises Refused for one that cannot be."""
+        batch, grid, shape = config["batch"], Grid(**config["grid"]), build(config["model"]["shape"])
+        return Plan(shape, self.system(config), grid, batch["size"], batch["microbatch"], config["split"])
+
+    def candidates(self, config: Mapping[str, Any]) -> Iterator[Plan]:
+        """Every plan for as many devices as the config's grid has, and its batch."""
+        shape, devices = build(config["model"]["shape"]), Grid(**config["grid"]).size
+        return plans(shape, self.system(config), devices, config["batch"]["size"])
 
     def run(self, config: Mapping[str, Any]) -> Carried:
         """Raises DoesNotFit for a plan that needs more memory than a device has."""
-        plan, notes = self.of(config), []
+        notes = []
         if self.plan == "search":
-            found = best(candidates(plan), self.machine, self.stack)
+            found = best(self.candidates(config), self.machine, self.stack)
             plan = found.plan
             notes.append(f"best of {found.fit} plans that fit, of {found.tried}: {plan.grid}, {plan.microbatch} a time")
-        check_memory(plan, self.machine)
+        else:
+            plan = self.of(config)
+        try:
+            check_memory(plan, self.machine)
+        except DoesNotFit as error:
+            error.memory = by_kind(plan)
+            raise
         driven = plan.grid.inter * (1 if self.symmetric else plan.grid.data)
         traced = 2 * plan.microbatches * driven <= TRACED
         found_batch = run(plan, self.machine, self.stack, symmetric=self.symmetric, traced=traced)
@@ -103,11 +117,6 @@ class Simulated:
             "peak_flops": Metric("flop/s", "higher", (peak,), told),
             "events": Metric("event", "", (float(events),)),
         }
-
-
-def candidates(plan: Plan) -> Iterator[Plan]:
-    """Every plan of the same model, system and batch on as many devices."""
-    return plans(plan.shape, plan.system, plan.grid.size, plan.batch)
 
 
 def first_replica(trace: Iterable[Span], grid: Grid) -> list[Span]:

@@ -79,7 +79,9 @@ def test_every_choice_composes(group: str, choice: str) -> None:
 @pytest.mark.parametrize("choice", groups()["modelled"])
 def test_every_modelled_system_is_one_that_there_is(choice: str) -> None:
     config = _resolved((f"system={choice}", "executor=simulated"))
-    assert build(config["executor"]["systems"][choice]).name == choice
+    modelled = build(config["executor"]["systems"][choice])
+    assert modelled.name == choice
+    assert build(config["schedule"]) == modelled.schedule, "a what-if runs the order that the published runs have"
     assert freeze(config, "").refusal is None
 
 

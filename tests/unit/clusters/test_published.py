@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
+from itertools import combinations
 
 import pytest
 
 from suite import claims
 from suite.bench.experiment import resolve
 from suite.clusters import Published, axonn, axonn_scaling, samo
+from suite.clusters import lab as lab_module
 from suite.clusters.figure import FIGURES, Panel, find
 from suite.clusters.lab import AXONN_COUNTS, Batch, Lab, Phases, published_plans
 from suite.clusters.null import filled, percents, saved
@@ -67,11 +69,22 @@ def test_every_cluster_claim_is_answered_or_left_out_by_name() -> None:
     assert answered <= set(published())
 
 
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An eighth of the batches, which tests of form do not need whole."""
+    for module in (lab_module, axonn_scaling):
+        monkeypatch.setattr(module, "WEAK_BATCH", 2048)
+        monkeypatch.setattr(module, "STRONG", ((48, 512), (96, 1024), (192, 2048), (384, 4096)))
+    monkeypatch.setattr(axonn, "BATCHES", (256, 512, 1024, 2048))
+
+
+@pytest.mark.usefixtures("brief")
 @pytest.mark.parametrize("name", [name for name in FIGURES if name not in ("axonn_table2", "samo_variants")])
 def test_answers_are_in_the_claims_unit_and_fill_its_cases(name: str) -> None:
     figure = find(name)
-    assert set(metrics(figure, published(), lab())) == set(figure.answers.ids())
-    for claim, ours in metrics(figure, published(), lab()).items():
+    found = metrics(figure, published(), lab())
+    assert set(found) == set(figure.answers.ids())
+    for claim, ours in found.items():
         row = published()[claim]
         assert ours.unit == row.unit, claim
         assert ours.values, claim
@@ -85,7 +98,7 @@ def test_a_figure_that_is_not_there_is_told_the_nearest() -> None:
 
 
 def test_every_constant_reproduces_the_cell_it_was_fitted_to() -> None:
-    """What conf/stack holds is the root of its equation, to the digits that stand there."""
+    """What conf/stack holds is the root of its equation; the delay's jumps, and its root is one to a percent."""
     found = {
         "axonn.abstract.percent_of_peak": lab().weak("transformer_12b", "axonn").percent_of_peak,
         "axonn.fig6.pipeline_time.before": lab().study("before").pipeline,
@@ -93,10 +106,9 @@ def test_every_constant_reproduces_the_cell_it_was_fitted_to() -> None:
         "axonn.sec5c.allreduce_over_optimizer": lab().study("after").reduction / lab().study("after").step,
         **{f"samo.table2.{system}.gpus_256": samo.percent(lab(), system, 256) for system in samo.SYSTEMS},
     }
-    named = {name for stack in lab().stacks.values() for name in stack.calibrated_on}
-    assert set(found) == named
+    assert set(found) == {name for stack in lab().stacks.values() for names in stack.fitted.values() for name in names}
     for name, ours in found.items():
-        assert ours == pytest.approx(printed()[name], rel=0.01), name
+        assert ours == pytest.approx(printed()[name], rel=0.01 if name.endswith("time.before") else 1e-3), name
 
 
 def error(system: str, gpus: int) -> float:
@@ -110,12 +122,28 @@ def test_table_2_held_out() -> None:
     assert max(wrong for (system, _), wrong in held.items() if system in ("axonn", "axonn_samo")) < 5
 
 
-@pytest.mark.parametrize("system", ["axonn", "axonn_samo", "deepspeed_3d"])
-def test_the_null_model_is_beaten(system: str) -> None:
+def test_the_order_of_the_systems_in_table_2() -> None:
+    """Every pair on every row; one is the other way round: on 512 GPUs the paper has them 0.2 points apart."""
+    wrong = {
+        (gpus, *pair)
+        for gpus in samo.counts("gpt3_13b")
+        for pair in combinations(sorted(samo.SYSTEMS), 2)
+        for ours in [[samo.percent(lab(), system, gpus) for system in pair]]
+        for paper in [[printed()[f"samo.table2.{system}.gpus_{gpus}"] for system in pair]]
+        if (ours[0] < ours[1]) is not (paper[0] < paper[1])
+    }
+    assert wrong == {(512, "axonn", "deepspeed_3d")}
+
+
+@pytest.mark.parametrize(
+    ("system", "beaten"), [("axonn", True), ("axonn_samo", True), ("deepspeed_3d", True), ("sputnik", False)]
+)
+def test_whether_the_null_model_is_beaten(system: str, beaten: bool) -> None:
+    """By the worst cell of a column. Sputnik's is no nearer than bubble alone: its mechanism explains nothing yet."""
     plans = [lab().samo_plan("gpt3_13b", samo._ours(system), gpus) for gpus in samo.counts("gpt3_13b")]
     cells = [printed()[f"samo.table2.{system}.gpus_{gpus}"] for gpus in samo.counts("gpt3_13b")]
     null = max(abs(100 * (ours / cell - 1)) for ours, cell in zip(percents(plans, cells[0]), cells, strict=True))
-    assert max(abs(error(system, gpus)) for gpus in (512, 1024, 2048)) < null
+    assert (max(abs(error(system, gpus)) for gpus in (512, 1024, 2048)) < null) is beaten
 
 
 def test_time_saved_at_the_largest_counts() -> None:

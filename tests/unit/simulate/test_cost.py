@@ -60,8 +60,8 @@ TRACE = Trace(
     [
         Span(2, FORWARD, 0.0, 1.0, op("0F8"), 40),
         Span(2, FORWARD, 1.0, 1.5, op("0F9"), 44),
-        Span(3, WAIT, 0.0, 1.0, op("1F8")),
         Span(3, FORWARD, 1.0, 3.0, op("1F8")),
+        Span(3, WAIT, 0.0, 1.0, op("1F8")),  # in whichever order
         Span(3, BACKWARD, 3.0, 7.0, op("1B8"), 48),
         Span(3, FORWARD, 7.0, 9.0, op("1F9")),
         Span(3, BACKWARD, 9.0, 12.0, op("1B9"), 48),

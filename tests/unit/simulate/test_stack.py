@@ -29,9 +29,11 @@ def test_every_stack_of_conf_builds_and_accounts_for_its_constants(name: str, kn
         assert not found.calibrated_on
         return
     usual = Stack(name, 1.0)
-    accounted = {*found.fitted, *found.reasons}
+    accounted = {*found.fitted, *found.chosen, *found.reasons}
     for constant in Stack.__slots__:
-        if constant not in ("name", "fitted", "reasons") and getattr(found, constant) != getattr(usual, constant):
+        if constant not in ("name", "fitted", "chosen", "reasons") and getattr(found, constant) != getattr(
+            usual, constant
+        ):
             assert constant in accounted, f"{constant}={getattr(found, constant)}"
 
 
@@ -66,7 +68,7 @@ def test_what_cannot_be_reached_is_refused_with_a_legal_value(constant: str, val
 
 def test_every_constant_has_its_bounds() -> None:
     """A constant that is added later must be refused too where it cannot be."""
-    assert {name for name, _ in BAD} == set(Stack.__slots__) - {"name", "relative", "fitted", "reasons"}
+    assert {name for name, _ in BAD} == set(Stack.__slots__) - {"name", "relative", "fitted", "chosen", "reasons"}
 
 
 @pytest.mark.parametrize("share", [0, -1, 2.5, math.nan])
@@ -75,7 +77,7 @@ def test_a_systems_own_share_is_bounded(share: float) -> None:
         stack(relative={"deepspeed_3d": 1.0, "sputnik": share})
 
 
-@pytest.mark.parametrize("field", ["fitted", "reasons"])
+@pytest.mark.parametrize("field", ["fitted", "chosen", "reasons"])
 def test_an_unknown_constant_is_told_the_nearest(field: str) -> None:
     with pytest.raises(UnknownName, match=r"no constant of a stack named 'product'; .* did you mean 'products'"):
         stack(**{field: {"product": ("samo.table2.axonn.gpus_256",)}})
