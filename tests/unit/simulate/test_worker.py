@@ -61,11 +61,26 @@ def test_two_stages_whose_sends_occupy_them() -> None:
     assert (found.makespan, found.drained) == (12.0, [12.0, 10.0])
 
 
-def test_messages_of_a_lane_queue_and_those_of_two_lanes_do_not() -> None:
-    """2 s each on the link: the second forward's message leaves when the first has left; gradients go beside them."""
-    found = simulate(OneFOneB(), TWO, FLUSH, Fixed(1.0, 1.0, message_bytes=20), network(0.0, 10.0), traced=True)
-    # sent 1-3 and 3-5; the stage behind: F0 3-4, B0 4-5, F1 5-6, B1 6-7; gradients 5-7 and 7-9
-    assert found.drained == [10.0, 7.0]
+def test_messages_of_a_lane_queue() -> None:
+    """4 s each on the link: the second forward's message leaves at 5 s, when the first has left, and arrives at 9 s."""
+    found = simulate(OneFOneB(), TWO, FLUSH, Fixed(1.0, 1.0, message_bytes=40), network(0.0, 10.0), traced=True)
+    assert [span.start for span in found.trace if span.op == Op.parse("1F1")] == [7.0, 9.0]  # waits, runs
+    assert found.drained == [16.0, 11.0]
+
+
+def test_messages_both_ways_do_not_wait_for_one_another() -> None:
+    """The stage in the middle ends 1B0 at 17 s and 1F2 at 18 s: both messages take 4 s from then."""
+    found = simulate(
+        OneFOneB(),
+        Grid(inter=3),
+        Work(0, 4, None, 0),
+        Fixed(1.0, 1.0, message_bytes=40),
+        network(0.0, 10.0),
+        traced=True,
+    )
+    passes = {str(span.op): (span.start, span.end) for span in found.trace if span.category != WAIT}
+    assert (passes["1B0"], passes["1F2"]) == ((16.0, 17.0), (17.0, 18.0))
+    assert (passes["0B0"][0], passes["2F2"][0]) == (21.0, 22.0)
 
 
 def test_of_what_is_ready_the_program_prefers() -> None:
@@ -123,6 +138,21 @@ def test_a_chunk_is_stepped_once_it_is_reduced(
         assert (found.drained, found.reduced, found.finished) == ([2.0], [2 + reduced], [2 + finished])
 
 
+def test_a_reduction_is_one_call_of_two_steps_for_each_other_rank() -> None:
+    """0.5 s for the call and 0.25 s for each of 2 (3 - 1) steps, then 2 s for 20 bytes; for none no call."""
+    slow = Network.of(machine(devices_per_node=1), stack(collective=0.5, hop=0.25), 3)
+    for chunk, reduced in ((Chunk(20, 0.0), 3.5), (Chunk(0, 0.0), 0.0)):
+        found = simulate(OneFOneB(), Grid(data=3), Work(0, 1, None, 0), Chunked([chunk]), slow)
+        assert found.reduced == [2 + reduced]
+
+
+def test_the_rings_of_a_split_layer_share_the_adapter() -> None:
+    """Two ranks of a layer on each node: both rings leave it at once, at 5 bytes/s."""
+    split = Network.of(machine(devices_per_node=2), stack(), 4)
+    found = simulate(OneFOneB(), Grid(data=2, tensor=2), Work(0, 1, None, 0), Chunked([Chunk(20, 0.0)]), split)
+    assert found.reduced == [2 + 4.0]
+
+
 def test_without_replicas_nothing_is_reduced() -> None:
     found = simulate(OneFOneB(), Grid(), Work(0, 1, None, 0), Chunked([Chunk(1000, 0.5)] * 2), RINGS)
     assert (found.reduced, found.finished) == ([2.0], [3.0])
@@ -153,6 +183,21 @@ def test_an_update_waits_for_the_slowest_replica() -> None:
     assert (found.drained, found.finished) == ([12.0], [13.5])
     assert told(found.trace, 0)[-2:] == ["reduce 0U0 12-13", "step 0U0 13-13.5"]
     assert told(found.trace, 1)[-2:] == ["reduce 0U0 12-13", "step 0U0 13-13.5"]
+
+
+def test_the_peak_is_that_of_the_fullest_replica() -> None:
+    """The first replica's last stage is slow, so that its first stage fills up; the second's is always quicker."""
+    slow = {1: 9.0, 2: 9.0}  # the last stage of replica 0, the first of replica 1
+    found = simulate(
+        MessageDriven(pipeline_limit=4),
+        Grid(data=2, inter=2),
+        Work(0, 6, None, 0),
+        Fixed(1.0, 1.0),
+        FREE,
+        symmetric=False,
+        slower=lambda rank, op: slow.get(rank, 1.0),
+    )
+    assert found.peak == [4, 1]
 
 
 def test_several_updates_before_the_drain() -> None:
