@@ -38,7 +38,7 @@ class Variant:
 
 VARIANTS = (
     Variant("as taken"),
-    Variant("messages as quick as the link, delayed", both={"lane": 50e9}),
+    Variant("messages as quick as the link but delayed", both={"lane": 50e9}),
     Variant("messages at 1 GB/s at most", both={"lane": 1.0e9}),
     Variant("messages at 2 GB/s at most", both={"lane": 2.0e9}),
     Variant("messages at 3 GB/s at most", both={"lane": 3.0e9}),

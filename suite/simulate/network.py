@@ -114,7 +114,18 @@ class Fabric:
             self.kernel.at(self.kernel.now, done, argument)
             return
         delay = self.stack.collective + steps * self.stack.hop
+        if self.stack.hierarchical and not ring.alone and len(ring.nodes) > 1:
+            volume, inside = self._levels(ring, volume)
+            delay += inside
         self.kernel.at(self.kernel.now + delay, self._start, (ring, volume, done, argument))
+
+    def _levels(self, ring: Ring, volume: float) -> tuple[float, float]:
+        """Of a reduction in three steps (hierarchical_seconds): bytes that leave a node, and seconds inside nodes. The
+        shards of a node leave it together, as one ring's bytes would."""
+        nodes = len(ring.nodes)
+        size = volume * ring.size / (2 * (ring.size - 1))
+        inside = 2 * scatter_volume(size, max(1, ring.size // nodes)) / self.within
+        return ring_volume(size, nodes), inside
 
     def _start(self, flow: tuple[Ring, float, Callable[[Any], None], Any]) -> None:
         self._advance()

@@ -25,6 +25,7 @@ class Stack:
         stages reaches at most, on any link
     network: share of an adapter's bandwidth that a ring reaches; adapters: how many of a node's adapters it uses
     fabric: nodes at which the network has halved a ring's bandwidth (0: it never does)
+    hierarchical: whether a reduction goes over nodes only after each node has reduced inside itself
     collective: seconds per collective call, whatever its size; hop: seconds per step of a ring
     within: share of the bandwidth between devices of a node that a ring reaches
     host: share of the link to host memory that an offloaded optimizer reaches
@@ -45,6 +46,7 @@ class Stack:
     network: float = 1.0
     adapters: int = 1
     fabric: float = 0.0
+    hierarchical: bool = False
     collective: float = 0.0
     hop: float = 0.0
     within: float = 1.0

@@ -261,5 +261,6 @@ def test_variants_change_one_thing_each() -> None:
     names = [variant.name for variant in VARIANTS]
     assert names[0] == "as taken"
     assert len(set(names)) == len(names)
+    assert not [name for name in names if "," in name or "|" in name], "series split the points at commas"
     for variant in VARIANTS[1:]:
         assert sum(map(bool, (variant.both, variant.samo, variant.systems))) == 1, variant.name

@@ -281,3 +281,32 @@ def test_what_is_sent_is_what_was_given(seed: int) -> None:
     ends = finish(flows, six, ranks=12)
     assert max(ends) == pytest.approx(min(time for time, _, _ in flows) + sum(size for _, _, size in flows) / 10)
     assert all(end > time + size / 10 for end, (time, _, size) in zip(ends, flows, strict=True))
+
+
+def test_a_hierarchical_reduction_takes_what_its_closed_form_says() -> None:
+    """Six ranks on three nodes of two, alone: inside at 100 bytes/s, outside over both adapters of 10 at half speed."""
+    two = machine(devices_per_node=2, adapters=2)
+    used = stack(hierarchical=True, adapters=2, network=0.5, hop=0.0)
+    kernel, ended = Kernel(), []
+    fabric = Fabric(kernel, two, used, 6)
+    ring = Ring.of(range(6), two)
+    fabric.collective(ring, ring_volume(120, 6), 0, lambda _: ended.append(kernel.now), None)
+    kernel.run()
+    within, between = Link(0.0, two.within.bandwidth), Link(0.0, two.between.bandwidth * 2 * 0.5)
+    assert ended == [pytest.approx(hierarchical_seconds(120, per_node=2, nodes=3, within=within, between=between))]
+    flat = Fabric(kernel, two, stack(adapters=2, network=0.5), 6)
+    flat.collective(ring, ring_volume(120, 6), 0, lambda _: ended.append(kernel.now - ended[0]), None)
+    kernel.run()
+    assert ended[1] == pytest.approx(ring_volume(120, 6) / between.bandwidth)
+
+
+def test_one_rank_a_node_has_no_levels() -> None:
+    two = machine(devices_per_node=2)
+    ring = Ring.of((0, 2, 4), two)
+    seconds = []
+    for hierarchical in (False, True):
+        kernel = Kernel()
+        fabric = Fabric(kernel, two, stack(hierarchical=hierarchical), 6)
+        fabric.collective(ring, 40.0, 0, lambda _: seconds.append(kernel.now), None)  # noqa: B023 - run below
+        kernel.run()
+    assert seconds[0] == seconds[1] > 0

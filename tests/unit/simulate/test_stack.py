@@ -68,7 +68,14 @@ def test_what_cannot_be_reached_is_refused_with_a_legal_value(constant: str, val
 
 def test_every_constant_has_its_bounds() -> None:
     """A constant that is added later must be refused too where it cannot be."""
-    assert {name for name, _ in BAD} == set(Stack.__slots__) - {"name", "relative", "fitted", "chosen", "reasons"}
+    assert {name for name, _ in BAD} == set(Stack.__slots__) - {
+        "name",
+        "hierarchical",
+        "relative",
+        "fitted",
+        "chosen",
+        "reasons",
+    }
 
 
 @pytest.mark.parametrize("share", [0, -1, 2.5, math.nan])
