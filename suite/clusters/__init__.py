@@ -7,6 +7,7 @@ knows which plan the papers ran (plans.yaml), what each figure measured, and whi
     null.py        the model without mechanism that every simulated number has to beat
     axonn.py, axonn_scaling.py   AxoNN's Figures 5, 6 and 8; 9 and 11, Tables I and II
     samo.py        SAMO's Figures 6, 7, 8 and Table II
+    counted.py     AxoNN's lemmas and SAMO's equations, counted from what programs do
     scaling.py     13B beyond the published counts, and what dominates
     calibrate.py   the constants of a stack, fitted to the cells they name
     variants.py    what else was tried, with its errors

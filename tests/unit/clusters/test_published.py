@@ -11,7 +11,7 @@ import pytest
 
 from suite import claims
 from suite.bench.experiment import resolve
-from suite.clusters import Published, axonn, axonn_scaling, samo
+from suite.clusters import Published, axonn, axonn_scaling, counted, samo
 from suite.clusters import lab as lab_module
 from suite.clusters.figure import FIGURES, Panel, find
 from suite.clusters.lab import AXONN_COUNTS, Batch, Lab, Phases, published_plans
@@ -21,10 +21,12 @@ from suite.clusters.variants import VARIANTS, anchors
 from suite.core.build import build
 from suite.core.claim import Claim
 from suite.core.errors import UnknownName
+from suite.core.expression import evaluate
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.record import Source
 from suite.core.trace import BACKWARD, FORWARD, REDUCE, WAIT, Span, Trace
+from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.plan import Plan
 from suite.simulate.worker import Simulation
 
@@ -69,6 +71,21 @@ def test_every_cluster_claim_is_answered_or_left_out_by_name() -> None:
     assert answered <= set(published())
 
 
+@pytest.mark.parametrize("name", ["axonn_lemmas", "samo_equations"])
+def test_what_is_counted_is_what_the_formula_says(name: str) -> None:
+    for claim, ours in metrics(find(name), published(), lab()).items():
+        row = published()[claim]
+        assert ours.values == pytest.approx([evaluate(row.expression, point) for point in row.points], rel=1e-12), claim
+
+
+def test_a_count_is_no_formula() -> None:
+    """AxoNN's order idles longer than the formula where a backward is no whole number of forwards."""
+    assert counted.idle(1.5, 2.5, 4, OneFOneB()) == pytest.approx(3.0)
+    assert counted.idle(1.5, 2.5, 4, MessageDriven()) == pytest.approx(3.125)
+    assert counted.messages(counted.batch(12, 3, 24)) == 24
+    assert counted.forwards(counted.batch(12, 3, 24)) == 6
+
+
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """An eighth of the batches, which tests of form do not need whole."""
@@ -88,7 +105,7 @@ def test_answers_are_in_the_claims_unit_and_fill_its_cases(name: str) -> None:
         row = published()[claim]
         assert ours.unit == row.unit, claim
         assert ours.values, claim
-        assert len(ours.values) % max(1, len(row.terms)) == 0, claim
+        assert len(ours.values) % max(1, len(row.terms) or len(row.points)) == 0, claim
         assert all(map(math.isfinite, ours.values)), claim
 
 
