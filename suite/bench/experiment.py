@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -164,22 +165,46 @@ def _keys(data: Any, prefix: str = "") -> Iterator[str]:
 def expand(overrides: Sequence[str]) -> list[Run]:
     """The runs of an experiment: one per entry of `experiment.runs`, the command line's own overrides last.
 
-    A run that cannot run is still in the list, with its refusal; an experiment that does not compose raises.
+    A run that cannot run is still in the list, with its refusal; an experiment that does not compose raises. `@FILE`
+    stands for the overrides in a file, in an entry too.
     """
+    overrides = read_files(overrides)
     base = resolve(overrides)
-    entries = base["experiment"]["runs"] or [[]]
+    entries = [read_files(entry) for entry in base["experiment"]["runs"]] or [[]]
     chosen = [o for o in overrides if o.startswith("experiment=")]
     own = [o for o in overrides if not o.startswith("experiment=")]
     runs: list[Run] = []
     for entry in entries:
         merged = _merged([*chosen, *entry, *own])
-        runs.append(freeze(resolve(merged), shlex.join(["python", "-m", "suite", *merged]), _told(own)))
+        config = resolve(merged) if entry else base
+        runs.append(freeze(config, shlex.join(["python", "-m", "suite", *merged]), _told(own)))
     return list({(run.label, str(run.config)): run for run in runs}.values())
+
+
+def read_files(overrides: Sequence[str]) -> list[str]:
+    """The overrides, with the list that a YAML file holds (suite.tune writes one) for each `@FILE`. Raises Refused."""
+    found: list[str] = []
+    for override in overrides:
+        if not override.startswith("@"):
+            found.append(override)
+            continue
+        try:
+            values = yaml.safe_load(Path(override[1:]).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise Refused(
+                f"{override}: {' '.join(str(error).split())}", rule="@FILE is a YAML list of overrides"
+            ) from error
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            raise Refused(
+                f"{override} holds no list of text", rule="@FILE is a YAML list of overrides", legal="- grid.inter=2"
+            )
+        found += values
+    return found
 
 
 def _told(overrides: Sequence[str]) -> str:
     """The command line's own choices that a system and a grid do not tell, for the label of a run."""
-    silent = ("system", "grid", "reports", "measure", "launch", "scale", "draw", "tag")
+    silent = ("system", "grid", "reports", "measure", "launch", "scale", "draw", "tag", "tune")
     loud = ("launch.threads", "launch.binding", "launch.starter", "launch.device")  # a time depends on them
 
     def told(override: str) -> bool:
@@ -192,7 +217,7 @@ def _told(overrides: Sequence[str]) -> str:
 def freeze(config: dict[str, Any], command: str, suffix: str = "") -> Run:
     """A run of a resolved config, with its refusal where it cannot run. `suffix` ends its label."""
     # machine and stack: the executors that simulate hold their own copy
-    config = {key: value for key, value in config.items() if key not in ("draw", "machine", "stack")}
+    config = {key: value for key, value in config.items() if key not in ("draw", "machine", "stack", "tune")}
     config["experiment"] = {key: value for key, value in config["experiment"].items() if key != "runs"}
     label = config["system"]["name"]
     try:
