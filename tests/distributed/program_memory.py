@@ -25,6 +25,7 @@ def main(job: Path) -> None:
             _, held = system.memory(batch_at(text.train, number, batch=size, sequence=sequence, seed=0))
         found.append({"held": held, "allocated": system.engine.state.allocated(), "in_flight": system.engine.peak})
         system.close()
+    assert "torch._dynamo" not in sys.modules, "counting loads a compiler: seconds per rank"
     job.with_name(f"rank{world.rank}.json").write_text(json.dumps(found))
     world.close()
 

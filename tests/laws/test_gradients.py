@@ -5,6 +5,8 @@ MPI ranks face the same check in tests/distributed.
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 from cases import Case, all_cases, gpt_case
@@ -30,6 +32,7 @@ OTHER_ORDERS = [
 ]
 
 
+@cache
 def of_every_system() -> list[tuple[str, Schedule]]:
     """The schedules of conf/system that run on the engine: a new YAML is tested by being there."""
     found: dict[Schedule, str] = {}
