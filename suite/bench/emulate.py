@@ -20,7 +20,7 @@ from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Place, Program, Work, feeds, needs
 from suite.core.perturb import Perturbation
 from suite.core.protocols import CostModel, Missing, Ready, Schedule, Value, World
-from suite.core.record import Metric
+from suite.core.record import Metric, Source
 from suite.core.trace import REDUCE, STEP, WAIT, Span, Trace
 from suite.engine.worker import drive
 from suite.schedule.check import check as check_schedule
@@ -90,6 +90,8 @@ def _checked(what: str, value: float, *, whole: bool = False) -> float:
 
 class Emulated:
     """One rank's part of an emulated run. A batch is ignored: nothing is read, and there is no loss."""
+
+    source = Source.EMULATED
 
     @classmethod
     def check(cls, config: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ from suite.bench.experiment import Run
 from suite.bench.launch import Ranks, Trouble
 from suite.bench.progress import Progress
 from suite.bench.store import Store, key_of
-from suite.core.build import TARGET, build
+from suite.core.build import TARGET, build, locate
 from suite.core.errors import DoesNotFit, MissingDependency, SuiteError, Unsupported
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Outcome, Record, Source
@@ -43,8 +43,12 @@ class Session:
         self.validation: list[float] = []
         self.gemm = 0.0
         self.memory: dict[str, list[int]] = {}
-        self.source = Source.EMULATED if "system" in run.config["executor"] else Source.MEASURED
+        # what stands in the system's place, and trains nothing
+        self.stand_in = locate(run.config["executor"]["system"]) if "system" in run.config["executor"] else None
+        self.source: Source = Source.MEASURED if self.stand_in is None else self.stand_in.source
         self.simulated: dict[str, Metric] = {}
+        self.sweeps: list[Any] = []  # what a stand-in that samples has told of each batch, by rank
+        self.left = Carried(self.source)  # what its record keeps of them
         self.trace = Trace()
         self.extra: dict[str, Any] = {}
         self.trouble: Trouble | None = None
@@ -91,12 +95,14 @@ class Session:
         took = [max(times) for times in zip(*(answer["durations"] for answer in answers), strict=True)]
         self.durations += took[settle:]
         self._keep_losses(answers)
+        self._keep_samples([answer["told"] for answer in answers if "told" in answer], settle)
         self.trace = Trace(Span.from_row(row) for answer in answers for row in answer["spans"]).shifted()
 
     def finish(self) -> None:
         """Memory over one more batch, validation, and the end of the ranks."""
         answers = self.ranks.ask(self.plan["deadline"], do="memory")
         self._keep_losses(answers)
+        self.extra |= answers[0].get("told", {})
         kinds = dict.fromkeys(kind for answer in answers for kind in answer["memory"])
         self.memory = {kind: [answer["memory"].get(kind, 0) for answer in answers] for kind in kinds}
         if self.plan["evaluate"]:
@@ -122,14 +128,21 @@ class Session:
         if bad is not None:
             raise Trouble(Outcome.DIVERGED, f"the loss of batch {bad} is {self.losses[bad]}")
 
+    def _keep_samples(self, told: Sequence[dict[str, Any]], settle: int) -> None:
+        if told and self.stand_in is not None:
+            self.sweeps += list(zip(*(rank["sweeps"] for rank in told), strict=True))[settle:]
+            if self.sweeps:
+                self.left = self.stand_in.left(self.config, told[0], self.sweeps)
+
     def record(self, store: Store) -> Record:
         """What this run leaves; the samples it got are kept whatever happened."""
         cores: int = provenance.machine()["cores"]
-        computes = self.source is Source.MEASURED  # ranks that sleep do not compete, and have no model
+        computes = self.stand_in is None  # ranks that sleep do not compete, and have no model
         crowded = computes and self.run.grid.size * self.config["launch"]["threads"] > cores
         note = f"oversubscribed: {self.run.grid.size} ranks on {cores} cores, not comparable" if crowded else ""
-        metrics = {"batch_time": Metric("s", "lower", tuple(self.durations), note)} if self.durations else {}
-        metrics |= self.simulated
+        timed = self.durations and not self.sweeps
+        metrics = {"batch_time": Metric("s", "lower", tuple(self.durations), note)} if timed else {}
+        metrics |= {**self.simulated, **self.left.metrics}
         units = {"tokens_per_batch": "token"}
         for name, value in _counts(self.config).items() if computes else ():
             metrics[name] = Metric(units.get(name, "flop"), "", (value,))
@@ -151,7 +164,7 @@ class Session:
             config=self.config,
             metrics=metrics,
             memory=memory,
-            series={"loss": self.losses, "validation_loss": self.validation},
+            series={"loss": self.losses, "validation_loss": self.validation, **self.left.series},
             trace=store.write_trace(self.key, self.run.grid, self.trace) if self.trace else None,
             notes=self._notes(),
             provenance=_provenance(self.run, self.started, self.seconds, {"turns": self.turns, **self.extra}),
@@ -161,7 +174,11 @@ class Session:
         """What a reader of the times must know about the messages."""
         staged = ["messages are staged through host memory"] if self.extra.get("staged") else []
         static = ["order=static: ops ran in the checker's order"] if self.extra.get("order") == "static" else []
-        return (*staged, *static)
+        overlap = self.extra.get("overlap", "off")
+        beside = [] if overlap == "off" else [f"overlap of steps and reductions: {overlap}"]
+        skipped = self.extra.get("skipped", 0)
+        left_out = [f"{skipped} batches overflowed and were left out"] if skipped else []
+        return (*staged, *static, *beside, *left_out, *self.left.notes)
 
 
 def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
@@ -221,6 +238,7 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
 def _refused(run: Run, key: str) -> Record:
     """The record of a run that was refused before any rank started."""
     assert run.refusal is not None
+    claim = run.config["executor"].get("claim")
     kinds = {Unsupported: Outcome.UNSUPPORTED, MissingDependency: Outcome.MISSING_DEPENDENCY}
     outcome = next((outcome for kind, outcome in kinds.items() if isinstance(run.refusal, kind)), Outcome.UNSUPPORTED)
     return Record(
@@ -232,6 +250,7 @@ def _refused(run: Run, key: str) -> Record:
         reason=str(run.refusal),
         source=Source.ANALYTIC,
         config=run.config,
+        metrics={claim["id"]: Metric("", "", ())} if claim else {},  # that claim's row says why it has no answer
         provenance=_provenance(run, time.time(), 0.0, {}),
     )
 

@@ -123,7 +123,7 @@ class Rank:
     def prepare(self) -> dict[str, Any]:
         """All ranks at once: the rate of matrix products while every rank computes, as in a batch."""
         return {
-            "gemm": self.gemm_rate(dtype=self.config["model"]["dtype"]),
+            "gemm": self.gemm_rate(dtype=self.config["precision"]["half"] or self.config["model"]["dtype"]),
             **self._messages(),
             # every rank reads the same data; one of them takes its hash
             "data": self.text.provenance() if self.world.rank == 0 else None,
@@ -148,7 +148,8 @@ class Rank:
 
     def memory(self) -> dict[str, Any]:
         loss, held = self.system.memory(self._next(1)[0])
-        return {"losses": [loss], "memory": held}
+        told = getattr(self.system, "told", dict)
+        return {"losses": [loss], "memory": held, "told": told()}
 
     def evaluate(self, batches: int) -> dict[str, Any]:
         from itertools import islice
@@ -195,6 +196,31 @@ class EmulatingRank(Rank):
         return {"loss": None}
 
 
+class SamplingRank(EmulatingRank):
+    """A rank that trains nothing either, but whose tensors are real: what it measures is its messages."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        from suite.engine.host import device_of, prepare
+
+        prepare(config["launch"]["threads"])
+        limit_memory(config["launch"]["memory_limit"])
+        self.config = config
+        system = probed(config["executor"]["system"], config)
+        device = device_of(config["launch"]["device"], started().local_rank)
+        self.world = here(device=device, **config["comm"])
+        self.system = system(world=self.world, config=config)
+
+    def train(self, batches: int) -> dict[str, Any]:
+        return {**super().train(batches), "told": self.system.samples()}
+
+
+def kind_of(executor: Mapping[str, Any]) -> type[Rank]:
+    """Of what stands in the system's place, where the executor names it."""
+    if "system" not in executor:
+        return Rank
+    return SamplingRank if executor.get("tensors") else EmulatingRank
+
+
 def main(job: Path) -> None:
     content = json.loads(job.read_text())
     die_with_parent(signal.SIGKILL)  # a rank that is stopped between turns does not see its socket's end
@@ -202,7 +228,7 @@ def main(job: Path) -> None:
     control = Control(**content["control"])
     try:
         config = content["config"]
-        rank = EmulatingRank(config) if "system" in config["executor"] else Rank(config)
+        rank = kind_of(config["executor"])(config)
         while True:
             message = control.commands.get()
             if message["do"] == "stop":

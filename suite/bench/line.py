@@ -1,0 +1,59 @@
+"""Decides which latency and bandwidth stand behind measured times: the straight line with the least relative errors.
+
+The model is time = latency + size / bandwidth (alpha and beta, as Hockney has them). Sizes span six powers of ten, so
+that absolute errors would be those of the largest message alone: each error counts in units of its own time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from suite.core.errors import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """latency: seconds; bandwidth: bytes/s, infinite where times do not grow; misfit: the largest relative error of the
+    line at a point that it was fitted to."""
+
+    latency: float
+    bandwidth: float
+    misfit: float
+
+    def seconds(self, size: float) -> float:
+        return self.latency + size / self.bandwidth
+
+
+def fit(sizes: Sequence[float], seconds: Sequence[float]) -> Line:
+    """The line with the least sum of (latency + size / bandwidth) / seconds - 1, squared; neither is negative.
+
+    sizes: bytes, at least two that differ; seconds: as many, above 0. Raises Refused for others.
+    """
+    if len(sizes) != len(seconds) or len(set(sizes)) < 2 or min(sizes) < 0:
+        raise Refused(
+            f"a line through {len(sizes)} sizes, {len(seconds)} times", rule="as many, two sizes, not negative"
+        )
+    if not all(0 < second < math.inf for second in seconds):
+        raise Refused(f"times {list(seconds)}", rule="finite and above 0 seconds", legal="1.0e-6")
+    scale = max(sizes)  # so that both unknowns are seconds
+    # of both unknowns: what one of each adds to the relative time at every point
+    ones = [1 / second for second in seconds]
+    slopes = [size / scale / second for size, second in zip(sizes, seconds, strict=True)]
+    count_11, count_12, count_22 = _dot(ones, ones), _dot(ones, slopes), _dot(slopes, slopes)
+    sum_1, sum_2 = math.fsum(ones), math.fsum(slopes)
+    determinant = count_11 * count_22 - count_12**2
+    latency = (sum_1 * count_22 - sum_2 * count_12) / determinant
+    slope = (sum_2 * count_11 - sum_1 * count_12) / determinant
+    if latency < 0:
+        latency, slope = 0.0, sum_2 / count_22
+    elif slope <= 0:
+        latency, slope = sum_1 / count_11, 0.0
+    found = Line(latency, scale / slope if slope else math.inf, 0.0)
+    misfit = max(abs(found.seconds(size) / second - 1) for size, second in zip(sizes, seconds, strict=True))
+    return Line(found.latency, found.bandwidth, misfit)
+
+
+def _dot(left: Sequence[float], right: Sequence[float]) -> float:
+    return math.fsum(a * b for a, b in zip(left, right, strict=True))

@@ -1,0 +1,293 @@
+"""Decides how messages and sums are measured over their sizes, by carrier, and what a record keeps of them.
+
+The study of AxoNN's Figures 3 and 4 (Section IV): seconds of a message one way, and of an all-reduce, by one library
+and by another; beside each library's own calls stands our layer over it. All curves are measured in one set of ranks,
+size by size in turns A B A B, so that the drift of a shared machine falls on all alike. Every value is checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, median, quantiles
+from typing import Any
+
+from suite.bench import provenance
+from suite.bench.line import fit
+from suite.core.errors import Refused, UnknownName, Unsupported
+from suite.core.grid import Grid
+from suite.core.protocols import Carried, Missing, Ready, Value, World
+from suite.core.record import Metric, Source
+from suite.core.trace import Trace
+
+OPERATIONS = ("point_to_point", "all_reduce")
+CARRIERS = ("mpi", "gloo", "nccl")
+SIZES = tuple(2**power for power in (3, 6, 8, 10, 12, 14, 16, 18, 20, 21, 22, 24))
+MOST_RANKS = 64  # up to here every type adds the values without rounding
+LEAST_ROUNDS = 2
+_UNIT = 4  # bytes: of a float32
+
+Samples = Mapping[str, Sequence[Sequence[float]]]  # of one sweep: by curve, for each size, seconds
+
+
+# -- what is measured ----------------------------------------------------------------------------------------------
+
+
+def rounds_of(size: int, rounds: int, traffic: int) -> int:
+    """Samples of one curve: `rounds` of messages of `size` bytes, fewer where they were more than `traffic` bytes."""
+    return max(min(rounds, traffic // size), min(rounds, LEAST_ROUNDS))
+
+
+def check_sizes(sizes: Any) -> None:
+    """Raises Refused for anything but bytes of whole float32 values that rise."""
+    rule = f"at least one, whole, multiples of {_UNIT} bytes above 0, rising"
+    legal = "executor.sizes=[8,1024,65536]"
+    whole = isinstance(sizes, Sequence) and not isinstance(sizes, str)
+    if not whole or not sizes:
+        raise Refused(f"executor.sizes={sizes}", rule=rule, legal=legal)
+    last = 0
+    for size in sizes:
+        if not isinstance(size, int) or isinstance(size, bool) or size <= last or size % _UNIT:
+            raise Refused(f"executor.sizes={list(sizes)}: {size}", rule=rule, legal=legal)
+        last = size
+
+
+def sweep(world: World, ways: Sequence[Any], sizes: Sequence[int], rounds: int, traffic: int) -> Samples:
+    """Every size in its turn, and at each the ways A B A B: seconds on this rank. `ways`: of suite.comm.ways.
+
+    Raises RankError for a value that did not arrive whole, or was added wrongly."""
+    found: dict[str, list[list[float]]] = {way.name: [] for way in ways}
+    for size in sizes:
+        for way in ways:
+            found[way.name].append([])
+        for number in range(-1, rounds_of(size, rounds, traffic)):
+            for way in ways:
+                way.ready(size, number)
+                world.total(0.0, way.progress)  # all are here: nobody's lateness is timed
+                seconds = way.go()
+                world.total(0.0, way.progress)  # and their messages move until the last has its value
+                way.check()
+                if number >= 0:  # the first finds new memory
+                    found[way.name][-1].append(seconds)
+    return found
+
+
+class Messages:
+    """One rank's part of a study of messages. A batch is one sweep over all sizes; its own content is ignored."""
+
+    source = Source.MEASURED
+
+    @classmethod
+    def check(cls, config: Mapping[str, Any]) -> None:
+        """Raises Refused for a study that cannot be made. Loads no torch."""
+        executor, launch, ranks = config["executor"], config["launch"], Grid(**config["grid"]).size
+        if executor["operation"] not in OPERATIONS:
+            raise UnknownName("executor.operation", str(executor["operation"]), OPERATIONS)
+        check_sizes(executor["sizes"])
+        for name, least in (("rounds", 1), ("traffic", 1)):
+            value = executor[name]
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise Refused(f"executor.{name}={value}", rule=f"a whole number, at least {least}", legal="20")
+        carriers = executor["carriers"]
+        if not isinstance(carriers, Sequence) or isinstance(carriers, str) or not carriers:
+            raise Refused(f"executor.carriers={carriers}", rule="a list of carriers", legal="executor.carriers=[gloo]")
+        for carrier in carriers:
+            _check_carrier(str(carrier), launch)
+        if len(set(carriers)) < len(carriers):
+            raise Refused(f"executor.carriers={list(carriers)}", rule="each once", legal="executor.carriers=[gloo]")
+        if not 2 <= ranks <= MOST_RANKS:
+            rule = f"2 to {MOST_RANKS} ranks: messages need two, and more would round the sums that are checked"
+            raise Refused(f"{ranks} ranks under executor={executor['name']}", rule=rule, legal="grid.data=2")
+        if config["comm"]["transport"] != "auto":
+            raise Refused(
+                f"comm.transport={config['comm']['transport']} under executor={executor['name']}",
+                rule="executor.carriers says what carries messages",
+                legal="comm.transport=auto",
+            )
+
+    @classmethod
+    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+        return Ready()
+
+    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+        from suite.comm import ways
+
+        self.world, self.executor = world, config["executor"]
+        make = ways.trips if self.executor["operation"] == "point_to_point" else ways.sums
+        self.ways = make(world, self.executor["carriers"])
+        self.staged = any(ways.copied(world, carrier) for carrier in self.executor["carriers"])
+        self.swept: list[Samples] = []
+
+    def train_batch(self, batch: Value | None = None) -> None:
+        """One sweep."""
+        plan = self.executor
+        self.swept.append(sweep(self.world, self.ways, plan["sizes"], plan["rounds"], plan["traffic"]))
+
+    def samples(self) -> dict[str, Any]:
+        """Of every sweep since this was last asked; the curves, in order, by what carries them and whose they are."""
+        swept, self.swept = self.swept, []
+        curves = {way.name: {"carrier": way.carrier, "ours": way.ours} for way in self.ways}
+        return {"sweeps": swept, "curves": curves, "staged": self.staged}
+
+    def evaluate(self, batches: Sequence[Value]) -> None:
+        """Nothing: there are no weights."""
+
+    def observe(self) -> Trace:
+        """Empty: no op is run."""
+        return Trace()
+
+    def memory(self, batch: Value | None = None) -> tuple[None, dict[str, int]]:
+        """Nothing that a model would hold."""
+        return None, {}
+
+    def close(self) -> None:
+        for way in self.ways:
+            way.close()
+
+    @classmethod
+    def left(cls, config: Mapping[str, Any], told: Mapping[str, Any], sweeps: Sequence[Sequence[Samples]]) -> Carried:
+        """What a record keeps of `sweeps` (one per turn, each by rank), told: what the ranks say beside them."""
+        return left(config, told["curves"], bool(told["staged"]), sweeps)
+
+
+def _check_carrier(carrier: str, launch: Mapping[str, Any]) -> None:
+    if carrier not in CARRIERS:
+        raise UnknownName("executor.carriers", carrier, CARRIERS)
+    if carrier == "nccl" and launch["device"] == "cpu":
+        raise Unsupported(
+            "executor.carriers with nccl on a CPU", rule="NCCL moves CUDA memory", legal="launch.device=cuda"
+        )
+    if carrier == "mpi" and launch["starter"] == "torchrun":
+        raise Unsupported(
+            "executor.carriers with mpi under torchrun", rule="MPI starts its own ranks", legal="launch.starter=mpiexec"
+        )
+
+
+# -- what a record keeps -------------------------------------------------------------------------------------------
+
+
+def joined(operation: str, ranks: Sequence[Samples]) -> dict[str, list[list[float]]]:
+    """One sweep as one clock tells it: a message's by the rank that sent it first, a sum's as the mean over the ranks
+    (as osu_latency and osu_allreduce do)."""
+    first = ranks[0]
+    if operation == "point_to_point":
+        return {name: [list(seconds) for seconds in sizes] for name, sizes in first.items()}
+    return {
+        name: [
+            [fmean(each) for each in zip(*(rank[name][index] for rank in ranks), strict=True)]
+            for index in range(len(sizes))
+        ]
+        for name, sizes in first.items()
+    }
+
+
+def left(
+    config: Mapping[str, Any], curves: Mapping[str, Any], staged: bool, sweeps: Sequence[Sequence[Samples]]
+) -> Carried:
+    """Raw samples by curve and size; of every turn the latency and bandwidth of each curve; panels of the medians."""
+    executor, ranks = config["executor"], Grid(**config["grid"]).size
+    sizes = [int(size) for size in executor["sizes"]]
+    turns = [joined(executor["operation"], sweep_) for sweep_ in sweeps]
+    metrics: dict[str, Metric] = {}
+    medians: dict[str, list[float]] = {}
+    spread: dict[str, list[float]] = {}
+    lines: dict[str, list[Any]] = {}
+    for name in curves:
+        seen = [[second for turn in turns for second in turn[name][index]] for index in range(len(sizes))]
+        for size, values in zip(sizes, seen, strict=True):
+            metrics[f"{name}, {size} B"] = Metric("s", "lower", tuple(values))
+        medians[name] = [median(values) for values in seen]
+        spread[name] = [_middle_half(values) for values in seen]
+        if len(sizes) > 1:
+            lines[name] = [fit(sizes, [median(values) for values in turn[name]]) for turn in turns]
+            metrics[f"latency, {name}"] = Metric("s", "lower", tuple(line.latency for line in lines[name]))
+            metrics[f"bandwidth, {name}"] = Metric("B/s", "higher", tuple(line.bandwidth for line in lines[name]))
+            metrics[f"misfit, {name}"] = Metric("", "lower", tuple(line.misfit for line in lines[name]))
+    metrics |= _answers(executor, curves, medians, staged, sizes)
+    title = "A message, one way" if executor["operation"] == "point_to_point" else f"An all-reduce over {ranks} ranks"
+    axis = f"bytes: {','.join(map(str, sizes))}"
+    series = _series(f"{title}: median time|s|{axis}", medians)
+    series |= _series(f"{title}: our layer's time over its library's||{axis}", _overheads(curves, medians))
+    series |= _series(f"{title}: middle half of the samples over the median|percent|{axis}", spread)
+    turn_axis = f"turn: {','.join(str(turn + 1) for turn in range(len(turns)))}"
+    latency = {name: [1e6 * line.latency for line in found] for name, found in lines.items()}
+    bandwidth = {name: [line.bandwidth / 1e9 for line in found] for name, found in lines.items()}
+    series |= _series(f"{title}: latency of the line through the medians|us|{turn_axis}", latency)
+    series |= _series(f"{title}: bandwidth of the line through the medians|GB/s|{turn_axis}", bandwidth)
+    return Carried(Source.MEASURED, metrics=metrics, series=series, notes=tuple(_notes(config, lines, staged, ranks)))
+
+
+def _series(head: str, curves: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """A panel, as suite.report.panels reads it."""
+    return {f"{head}|ours|{name}": list(values) for name, values in curves.items()}
+
+
+def _middle_half(values: Sequence[float]) -> float:
+    """In percent of the median: how far apart the quartiles are."""
+    if len(values) < 2:
+        return math.nan
+    low, middle, high = quantiles(values, n=4, method="inclusive")
+    return 100 * (high - low) / middle
+
+
+def _overheads(
+    curves: Mapping[str, Mapping[str, Any]], medians: Mapping[str, Sequence[float]]
+) -> dict[str, list[float]]:
+    """Of each of our curves over the library's by the same carrier and of the same type."""
+    found = {}
+    for name, curve in curves.items():
+        own = [
+            other
+            for other, theirs in curves.items()
+            if theirs["carrier"] == curve["carrier"]
+            and not theirs["ours"]
+            and other.endswith("bfloat16") == name.endswith("bfloat16")
+        ]
+        if curve["ours"] and own:
+            found[name] = [a / b for a, b in zip(medians[name], medians[own[0]], strict=True)]
+    return found
+
+
+def _answers(
+    executor: Mapping[str, Any],
+    curves: Mapping[str, Mapping[str, Any]],
+    medians: Mapping[str, Sequence[float]],
+    staged: bool,
+    sizes: Sequence[int],
+) -> dict[str, Metric]:
+    """The claim that the config names: its terms are carriers by their library's own calls, a case per size. None where
+    a carrier is missing, or reaches device memory only through the host's: the paper's do not."""
+    asked = executor["claim"]
+    if not asked or staged:
+        return {}
+    calls = {
+        curve["carrier"]: name
+        for name, curve in curves.items()
+        if not curve["ours"] and not name.endswith("bfloat16")  # the types that both have
+    }
+    if not set(asked["terms"]) <= set(calls):
+        return {}
+    cases = [index for index, size in enumerate(sizes) if asked["least"] <= size <= asked["most"]]
+    values = tuple(medians[calls[term]][index] for index in cases for term in asked["terms"])
+    told = f"medians at {', '.join(str(sizes[index]) for index in cases)} bytes, by the libraries' own calls"
+    return {asked["id"]: Metric("second", "", values, told)} if values else {}
+
+
+def _notes(config: Mapping[str, Any], lines: Mapping[str, Sequence[Any]], staged: bool, ranks: int) -> Iterable[str]:
+    """What a reader of the times must know."""
+    if config["executor"]["operation"] == "point_to_point":
+        yield "one way is half of there and back, between ranks 0 and 1; the value that comes back is checked"
+    else:
+        yield "a sum's time is the mean over its ranks; the sum is checked on every rank"
+    if lines:
+        off = {name: max(line.misfit for line in found) for name, found in lines.items()}
+        worst = max(off, key=lambda name: off[name])
+        yield (
+            "latency + size / bandwidth: least squares on relative errors through the medians of each turn; "
+            f"a median is off its line by at most {100 * off[worst]:.0f} percent ({worst})"
+        )
+    cores: int = provenance.machine()["cores"]
+    if ranks * config["launch"]["threads"] > cores:
+        yield f"oversubscribed: {ranks} ranks on {cores} cores"
+    if staged:
+        yield "staged: device memory is copied through the host's, so that no claim is answered"
