@@ -23,7 +23,7 @@ from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from suite.bench import refuse
+from suite.bench import precision, refuse
 from suite.core.errors import Refused, SuiteError, UnknownName
 from suite.core.grid import Grid
 
@@ -218,6 +218,7 @@ def freeze(config: dict[str, Any], command: str, suffix: str = "") -> Run:
     """A run of a resolved config, with its refusal where it cannot run. `suffix` ends its label."""
     # machine and stack: the executors that simulate hold their own copy
     config = {key: value for key, value in config.items() if key not in ("draw", "machine", "stack", "tune")}
+    config["precision"] = precision.resolved(config["precision"], config["launch"]["device"])
     config["experiment"] = {key: value for key, value in config["experiment"].items() if key != "runs"}
     label = config["system"]["name"]
     try:

@@ -9,6 +9,7 @@ from suite.core.build import build
 from suite.core.grid import Grid
 from suite.core.op import Work
 from suite.memory.budget import Budget
+from suite.memory.checkpointing import chosen
 from suite.workload import flops
 from suite.workload.shapes import Transformer
 from suite.workload.split import divide
@@ -20,8 +21,10 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
     """The memory of each rank of a system on the suite's engine, in rank order."""
     grid = Grid(**config["grid"])
     shape: Transformer = build(config["model"]["shape"])
-    shapes = shape.shapes(_WIDTH[config["model"]["dtype"]])
+    half = config["precision"]["half"]
+    shapes = shape.shapes(_WIDTH[half or config["model"]["dtype"]])
     schedule, layout = build(config["schedule"]), build(config["memory"]["layout"])
+    apart = chosen(config["checkpoints"], shape.layers, grid.inter)
     moments = ("moment_1", "moment_2") if "Adam" in config["optimizer"]["_target_"] else ("velocity",)
     microbatch = config["batch"]["microbatch"]
     work = Work(0, config["batch"]["size"] // (microbatch * grid.data), None, 0)
@@ -40,11 +43,17 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
         in_flight = schedule.in_flight(place, work)
         # every microbatch open on the stage before is open here, or waits here, or comes back as a gradient
         before = 0 if place.first else schedule.in_flight(grid.place(rank - 1), work)
+        if apart:  # of the blocks, which alone are computed again, every interval's input is kept
+            blocks = [layer for layer in own if layer.name == "block"]
+            again, inputs = blocks[:apart], -(-len(blocks) // apart)
+            kept = sum(layer.saved for layer in own if layer.name != "block") + inputs * blocks[0].output
+            working += microbatch * (sum(layer.saved for layer in again) - blocks[0].output)
+            saved = microbatch * (kept + boundary)
         if recompute:
             working, saved = saved + working, entering
         result.append(
             Budget(
-                layout=layout(entries=entries, moments=moments, dtype=config["model"]["dtype"]),
+                layout=layout(entries=entries, moments=moments, dtype=config["model"]["dtype"], half=half),
                 activations=saved,
                 in_flight=in_flight,
                 working=working,

@@ -15,10 +15,12 @@ from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Work
 from suite.core.protocols import Schedule
+from suite.memory.checkpointing import chosen
 from suite.schedule.check import check as check_schedule
 from suite.workload.split import divide
 
 _DTYPES = ("float64", "float32", "float16", "bfloat16")
+_HALVES = ("bfloat16", "float16")
 _BINDINGS = ("none", "core", "hwthread", "numa", "package")
 # every count of a config, by the path of its group
 _WHOLE = {
@@ -49,8 +51,9 @@ def check(config: Mapping[str, Any]) -> None:
         _measure(config["measure"])
         build(config["executor"]).check(config)
         return
-    if grid.tensor != 1:
-        raise Unsupported(f"grid.tensor={grid.tensor}", rule="no system here splits a layer", legal="grid.tensor=1")
+    if grid.tensor != 1 and not config["system"].get("tensor"):
+        name = config["system"]["name"]
+        raise Unsupported(f"grid.tensor={grid.tensor}", rule=f"{name} splits no layer", legal="grid.tensor=1")
     _batch(config, grid)
     wanted = config["system"].get("microbatches")
     if wanted is not None and microbatches(config) != wanted:
@@ -69,6 +72,9 @@ def check(config: Mapping[str, Any]) -> None:
     _numbers_of_ranks(config)
     if config["model"]["dtype"] not in _DTYPES:
         raise UnknownName("model.dtype", str(config["model"]["dtype"]), _DTYPES)
+    _precision(config)
+    _update(config["update"])
+    chosen(config["checkpoints"], build(config["model"]["shape"]).layers, grid.inter)
     build(config["weights"])
     schedule = build(config["schedule"])
     if not isinstance(schedule, Schedule):
@@ -144,6 +150,29 @@ def _numbers_of_ranks(config: Mapping[str, Any]) -> None:
     vocabulary = config["model"]["shape"]["vocabulary"]
     if vocabulary < 256:
         raise Refused(f"model.shape.vocabulary={vocabulary} on bytes", rule="text is bytes: at least 256", legal="256")
+
+
+def _precision(config: Mapping[str, Any]) -> None:
+    half = config["precision"]["half"]
+    if half is None:
+        return
+    if half not in _HALVES:
+        raise UnknownName("precision.half", str(half), _HALVES)
+    build(config["memory"]["layout"])(entries=1, moments=("moment",), dtype=config["model"]["dtype"], half=half)
+    if config["precision"]["loss_scale"] and "_target_" not in config["precision"]["loss_scale"]:
+        raise Refused("precision.loss_scale without _target_", rule="a class", legal="precision=fp16")
+
+
+def _update(update: Mapping[str, Any]) -> None:
+    for name, legal in (("bucket", 16_000_000), ("chunk", 4)):
+        value = update[name]
+        if value is None and name == "chunk":
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise Refused(f"update.{name}={value}", rule="a whole number, at least 1", legal=f"update.{name}={legal}")
+    clip = update["clip"]
+    if clip is not None and not (isinstance(clip, int | float) and 0 < clip < math.inf):
+        raise Refused(f"update.clip={clip}", rule="above zero, or null", legal="update.clip=1.0")
 
 
 def _measure(measure: Mapping[str, Any]) -> None:

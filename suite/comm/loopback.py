@@ -188,8 +188,14 @@ class LoopbackWorld:
         return torch.empty(size, dtype=torch.uint8)
 
     def total(self, number: float, progress: Callable[[], None]) -> float:
+        return self._together(number, "sum")
+
+    def largest(self, number: float, progress: Callable[[], None]) -> float:
+        return self._together(number, "max")
+
+    def _together(self, number: float, op: str) -> float:
         result = torch.tensor([number], dtype=torch.float64)
-        self.group(range(self.size)).all_reduce(result).wait()
+        self.group(range(self.size)).all_reduce(result, op).wait()
         return float(result)
 
     def close(self) -> None:

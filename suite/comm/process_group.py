@@ -155,8 +155,14 @@ class TorchWorld:
         return torch.empty(size, dtype=torch.uint8)
 
     def total(self, number: float, progress: Callable[[], None]) -> float:
+        return self._together(number, "sum", progress)
+
+    def largest(self, number: float, progress: Callable[[], None]) -> float:
+        return self._together(number, "max", progress)
+
+    def _together(self, number: float, op: str, progress: Callable[[], None]) -> float:
         result = torch.tensor([number], dtype=torch.float64)
-        until(self.everyone.all_reduce(result).done, progress)
+        until(self.everyone.all_reduce(result, op).done, progress)
         return float(result)
 
     def close(self) -> None:

@@ -161,7 +161,8 @@ def trips(world: World, carriers: Sequence[str]) -> list[Way]:
             found.append(Trip(world, f"{library} {verbs[carrier]}", carrier, turn))
         own = world if carrier == world.carrier else Beside(world, carrier)
         lanes = own.transport(before, after, 2)
-        way = Trip(world, f"suite over {library}", carrier, _over(lanes, world.rank), ours=True)
+        turn = _over(lanes, world.rank, by_reference=carrier == "threads")
+        way = Trip(world, f"suite over {library}", carrier, turn, ours=True)
         way.progress, way.close = lanes.progress, lanes.close
         found.append(way)
     return found
@@ -210,8 +211,9 @@ def _group(world: Any, carrier: str) -> Group | None:
     return world.collectives.group(everyone) if carrier == wanted else None  # type: ignore[no-any-return]
 
 
-def _over(lanes: Transport, rank: int) -> Turn:
-    """Rank 0 sends the output of a forward and waits for the backward's; rank 1 answers as the engine's worker does."""
+def _over(lanes: Transport, rank: int, *, by_reference: bool) -> Turn:
+    """Rank 0 sends the output of a forward and waits for the backward's; rank 1 answers as the engine's worker does.
+    by_reference: what is sent is written to again before the other has looked at it, and so a copy is sent."""
     count = -1
 
     def turn(value: Tensor, _: Tensor) -> Tensor:
@@ -219,7 +221,7 @@ def _over(lanes: Transport, rank: int) -> Turn:
         count += 1
         forward, backward = Op(0, Kind.FORWARD, count), Op(1, Kind.BACKWARD, count)
         if rank == 0:
-            lanes.send(forward, (value,))
+            lanes.send(forward, (value.clone() if by_reference else value,))
         arrival = lanes.arrived((backward if rank == 0 else forward,), None)
         if arrival is None:
             raise RankError(f"a lane of rank {rank} that waits for ever came back with nothing")
@@ -235,13 +237,14 @@ def _mpi_trip(world: Any) -> Turn:
     comm, rank = world.comm, world.rank
 
     def turn(value: Tensor, space: Tensor) -> Tensor:
+        sent, came = _buffer(value), _buffer(space)
         if rank == 0:
-            coming = comm.Irecv(space, source=1, tag=_TAG)
-            comm.Isend(value, dest=1, tag=_TAG).Wait()
+            coming = comm.Irecv(came, source=1, tag=_TAG)
+            comm.Isend(sent, dest=1, tag=_TAG).Wait()
             coming.Wait()
         else:
-            comm.Irecv(space, source=0, tag=_TAG).Wait()
-            comm.Isend(space, dest=0, tag=_TAG).Wait()
+            comm.Irecv(came, source=0, tag=_TAG).Wait()
+            comm.Isend(came, dest=0, tag=_TAG).Wait()
         return space
 
     return turn
@@ -266,7 +269,7 @@ def _torch_trip(world: World) -> Turn:
 def _mpi_sum(world: Any) -> Turn:
     def turn(value: Tensor, space: Tensor) -> Tensor:
         assert value.dtype == torch.float32, "MPI adds other types as it likes, without a word"
-        world.comm.Allreduce(value, space)
+        world.comm.Allreduce(_buffer(value), _buffer(space))
         return space
 
     return turn
@@ -285,6 +288,11 @@ def _by(group: Group) -> Turn:
         return value
 
     return turn
+
+
+def _buffer(tensor: Tensor) -> Any:
+    """What mpi4py takes soonest: of a tensor it asks ten microseconds' worth of questions, of numpy's view none."""
+    return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
 
 def _staged(turn: Turn) -> Turn:

@@ -7,6 +7,7 @@
     │   └── DoesNotFit         a plan whose fullest device would need more memory than it has
     ├── MissingDependency      a package or program that is not on this machine
     ├── IllegalSchedule        a program that breaks an order law; prints the grid with the culprit marked
+    ├── Diverged               training broke down: no loss scale keeps its gradients finite
     ├── RankError              a rank did not do its part
     │   └── Late               it was not done at the deadline
     └── DamagedRecord          a file in the store that is no record
@@ -71,6 +72,10 @@ class MissingDependency(SuiteError):
 
 class IllegalSchedule(SuiteError):
     """A schedule broke a law. The message ends with the grid up to the fault."""
+
+
+class Diverged(SuiteError):
+    """Training broke down: an outcome of its own."""
 
 
 class RankError(SuiteError):

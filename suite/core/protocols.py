@@ -140,6 +140,9 @@ class World(Protocol):
     def total(self, number: float, progress: Callable[[], None]) -> float:
         """The sum of one number per rank, the same on every rank."""
 
+    def largest(self, number: float, progress: Callable[[], None]) -> float:
+        """The largest of one number per rank, none of them not-a-number, the same on every rank."""
+
     def buffer(self, size: int) -> Tensor:
         """`size` bytes on the host that its lanes and groups take, whatever is in them."""
 

@@ -7,7 +7,7 @@ from time import perf_counter
 import torch
 
 from suite.comm.waiting import short_sleeps
-from suite.core.errors import MissingDependency
+from suite.core.errors import MissingDependency, Unsupported
 
 now = perf_counter
 
@@ -26,6 +26,17 @@ def device_of(kind: str, local_rank: int) -> str:
         raise MissingDependency(f"CUDA device {local_rank}", f"{torch.cuda.device_count()} are here; launch.device=cpu")
     torch.cuda.set_device(local_rank)
     return f"cuda:{local_rank}"
+
+
+def check_half(half: str, device: torch.device | str) -> None:
+    """Raises Unsupported where this processor's torch cannot multiply matrices of type `half`."""
+    try:
+        one = torch.ones(2, 2, dtype=getattr(torch, half), device=device, requires_grad=True)
+        (one @ one).sum().backward()
+    except RuntimeError as error:
+        raise Unsupported(
+            f"{half} on {device}: {str(error).splitlines()[0]}", rule="torch has kernels for it", legal="precision=full"
+        ) from error
 
 
 def gemm_rate(size: int = 768, seconds: float = 0.3, dtype: str = "float32") -> float:

@@ -2,7 +2,8 @@
 
 Moments are flat tensors over all weights of a stage. Only single-rounding operations are used (no fused multiply-add),
 so a result does not depend on where in a flat tensor an entry lies: every split, bucket and resume gives the same bits.
-A rule moves the weights by its own drift, so that prediction at constant gradient is exact by construction.
+A rule moves the weights by its own drift, so that prediction at constant gradient is exact by construction. A step uses
+the gradient up: it is the scratch, so that nothing is allocated beside the states that a layout counts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import torch
 
 from suite.core.errors import Refused
 from suite.engine.rate import Rate, as_rate
+
+_FEW = 4096  # entries of what little a step must hold beside its states
 
 
 @dataclass
@@ -27,11 +30,19 @@ class RuleState:
     @torch.no_grad()
     def move(self, drift: torch.Tensor) -> None:
         """Add a flat change to the weights."""
-        views, at = [], 0
-        for weight in self.weights:
-            views.append(drift[at : at + weight.numel()].view(weight.shape))
-            at += weight.numel()
-        torch._foreach_add_(self.weights, views)
+        torch._foreach_add_(self.weights, self.views(drift))
+
+    def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """The parts of a flat tensor that belong to the weights, in their shapes."""
+        parts = flat.split([weight.numel() for weight in self.weights])
+        return [part.view(weight.shape) for part, weight in zip(parts, self.weights, strict=True)]
+
+    @torch.no_grad()
+    def decay(self, grad: torch.Tensor, factor: float) -> None:
+        """Add `factor` times the weights to a flat gradient (coupled weight decay), a few entries at a time."""
+        for weight, part in zip(self.weights, self.views(grad), strict=True):
+            for few, own in zip(weight.reshape(-1).split(_FEW), part.reshape(-1).split(_FEW), strict=True):
+                own.add_(few * factor)
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:
@@ -65,14 +76,13 @@ class SGD:
     def step(self, state: RuleState, grad: torch.Tensor) -> None:
         velocity = state.moments["velocity"]
         if self.weight_decay:
-            grad = grad + torch.cat([weight.reshape(-1) for weight in state.weights]).mul_(self.weight_decay)
+            state.decay(grad, self.weight_decay)
         if state.updates == 0 or not self.momentum:
             velocity.copy_(grad)
         else:
-            velocity.mul_(self.momentum).add_(grad * (1 - self.dampening))
-        drift = velocity * -as_rate(self.lr)(state.updates)
+            velocity.mul_(self.momentum).add_(grad.mul_(1 - self.dampening) if self.dampening else grad)
+        state.move(torch.mul(velocity, -as_rate(self.lr)(state.updates), out=grad))
         state.updates += 1
-        state.move(drift)
 
     @torch.no_grad()
     def drift(self, state: RuleState) -> torch.Tensor:
@@ -108,13 +118,13 @@ class Adam:
         if self.weight_decay and self.decoupled:
             torch._foreach_mul_(state.weights, 1 - lr * self.weight_decay)
         elif self.weight_decay:
-            grad = grad + torch.cat([weight.reshape(-1) for weight in state.weights]).mul_(self.weight_decay)
-        scratch = grad * (1 - self.beta1)
-        state.moments["moment_1"].mul_(self.beta1).add_(scratch)
-        torch.mul(grad, grad, out=scratch).mul_(1 - self.beta2)
-        state.moments["moment_2"].mul_(self.beta2).add_(scratch)
+            state.decay(grad, self.weight_decay)
+        # the gradient becomes (1 - beta1) g, then its square scaled to (1 - beta2) g^2, then the change of the weights
+        state.moments["moment_1"].mul_(self.beta1).add_(grad.mul_(1 - self.beta1))
+        grad.mul_(grad).mul_((1 - self.beta2) / (1 - self.beta1) ** 2)
+        state.moments["moment_2"].mul_(self.beta2).add_(grad)
         state.updates += 1
-        state.move(self._direction(state, lr, scratch))
+        state.move(self._direction(state, lr, grad))
 
     @torch.no_grad()
     def drift(self, state: RuleState) -> torch.Tensor:

@@ -2,6 +2,10 @@
 
 A value is a tuple of tensors. Every floating tensor of a forward's value has one gradient in the backward's (zeros
 where the stage does not use it); integers pass forward only. Loss divisors are the caller's: the stage scales as told.
+
+With activation checkpoints a stage is a chain of segments. One that is checkpointed keeps its inputs alone, and its
+backward pass computes it again, with the same random numbers. Layers that say `checkpointed = False` (an embedding, a
+head) keep their graphs: Equation 3 of AxoNN counts no second pass of a head either.
 """
 
 from __future__ import annotations
@@ -17,11 +21,18 @@ from suite.core.protocols import Read, Value
 from suite.engine.random import Stream, generators
 
 
+class Segment(NamedTuple):
+    """Consecutive layers of a stage, by their places in it, that are kept or computed again together."""
+
+    layers: range
+    again: bool
+
+
 class _Open(NamedTuple):
     """What one forward pass left for its backward pass."""
 
-    inputs: Value
-    outputs: Value | None  # None: recompute
+    inputs: tuple[Value, ...]  # of each segment
+    outputs: tuple[Value | None, ...]  # of each; None: compute it again
     targets: Value
     sample: int
     scale: float
@@ -31,8 +42,37 @@ def as_value(item: torch.Tensor | Sequence[torch.Tensor]) -> Value:
     return (item,) if isinstance(item, torch.Tensor) else tuple(item)
 
 
+def segments(layers: Sequence[nn.Module], interval: int | None) -> tuple[Segment, ...]:
+    """A stage's layers in pieces of `interval` that are computed again; one piece that is kept for None.
+
+    Raises Refused unless the interval divides the stage's layers that may be computed again."""
+    if interval is None or not layers:
+        return (Segment(range(len(layers)), again=False),)
+    may = [getattr(layer, "checkpointed", True) for layer in layers]
+    count = sum(may)
+    if interval < 1 or count % interval:
+        legal = [n for n in range(1, count + 1) if count % n == 0]
+        raise Refused(
+            f"checkpoints={interval} on a stage of {count} layers",
+            rule="the interval divides the layers of a stage (AxoNN V-A)",
+            legal=f"one of {', '.join(map(str, legal))}, or null",
+        )
+    found: list[Segment] = []
+    start = 0
+    while start < len(layers):
+        stop = start + 1
+        while stop < len(layers) and may[stop] == may[start] and (not may[start] or stop - start < interval):
+            stop += 1
+        found.append(Segment(range(start, stop), again=may[start]))
+        start = stop
+    return tuple(found)
+
+
 class Stage:
-    """Consecutive layers of the model, numbered from `first_layer`; the last stage has a `loss`."""
+    """Consecutive layers of the model, numbered from `first_layer`; the last stage has a `loss`.
+
+    checkpoints: layers between activation checkpoints; None keeps every activation
+    """
 
     def __init__(
         self,
@@ -41,84 +81,125 @@ class Stage:
         first_layer: int = 0,
         seed: int = 0,
         loss: Callable[..., torch.Tensor] | None = None,
+        checkpoints: int | None = None,
     ) -> None:
         self.layers = nn.ModuleList(layers)
         # a layer may say that it draws no random numbers (`draws = False`), which spares seeding before each pass
-        self.streams = [
-            Stream(seed, number) if getattr(layer, "draws", True) else None
-            for number, layer in enumerate(self.layers, first_layer)
+        drawn = [
+            (layer, Stream(seed, number) if getattr(layer, "draws", True) else None)
+            for number, layer in enumerate(layers, first_layer)
         ]
         self.loss = loss
-        self.writes = bool(layers) and any(getattr(module, "inplace", False) for module in layers[0].modules())
+        self.segments = segments(layers, checkpoints)
+        self.parts = [drawn[segment.layers.start : segment.layers.stop] for segment in self.segments]
+        # a first layer such as ReLU(inplace=True): no leaf, kept message or user's batch is its own
+        self.writes = [
+            bool(s.layers) and any(getattr(module, "inplace", False) for module in layers[s.layers[0]].modules())
+            for s in self.segments
+        ]
         self.open: dict[int, _Open] = {}
 
-    def _through(self, inputs: Value, sample: int | None) -> Value:
-        training = sample is not None
-        if self.layers.training != training:
-            self.layers.train(training)
-        value = inputs
-        if self.writes:  # a first layer such as ReLU(inplace=True): no leaf, kept message or user's batch is its own
-            value = tuple(tensor.clone() for tensor in inputs)
+    def _through(self, number: int, inputs: Value, sample: int | None) -> Value:
+        """Segment `number` of `inputs`."""
+        value = tuple(tensor.clone() for tensor in inputs) if self.writes[number] else inputs
         if sample is None:
-            for layer in self.layers:
+            for layer, _ in self.parts[number]:
                 value = as_value(layer(*value))
             return value
         with generators:
-            for layer, stream in zip(self.layers, self.streams, strict=True):
+            for layer, stream in self.parts[number]:
                 if stream is not None:
                     stream.stand_at(sample)
                 value = as_value(layer(*value))
         return value
 
-    def _outputs(self, inputs: Value, targets: Value, sample: int | None, scale: float) -> Value:
-        value = self._through(inputs, sample)
-        if self.loss is None:
+    def _segment(self, number: int, inputs: Value, targets: Value, sample: int | None, scale: float) -> Value:
+        """Segment `number`, and behind the last one the loss."""
+        value = self._through(number, inputs, sample)
+        if self.loss is None or number + 1 < len(self.segments):
             return value
         loss = self.loss(*value, *targets)
         if loss.numel() != 1:
             raise Refused(f"a loss of shape {tuple(loss.shape)}", rule="one number, the mean over the microbatch")
         return (loss * scale if scale != 1.0 else loss,)
 
+    def _train(self, training: bool) -> None:
+        if self.layers.training != training:
+            self.layers.train(training)
+
+    def _all(self, inputs: Value, targets: Value, sample: int, scale: float) -> tuple[_Open, Value]:
+        """Every segment in turn: what is kept of them, and the stage's output."""
+        kept_inputs: list[Value] = []
+        kept_outputs: list[Value | None] = []
+        value = inputs
+        for number, segment in enumerate(self.segments):
+            inputs = tuple(_leaf(tensor) if tensor.is_floating_point() else tensor for tensor in value)
+            with torch.set_grad_enabled(not segment.again):
+                value = self._segment(number, inputs, targets, sample, scale)
+            kept_inputs.append(inputs)
+            kept_outputs.append(None if segment.again else value)
+        return _Open(tuple(kept_inputs), tuple(kept_outputs), targets, sample, scale), value
+
     def forward(
         self, index: int, inputs: Value, *, targets: Value = (), sample: int, scale: float = 1.0, read: Read
     ) -> Value:
         """The output of microbatch `index`; on the last stage the loss times `scale`."""
-        inputs = tuple(_leaf(tensor) if tensor.is_floating_point() else tensor for tensor in inputs)
+        self._train(True)
         if read.graph == "recompute":
+            value = inputs
             with torch.no_grad():
-                outputs = self._outputs(inputs, targets, sample, scale)
-            self.open[index] = _Open(inputs, None, targets, sample, scale)
+                for number in range(len(self.segments)):
+                    value = self._segment(number, value, targets, sample, scale)
+            self.open[index] = _Open((inputs,), (), targets, sample, scale)
+            outputs = value
         else:
-            outputs = self._outputs(inputs, targets, sample, scale)
-            self.open[index] = _Open(inputs, outputs, targets, sample, scale)
+            self.open[index], outputs = self._all(inputs, targets, sample, scale)
         return tuple(tensor.detach() for tensor in outputs)
 
     def backward(self, index: int, gradients: Value) -> Value:
         """The gradients of microbatch `index`'s inputs; weights add theirs to `.grad`. None given on the last stage."""
-        inputs, outputs, targets, sample, scale = self.open.pop(index)
-        statistics = []
-        if outputs is None:
-            statistics = [(buffer, buffer.clone()) for buffer in self.layers.buffers()]
-            outputs = self._outputs(inputs, targets, sample, scale)
-        floating = [tensor for tensor in outputs if tensor.is_floating_point()]
-        if self.loss is not None:
-            torch.autograd.backward(floating[0])
-        else:
-            paired = [(o, g) for o, g in zip(floating, gradients, strict=True) if o.requires_grad]
-            torch.autograd.backward([o for o, _ in paired], [g for _, g in paired])
+        kept = self.open.pop(index)
+        self._train(True)
+        again = not kept.outputs or None in kept.outputs
+        statistics = [(buffer, buffer.clone()) for buffer in self.layers.buffers()] if again else []
+        if not kept.outputs:
+            kept, _ = self._all(kept.inputs[0], kept.targets, kept.sample, kept.scale)
+        inputs, outputs = list(kept.inputs), list(kept.outputs)
+        last = len(self.segments) - 1
+        for number in range(last, -1, -1):
+            own, made = inputs.pop(), outputs.pop()
+            if made is None:
+                made = self._segment(number, own, kept.targets, kept.sample, kept.scale)
+            gradients = _backward(own, made, gradients, ends=self.loss is not None and number == last)
+            del own, made  # a segment's graph goes before the next one is made
         for buffer, before in statistics:
             buffer.copy_(before)  # running statistics count a forward pass once
-        return tuple(
-            torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
-            for tensor in inputs
-            if tensor.is_floating_point()
-        )
+        return gradients
 
     @torch.no_grad()
     def evaluate(self, inputs: Value, targets: Value = ()) -> Value:
         """The output, or on the last stage the loss, changing nothing."""
-        return self._outputs(inputs, targets, None, 1.0)
+        self._train(False)
+        value = inputs
+        for number in range(len(self.segments)):
+            value = self._segment(number, value, targets, None, 1.0)
+        return value
 
 
 def _leaf(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().requires_grad_()
+
+
+def _backward(inputs: Value, outputs: Value, gradients: Value, *, ends: bool) -> Value:
+    """The gradients of `inputs`, of which there is none for an integer. ends: `outputs` is the loss."""
+    floating = [tensor for tensor in outputs if tensor.is_floating_point()]
+    if ends:
+        torch.autograd.backward(floating[0])
+    else:
+        paired = [(o, g) for o, g in zip(floating, gradients, strict=True) if o.requires_grad]
+        torch.autograd.backward([o for o, _ in paired], [g for _, g in paired])
+    return tuple(
+        torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+        for tensor in inputs
+        if tensor.is_floating_point()
+    )

@@ -13,6 +13,7 @@ from suite.core.grid import Grid
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
 from suite.engine.train import Engine
+from suite.memory.checkpointing import chosen
 from suite.workload.split import divide
 
 
@@ -36,7 +37,7 @@ class EngineSystem:
     def __init__(self, world: World, config: Mapping[str, Any]) -> None:
         model, made = config["model"], network(config)
         shape = build(model["shape"])
-        grid = Grid(**config["grid"])
+        grid, precision, update = Grid(**config["grid"]), config["precision"], config["update"]
         self.engine = Engine(
             made.layers(shape, dropout=model["dropout"], dtype=model["dtype"]),
             loss=made.loss,
@@ -49,8 +50,20 @@ class EngineSystem:
             split=divide(shape, grid.inter, config["split"]),
             tied=made.ties(shape),
             seed=config["seed"],
+            half=precision["half"],
+            scaler=build(precision["loss_scale"]) if precision["loss_scale"] else None,
+            bucket=update["bucket"],
+            chunk=update["chunk"],
+            clip=update["clip"],
+            checkpoints=chosen(config["checkpoints"], shape.layers, grid.inter),
             world=world,
         )
+
+    def told(self) -> dict[str, Any]:
+        """What the record says beside the numbers: how updates overlapped, and how many batches overflowed."""
+        scaler = self.engine.scaler
+        scale = {"loss_scale": scaler.scale, "skipped": self.engine.update.skipped} if scaler else {}
+        return {"overlap": self.engine.update.overlap, **scale}
 
     def train_batch(self, batch: Value) -> float:
         return self.engine.train_batch(tensors(batch))

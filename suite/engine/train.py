@@ -22,16 +22,18 @@ from suite.core.errors import Refused
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Group, Schedule, UpdateRule, Value, WeightPolicy, World
-from suite.core.trace import STEP, Trace
+from suite.core.trace import Trace
+from suite.engine.host import check_half
 from suite.engine.layers import Layer, Tie, ends_here, find_ties, make
 from suite.engine.live import LiveBytes
 from suite.engine.random import undisturbed
+from suite.engine.scale import Dynamic, unscaled
 from suite.engine.stage import Stage, as_value
 from suite.engine.state import LayoutOf, ModelState
 from suite.engine.store import Store
 from suite.engine.update import Update
 from suite.engine.worker import drive
-from suite.memory.layout import dense
+from suite.memory.layout import resident
 from suite.schedule import MessageDriven, evaluation
 from suite.schedule.check import check
 from suite.schedule.static import fixed
@@ -51,6 +53,10 @@ class Engine:
     tied: pairs of weights that are one, as (first layer, name, last layer, name), both trained or both frozen; a
         weight that two modules of the list share is found by itself. Ties join the first stage and the last
     seed: selects dropout masks and, for functions, initial weights
+    half: the type that passes, messages and reductions use in mixed precision; the layers' own weights stay beside
+    scaler: the loss scale of mixed precision; None: 1
+    bucket, chunk: entries per step, and buckets per reduction, which runs beside the step before (AxoNN V-B, V-C)
+    clip: the largest norm of all gradients; checkpoints: layers between activation checkpoints (V-A)
     """
 
     def __init__(
@@ -63,10 +69,16 @@ class Engine:
         grid: Grid | None = None,
         schedule: Schedule | None = None,
         weights: WeightPolicy | None = None,
-        memory: LayoutOf = dense,
+        memory: LayoutOf = resident,
         split: Split | None = None,
         tied: Sequence[tuple[int, str, int, str]] = (),
         seed: int = 0,
+        half: str | None = None,
+        scaler: Dynamic | None = None,
+        bucket: int | None = None,
+        chunk: int | None = None,
+        clip: float | None = None,
+        checkpoints: int | None = None,
         world: World | None = None,
     ) -> None:
         self.grid = grid or Grid()
@@ -79,6 +91,8 @@ class Engine:
             )
         if microbatch < 1:
             raise Refused(f"microbatch={microbatch}", rule="at least 1 sample", legal="1")
+        if half:
+            check_half(half, self.world.device)
         self.microbatch, self.schedule = microbatch, schedule or MessageDriven()
         self.rank = self.world.rank
         self.place = place = self.grid.place(self.rank)
@@ -91,19 +105,32 @@ class Engine:
         own = self.split[place.stage]
         made = [layer.to(self.world.device) for layer in make(layers, own, seed)]
         ties = find_ties(layers, tied)
-        self.stage = Stage(made, first_layer=own.start, seed=seed, loss=loss if place.last else None)
+        self._agree(made, own, ties, ends[place.replica])
+        self.half: torch.dtype | None = getattr(torch, half) if half else None
+        self.stage = Stage(
+            made, first_layer=own.start, seed=seed, loss=loss if place.last else None, checkpoints=checkpoints
+        )
         trained = [p for p in self.stage.layers.parameters() if p.requires_grad]
-        self.state = ModelState(trained, optimizer.states, memory)
+        self.state = ModelState(trained, optimizer.states, memory, half=self.half, bucket=bucket)
+        if self.half:
+            _cast(self.stage.layers, self.half)
         self.store = Store(weights or Latest())
+        self.scaler = (scaler or unscaled()) if self.half else None
+        here_tied = [tuple(p for p in ends_here(made, own, tie) if p.requires_grad) for tie in ties]
         self.update = Update(
             self.state,
             optimizer,
             column=self.columns[place.stage],
             ends=ends[place.replica],
-            ties=[tuple(p for p in ends_here(made, own, tie) if p.requires_grad) for tie in ties],
+            ties=here_tied,
             progress=self.transport.progress,
+            everyone=self.world if self.grid.size > 1 else None,
+            twins=[tie[-1] for tie in here_tied if tie and place.last],
+            own=place.replica == 0,
+            chunk=chunk,
+            clip=clip,
+            scaler=self.scaler,
         )
-        self._agree(made, own, ties, ends[place.replica])
         self.microbatches = self.updates = self.evaluated = 0  # counted over the whole training, per replica
         self.trace = Trace()
         self.legal: dict[int, tuple[Op, ...]] = {}  # this stage's checked order, by number of microbatches
@@ -125,10 +152,10 @@ class Engine:
         return loss
 
     def gradients(self, batch: Batch) -> list[torch.Tensor]:
-        """The reduced gradients of this stage's weights for `batch`, in order. No step and no count; running statistics
-        see a forward pass."""
+        """The reduced gradients of this stage's weights for `batch`, in order, without the loss scale. No step and no
+        count; running statistics see a forward pass."""
         self._run(batch, step=False)
-        gradients = [view.clone() for view in self.state.views]
+        gradients = [view.to(self.state.dtype) / self._scale() for view in self.state.views]
         self.state.gradient.zero_()
         return gradients
 
@@ -143,7 +170,7 @@ class Engine:
             def execute(op: Op, value: Value) -> Value:
                 at = op.index - work.first  # noqa: B023 - called within this turn of the loop
                 output = self.stage.evaluate(
-                    self._rows(inputs, at) if self.place.first else value,  # noqa: B023
+                    self._inputs(inputs, at) if self.place.first else value,  # noqa: B023
                     self._rows(targets, at) if self.place.last else (),  # noqa: B023
                 )
                 if self.place.last:
@@ -186,6 +213,7 @@ class Engine:
         inputs, targets = (as_value(part) for part in batch)
         work = Work(self.microbatches, self._count(inputs), None, self.updates)
         losses: list[torch.Tensor] = []
+        scale = self._scale()
 
         def execute(op: Op, value: Value) -> Value:
             read = self.store.run(op)
@@ -197,10 +225,10 @@ class Engine:
             assert read is not None
             output = self.stage.forward(
                 op.index,
-                self._rows(inputs, op.index - work.first) if self.place.first else value,
+                self._inputs(inputs, op.index - work.first) if self.place.first else value,
                 targets=self._rows(targets, op.index - work.first) if self.place.last else (),
                 sample=op.index * self.place.replicas + self.place.replica,
-                scale=1.0 / (work.share(op.index) * self.place.replicas),
+                scale=scale / (work.share(op.index) * self.place.replicas),
                 read=read,
             )
             if self.place.last:
@@ -224,19 +252,19 @@ class Engine:
                 bound=self.schedule.in_flight(self.place, work),
                 trace=self.trace,
             )
-        return work, self._shared_sum(losses)
+        return work, self._shared_sum(losses) / scale
+
+    def _scale(self) -> float:
+        return self.scaler.scale if self.scaler else 1.0
 
     def _update(self, op: Op, step: bool) -> None:
         if self.live is not None:
             self.live.phase = "scratch"
         start = perf_counter()
-        for category in self.update.reduce():
+        for category in self.update.run(step):
             end = perf_counter()
             self.trace.add(self.rank, category, start, end, op)
             start = end
-        if step:
-            self.update.step()
-        self.trace.add(self.rank, STEP, start, perf_counter(), op)
 
     def _count(self, inputs: Value) -> int:
         """Microbatches per replica in a batch; Refused where they do not divide it."""
@@ -253,6 +281,11 @@ class Engine:
         """The rows of the batch's microbatch `index` on this replica."""
         start = (index * self.place.replicas + self.place.replica) * self.microbatch
         return tuple(part[start : start + self.microbatch].to(self.world.device) for part in parts)
+
+    def _inputs(self, parts: Value, index: int) -> Value:
+        """The rows that enter the first stage, in the type that passes compute in."""
+        rows = self._rows(parts, index)
+        return tuple(row.to(self.half) if row.is_floating_point() else row for row in rows) if self.half else rows
 
     def _shared_sum(self, losses: Sequence[torch.Tensor]) -> float:
         """The sum of all last stages' losses, in double precision, on every rank."""
@@ -272,3 +305,10 @@ class Engine:
                 held[1].data.copy_(held[0].data)
             elif held and self.grid.inter > 1:
                 until(ends.broadcast(held[0].data, ends.ranks[0]).done, self.transport.progress)
+
+
+def _cast(layers: nn.Module, half: torch.dtype) -> None:
+    """What is not trained, too: passes have one type."""
+    for tensor in (*layers.parameters(), *layers.buffers()):
+        if tensor.is_floating_point() and tensor.dtype != half:
+            tensor.data = tensor.data.to(half)

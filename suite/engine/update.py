@@ -1,27 +1,50 @@
-"""Decides what an update does: reduce over the column of the grid, then over a tie, then step.
+"""Decides what an update does: whether to, reduce over the column of the grid, then over a tie, clip, step.
 
 Gradients are sums of losses divided by (microbatches * replicas), so the reduction is a sum and the result the batch's
 mean (AxoNN Algorithm 1, lines 12-13 and 7). Parts that name one buffer run one after the other: two asynchronous
 reductions of the same numbers would race.
+
+In mixed precision the whole grid first agrees whether any sum could overflow, from the gradients as they are before the
+first reduction, so that either every weight, moment and count moves or none does. So the reduction may come in chunks
+of k buckets, the step of one chunk beside the reduction of the next (V-C). Clipping needs every sum first: no overlap.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import torch
 
 from suite.comm.waiting import until
 from suite.core.errors import Refused
-from suite.core.protocols import Group, UpdateRule
-from suite.core.trace import REDUCE, TIE
+from suite.core.protocols import Group, Handle, UpdateRule
+from suite.core.trace import REDUCE, STEP, TIE
+from suite.engine.scale import Dynamic
 from suite.engine.state import ModelState
 
-Part = tuple[str, Group, torch.Tensor]  # REDUCE or TIE, who meets, what is summed
+_TINY = 1e-6  # beside a norm that divides, as torch's clip_grad_norm_ has it
+
+
+class Everyone(Protocol):
+    """All ranks of the grid, as far as an update asks them."""
+
+    def total(self, number: float, progress: Callable[[], None]) -> float: ...
+
+    def largest(self, number: float, progress: Callable[[], None]) -> float: ...
 
 
 class Update:
-    """The update of one stage. `ties`: weights that share their gradient with the pipeline's other end."""
+    """The update of one stage.
+
+    column: the replicas of this stage; ends: the pipeline's two ends; everyone: the grid, None for one rank
+    ties: weights that share their gradient with the other end, the input's end first where both stand here
+    twins: those of them that are the output's end: a norm counts a tied weight once; own: whether this replica's
+        gradients count (one of the column's)
+    chunk: buckets per reduction; None: one reduction of everything; clip: the largest norm of all gradients
+    scaler: the loss scale of mixed precision, whose overflows are looked for
+    """
 
     def __init__(
         self,
@@ -32,34 +55,150 @@ class Update:
         ends: Group,
         ties: Sequence[tuple[torch.nn.Parameter, ...]],
         progress: Callable[[], None],
+        everyone: Everyone | None = None,
+        twins: Sequence[torch.nn.Parameter] = (),
+        own: bool = True,
+        chunk: int | None = None,
+        clip: float | None = None,
+        scaler: Dynamic | None = None,
     ) -> None:
+        if chunk is not None and chunk < 1:
+            raise Refused(f"update.chunk={chunk}", rule="at least 1 bucket, or null", legal="update.chunk=4")
+        if clip is not None and not clip > 0:
+            raise Refused(f"update.clip={clip}", rule="above zero, or null", legal="update.clip=1.0")
         self.state, self.rule, self.progress = state, rule, progress
-        self.parts: list[Part] = []
-        if len(column.ranks) > 1 and state.entries:
-            self.parts.append((REDUCE, column, state.gradient))
-        self.local: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.column, self.ends, self.everyone = column, ends, everyone
+        self.clip, self.scaler, self.own = clip, scaler, own
+        self.chunk = None if clip else chunk
+        self.skipped = 0  # batches that overflowed
+        self.twins = {id(parameter) for parameter in twins}
+        self.tied: list[slice] = []  # what the other end holds too
+        self.local: list[tuple[slice, slice]] = []
         for tie in ties:
-            flat = [state.part(parameter) for parameter in tie]
-            if len(flat) == 2:
-                self.local.append((flat[0], flat[1]))  # both ends stand here: input part, then output part
-            elif flat and len(ends.ranks) == 2:
-                self.parts.append((TIE, ends, flat[0]))
+            spans = [state.span(parameter) for parameter in tie]
+            if len(spans) == 2:
+                self.local.append((spans[0], spans[1]))  # both ends stand here: input part, then output part
+            elif spans and len(ends.ranks) == 2:
+                self.tied.append(spans[0])
 
-    def reduce(self) -> Iterator[str]:
-        """Sum each part over its group, in order, while messages keep moving; yields what each part was."""
+    @property
+    def reduces(self) -> bool:
+        """Whether there are replicas to add."""
+        return len(self.column.ranks) > 1 and self.state.entries > 0
+
+    @property
+    def overlap(self) -> str:
+        """What the record says of the step beside the reduction."""
+        if self.clip:
+            return "off (clipping)"
+        return "off" if self.chunk is None else f"chunks of {self.chunk} buckets of {self.state.bucket}"
+
+    def run(self, step: bool = True) -> Iterator[str]:
+        """Reduce and, if told to, step, while messages keep moving. Yields what each piece of time went into."""
         if not self.state.attached():
             raise Refused(
                 "a gradient was replaced between the backward passes and the update",
                 rule="the engine owns .grad: do not call zero_grad",
             )
-        for category, group, buffer in self.parts:
-            until(group.all_reduce(buffer).done, self.progress)
-            yield category
-        for first, last in self.local:
-            first.add_(last)
-            last.copy_(first)
+        scale = self.scaler.scale if self.scaler else 1.0
+        if step and self.scaler and self._overflows(self.scaler):
+            self.skipped += 1
+            self.state.finish(stepped=False)
+            yield STEP
+            return
+        if step and self.chunk is not None:
+            yield from self._overlapped(1.0 / scale)
+        else:
+            yield from self._sums([slice(0, self.state.entries)])
+            if step:
+                factor = self._clipped(1.0 / scale)
+                self.state.step(self.rule, self.state.buckets(), factor)
+        if step:
+            self.state.finish(stepped=True)
+        yield STEP
 
-    def step(self) -> None:
-        if self.state.entries:  # a stage may hold no weights at all
-            self.rule.step(self.state.rule, self.state.gradient)
-            self.state.gradient.zero_()
+    # -- mixed precision ---------------------------------------------------------------------------------------------
+
+    def _overflows(self, scaler: Dynamic) -> bool:
+        """One decision for the grid: could a sum of anybody's gradients leave the range of the format?"""
+        largest = self.state.largest()
+        if self.everyone is not None:
+            largest = self.everyone.largest(largest, self.progress)
+        addends = len(self.column.ranks) * (2 if len(self.ends.ranks) == 2 or self.local else 1)
+        overflow = not largest * addends <= torch.finfo(self.state.gradient.dtype).max
+        scaler.observe(overflow)
+        return overflow
+
+    # -- reductions --------------------------------------------------------------------------------------------------
+
+    def _sums(self, spans: Sequence[slice]) -> Iterator[str]:
+        """The sums of `spans`, and of the ties, which the other end waits for."""
+        if self.reduces:
+            yield from self._wait(REDUCE, [self.column.all_reduce(self.state.gradient[span]) for span in spans])
+        for span in self.tied:
+            yield from self._wait(TIE, [self.ends.all_reduce(self.state.gradient[span])])
+        for first, last in self.local:
+            self.state.gradient[first].add_(self.state.gradient[last])
+            self.state.gradient[last].copy_(self.state.gradient[first])
+
+    def _wait(self, category: str, handles: Sequence[Handle]) -> Iterator[str]:
+        for handle in handles:
+            until(handle.done, self.progress)
+            yield category
+
+    def _overlapped(self, factor: float) -> Iterator[str]:
+        """Ties first, as a bucket with a part of one waits for both sums; then chunk by chunk."""
+        assert self.chunk is not None
+        first = sorted([*self.tied, *(span for pair in self.local for span in pair)], key=lambda span: span.start)
+        yield from self._sums(first)
+        buckets = list(self.state.buckets())
+        chunks = [buckets[start : start + self.chunk] for start in range(0, len(buckets), self.chunk)]
+        coming = self._start(chunks[0], first) if chunks else []
+        for number, chunk in enumerate(chunks):
+            if coming:
+                yield from self._wait(REDUCE, coming)
+            if number + 1 < len(chunks):
+                coming = self._start(chunks[number + 1], first)
+            for bucket in self._progressing(chunk):
+                self.state.step(self.rule, [bucket], factor)
+            yield STEP
+
+    def _progressing(self, buckets: Sequence[slice]) -> Iterator[slice]:
+        for bucket in buckets:
+            yield bucket
+            self.progress()
+
+    def _start(self, chunk: Sequence[slice], done: Sequence[slice]) -> list[Handle]:
+        """Begin the sums of a chunk, less what was added before."""
+        if not self.reduces:
+            return []
+        rest = without(slice(chunk[0].start, chunk[-1].stop), done)
+        return [self.column.all_reduce(self.state.gradient[span]) for span in rest]
+
+    # -- clipping ----------------------------------------------------------------------------------------------------
+
+    def _clipped(self, factor: float) -> float:
+        """`factor`, less where the norm of all gradients times it is above the limit."""
+        if not self.clip:
+            return factor
+        own = 0.0
+        if self.own:
+            parts = (self.state.part(p) for p in self.state.parameters if id(p) not in self.twins)
+            own = math.fsum(float(torch.linalg.vector_norm(part, dtype=torch.float64)) ** 2 for part in parts)
+        squares = own if self.everyone is None else self.everyone.total(own, self.progress)
+        norm = math.sqrt(squares) * factor
+        return factor * min(1.0, self.clip / (norm + _TINY))
+
+
+def without(span: slice, taken: Sequence[slice]) -> list[slice]:
+    """The parts of `span` that none of `taken` (in order, apart) covers."""
+    rest, start = [], span.start
+    for hole in taken:
+        if hole.stop <= start or hole.start >= span.stop:
+            continue
+        if hole.start > start:
+            rest.append(slice(start, hole.start))
+        start = max(start, hole.stop)
+    if start < span.stop:
+        rest.append(slice(start, span.stop))
+    return rest

@@ -33,6 +33,26 @@ def best_interval(layers: int, stages: int = 1) -> float:
     return float(minimum(lambda interval: activations(layers, stages, interval), Fraction(1, 2), layers))
 
 
+def chosen(checkpoints: int | str | None, layers: int, stages: int) -> int | None:
+    """The interval that a config's `checkpoints` means for `layers` layers on equal stages; 'auto' is AxoNN's rule.
+
+    Raises Refused for anything else than auto, nothing or a number that divides a stage's layers."""
+    if checkpoints is None:
+        return None
+    rule = interval(layers, stages)
+    if checkpoints == "auto":
+        return rule
+    own = layers // stages
+    if not isinstance(checkpoints, int) or isinstance(checkpoints, bool) or checkpoints < 1 or own % checkpoints:
+        legal = ", ".join(str(n) for n in range(1, own + 1) if own % n == 0)
+        raise Refused(
+            f"checkpoints={checkpoints} on stages of {own} layers",
+            rule="it divides the layers of a stage (AxoNN V-A)",
+            legal=f"{legal}, auto or null",
+        )
+    return checkpoints
+
+
 def interval(layers: int, stages: int) -> int:
     """AxoNN's rule (V-A): of the factors of a stage's layers the one closest to sqrt(layers).
 

@@ -75,16 +75,15 @@ class Layout:
 
 
 def dense(entries: int, moments: Sequence[str], dtype: str = "float32") -> Layout:
-    """Weights, gradients and one buffer per moment, all of one type, and one scratch buffer during the update.
+    """Weights, gradients and one buffer per moment, all of one type: 16 bytes per parameter with Adam in float32.
 
-    With Adam in float32 that is 16 bytes per parameter, and 4 more while the update runs.
+    A step works in place on the gradient, which nothing needs afterwards.
     """
     return Layout(
         (
             State("master", "weights", dtype, entries),
             State("gradient", "gradients", dtype, entries),
             *(State(name, "moments", dtype, entries) for name in moments),
-            State("drift", "scratch", dtype, entries, life="step"),
         )
     )
 
@@ -96,8 +95,7 @@ def mixed_precision(layout: Layout, half: str = "float16") -> Layout:
     """Half-precision copies of weights and gradients beside the full ones (AxoNN II, SAMO III).
 
     theta16 is `half`, its gradient `half_gradient`; theta32 stays `master`, its gradient `gradient`. With Adam that is
-    2 + 2 + 4 + 4 + 8 = 20 bytes per parameter. The step works in place on the full-precision gradient, which nothing
-    needs afterwards, so the scratch of a dense layout (`drift`) goes.
+    2 + 2 + 4 + 4 + 8 = 20 bytes per parameter.
     """
     full = layout["master"]
     if BYTES[full.dtype] <= BYTES[half] or "half" in {state.name for state in layout}:
@@ -108,7 +106,7 @@ def mixed_precision(layout: Layout, half: str = "float16") -> Layout:
         (
             State("half", "weights", half, full.entries),
             State("half_gradient", "gradients", half, full.entries),
-            *(state for state in layout if state.name != "drift"),
+            *layout,
         )
     )
 
@@ -137,14 +135,17 @@ def samo(kept: int) -> Transform:
     return compress
 
 
-def offload(*wanted: str, bucket: int) -> Transform:
+def offload(*wanted: str, bucket: int, sets: int = 1) -> Transform:
     """Host memory for the states or kinds `wanted`; an update fetches `bucket` entries of each at a time (AxoNN V-B).
 
     The full-precision gradient of mixed precision, and whatever else lives during a step, then exists for one bucket
-    at a time. offload("master", "moments") of mixed precision with Adam leaves 4 * entries + 16 * bucket bytes.
+    at a time. offload("master", "moments") of mixed precision with Adam leaves 4 * entries + 16 * bucket bytes; with
+    two `sets` of buckets, of which one is fetched or written back while the other is stepped, 16 * bucket more.
     """
     if bucket < 1:
         raise Refused(f"a bucket of {bucket} entries", rule="at least 1", legal="1")
+    if sets < 1:
+        raise Refused(f"{sets} sets of buckets", rule="at least 1", legal="1")
 
     def move(layout: Layout) -> Layout:
         names = {state.name for state in layout}
@@ -153,7 +154,7 @@ def offload(*wanted: str, bucket: int) -> Transform:
                 raise UnknownName("state", word, names | {state.kind for state in layout})
         states: list[State] = []
         for state in layout:
-            part = min(bucket, state.entries)
+            part = min(sets, -(-state.entries // bucket)) * min(bucket, state.entries)
             if state.name in wanted or state.kind in wanted:
                 states.append(replace(state, home="host"))
                 states.append(replace(state, name=f"{state.name}_bucket", kind="scratch", entries=part, life="bucket"))
@@ -185,29 +186,51 @@ def zero_1(replicas: int) -> Transform:
     return share
 
 
-# What conf/memory names: a layout from a rank's entries, its optimizer's moments and the type of its full precision
+# What conf/memory names: a layout from a rank's entries, its optimizer's moments, the type of its full precision and,
+# in mixed precision, of its half copies
 
 
-def mixed(entries: int, moments: Sequence[str], dtype: str = "float32") -> Layout:
+def resident(entries: int, moments: Sequence[str], dtype: str = "float32", *, half: str | None = None) -> Layout:
+    """Every state on the device: with Adam 16 bytes per parameter, or 20 beside `half` copies."""
+    layout = dense(entries, moments, dtype)
+    return mixed_precision(layout, half) if half else layout
+
+
+def mixed(entries: int, moments: Sequence[str], dtype: str = "float32", *, half: str = "float16") -> Layout:
     """Mixed precision: 20 bytes per parameter with Adam."""
-    return mixed_precision(dense(entries, moments, dtype))
+    return resident(entries, moments, dtype, half=half)
 
 
-def offloaded(entries: int, moments: Sequence[str], dtype: str = "float32", *, bucket: int) -> Layout:
-    """Mixed precision with the optimizer's states in host memory: 4 bytes per parameter, and 16 per bucket entry."""
-    return offload("master", "moments", bucket=bucket)(mixed(entries, moments, dtype))
+def offloaded(
+    entries: int,
+    moments: Sequence[str],
+    dtype: str = "float32",
+    *,
+    bucket: int,
+    half: str | None = "float16",
+    sets: int = 1,
+) -> Layout:
+    """The optimizer's states in host memory: in mixed precision 4 bytes per parameter, and 16 per bucket entry. In one
+    precision passes read the weights themselves, so the moments alone move: 8 bytes per parameter and as many per
+    bucket entry."""
+    away = ("master", "moments") if half else ("moments",)
+    return offload(*away, bucket=bucket, sets=sets)(resident(entries, moments, dtype, half=half))
 
 
-def pruned(entries: int, moments: Sequence[str], dtype: str = "float32", *, sparsity: float) -> Layout:
+def pruned(
+    entries: int, moments: Sequence[str], dtype: str = "float32", *, sparsity: float, half: str = "float16"
+) -> Layout:
     """SAMO: mixed precision of which `1 - sparsity` is kept, beside all half-precision weights."""
     if not 0 <= sparsity <= 1:
         raise Refused(f"memory.sparsity={sparsity}", rule="a share from 0 to 1", legal="memory.sparsity=0.9")
-    return samo(min(entries, round((1 - sparsity) * entries)))(mixed(entries, moments, dtype))
+    return samo(min(entries, round((1 - sparsity) * entries)))(mixed(entries, moments, dtype, half=half))
 
 
-def sparse(entries: int, moments: Sequence[str], dtype: str = "float32", *, sparsity: float) -> Layout:
+def sparse(
+    entries: int, moments: Sequence[str], dtype: str = "float32", *, sparsity: float, half: str = "float16"
+) -> Layout:
     """Every state of a pruned network indexed, the weights that passes read too: what sparse kernels work on."""
-    compressed = pruned(entries, moments, dtype, sparsity=sparsity)
+    compressed = pruned(entries, moments, dtype, sparsity=sparsity, half=half)
     kept = compressed["index"].entries
     return Layout(
         tuple(

@@ -2,7 +2,7 @@
 
 Pre-norm blocks with fused attention, learned positions, a language head that shares the embedding's matrix. Initial
 weights are GPT-2's: normal with deviation 0.02, the two projections into the residual scaled by 1/sqrt(2 * layers).
-A layer says with `draws` whether it uses random numbers.
+A layer says with `draws` whether it uses random numbers, with `checkpointed` whether activation checkpoints count it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEVIATION = 0.02
 class Embedding(nn.Module):
     """Tokens [b, s] to activations [b, s, h]."""
 
-    draws = False
+    draws = checkpointed = False
 
     def __init__(self, shape: Transformer) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Block(nn.Module):
 class Head(nn.Module):
     """Final norm and language head, [b, s, h] to logits [b, s, v]."""
 
-    draws = False
+    draws = checkpointed = False
 
     def __init__(self, shape: Transformer) -> None:
         super().__init__()
@@ -104,5 +104,6 @@ def ties(shape: Transformer) -> list[tuple[int, str, int, str]]:
 
 
 def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy per token, in nats. logits [b, s, v], targets [b, s]."""
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    """Mean cross entropy per token, in nats, at least in single precision. logits [b, s, v], targets [b, s]."""
+    logits = logits.flatten(0, 1)
+    return F.cross_entropy(logits.float() if logits.dtype.itemsize < 4 else logits, targets.flatten())

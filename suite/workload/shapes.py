@@ -99,16 +99,17 @@ class Transformer:
         )
 
     def head(self, width: int = 4) -> LayerShape:
-        """Final norm and language head; the loss keeps the log-probabilities, its backward pass two more as large."""
-        h, s, v = self.hidden, self.sequence, self.vocabulary
+        """Final norm and language head; the loss, in single precision at least, keeps the log-probabilities, and its
+        backward pass two more as large."""
+        h, s, v, loss = self.hidden, self.sequence, self.vocabulary, max(4, width)
         return LayerShape(
             name="head",
             parameters=2 * h + (0 if self.tied else v * h),
             tied=v * h if self.tied else 0,
             flops=2 * s * h * v,
-            saved=2 * s * h * width + 2 * s * width + s * v * width,
+            saved=2 * s * h * width + 2 * s * width + s * v * loss,
             output=s * v * width,
-            working=2 * s * v * width,
+            working=2 * s * v * loss,
             weight_working=0,
         )
 

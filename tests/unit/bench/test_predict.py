@@ -39,7 +39,9 @@ CONFIG: dict[str, Any] = {
     "split": "even",
     "schedule": {"_target_": "suite.schedule.MessageDriven"},
     "weights": {"_target_": "suite.weights.Latest", "graph": "keep"},
-    "memory": {"layout": {"_target_": "suite.memory.dense", "_partial_": True}},
+    "memory": {"layout": {"_target_": "suite.memory.resident", "_partial_": True}},
+    "precision": {"half": None, "loss_scale": None},
+    "checkpoints": None,
     "optimizer": {"_target_": "suite.engine.optimizer.AdamW"},
 }
 
@@ -102,15 +104,48 @@ def test_sgd_keeps_one_moment() -> None:
 @pytest.mark.parametrize(("dtype", "times"), [("float64", 2), ("float32", 1), ("bfloat16", 0.5)])
 def test_bytes_follow_the_precision(dtype: str, times: float) -> None:
     (found,) = kinds(config_of(model=CONFIG["model"] | {"dtype": dtype}))
-    assert found == {kind: times * size for kind, size in kinds(config_of())[0].items()}
+    single = 2 * 3 * 5 * 2 if dtype == "bfloat16" else 0  # log-probabilities, of which a loss is made, stay in float32
+    right = {kind: times * size for kind, size in kinds(config_of())[0].items()}
+    assert found == {**right, "activations": right["activations"] + single}
+
+
+def offload(bucket: int, **more: int) -> dict[str, Any]:
+    return {"layout": {"_target_": "suite.memory.offloaded", "_partial_": True, "bucket": bucket, **more}}
 
 
 def test_the_update_can_be_the_peak() -> None:
-    """A batch of one short sequence: the optimizer's buffer is larger than what a pass keeps."""
+    """A batch of one short sequence: the buckets of a step are larger than what a pass keeps."""
     small = CONFIG["model"]["shape"] | {"hidden": 40, "sequence": 1}
-    (found,) = kinds(config_of(model=CONFIG["model"] | {"shape": small}, batch={"size": 1, "microbatch": 1}))
+    few = {"model": CONFIG["model"] | {"shape": small}, "batch": {"size": 1, "microbatch": 1}}
+    (found,) = kinds(config_of(**few, memory=offload(10**6)))
     assert "activations" not in found
-    assert found["scratch"] == found["weights"] == 4 * ((5 + 1) * 40 + 2 * (12 * 40 * 40 + 10 * 40) + 80 + 5 * 40)
+    assert found["weights"] == 4 * ((5 + 1) * 40 + 2 * (12 * 40 * 40 + 10 * 40) + 80 + 5 * 40)
+    assert found["scratch"] == 2 * found["weights"]
+
+
+def test_mixed_precision_offloaded() -> None:
+    """AxoNN V-B: 4 phi, and during the update 16 per entry of a bucket."""
+    half = {"half": "bfloat16", "loss_scale": None}
+    (found,) = predict.budgets(config_of(precision=half, memory=offload(100)))
+    assert found.layout.by_kind() == {"weights": 2 * 524, "gradients": 2 * 524}
+    assert found.layout.bytes(life="bucket") == 1600
+    assert found.layout.bytes(home="host") == 12 * 524
+    (resident,) = predict.budgets(config_of(precision=half))
+    assert resident.layout.bytes() == 20 * 524
+    head = 2 * 3 * 4 * 2 + 2 * 3 * 2 + 3 * 5 * 4  # its log-probabilities in float32
+    assert resident.activations == found.activations == 2 * (2 * 420 + head)
+
+
+def test_checkpoints_keep_the_inputs_of_intervals() -> None:
+    """A block saves 840 bytes of a sequence, 48 of them its input."""
+    deep = CONFIG["model"] | {"shape": CONFIG["model"]["shape"] | {"layers": 4}}
+    for apart, inputs, again in ((1, 4, 1), (2, 2, 2), (4, 1, 4)):
+        (found,) = predict.budgets(config_of(model=deep, checkpoints=apart))
+        assert found.activations == 2 * (inputs * 48 + 180)
+        assert found.working == 832 + 2 * (again * 840 - 48)
+    first, last = predict.budgets(config_of({"inter": 2}, model=deep, checkpoints="auto"))
+    assert first.activations == 2 * (1 * 48 + 48)  # two blocks on a stage, of four: an interval of two
+    assert last.activations == 2 * (1 * 48 + 180)
 
 
 def test_counts() -> None:

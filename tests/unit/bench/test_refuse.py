@@ -183,7 +183,7 @@ def test_what_is_no_schedule(base: dict[str, Any], tmp_path: Path, monkeypatch: 
 def test_a_tensor_axis(base: dict[str, Any]) -> None:
     config = altered(base, grid__tensor=2)
     message = refusal(config, Unsupported)
-    assert message == "grid.tensor=2; rule: no system here splits a layer; legal: grid.tensor=1"
+    assert message == "grid.tensor=2; rule: axonn splits no layer; legal: grid.tensor=1"
     refuse.check(with_legal(config, message))
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from suite.core.errors import Refused
 from suite.engine.optimizer import SGD, Adam
 from suite.engine.state import ModelState
-from suite.memory.layout import dense
+from suite.memory.layout import resident
 
 SIZES = [((1,),), ((3, 5), (7,)), ((), (13, 1), (2, 3, 5)), ((101,), (1, 1), (64, 3))]
 
@@ -23,7 +23,7 @@ def weights(shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype = torch.floa
 @pytest.mark.parametrize("rule", [SGD(0.1), Adam(0.1)], ids=["sgd", "adam"])
 @pytest.mark.parametrize("shapes", SIZES, ids=str)
 def test_allocated_bytes_are_the_layouts_by_kind(shapes: tuple, rule: SGD | Adam, dtype: torch.dtype) -> None:
-    state = ModelState(weights(shapes, dtype), rule.states, dense)
+    state = ModelState(weights(shapes, dtype), rule.states, resident)
     assert state.allocated() == state.layout.by_kind()
     entries = sum(torch.Size(shape).numel() for shape in shapes)
     assert state.entries == entries
@@ -35,13 +35,13 @@ def test_allocated_bytes_are_the_layouts_by_kind(shapes: tuple, rule: SGD | Adam
 
 def test_the_rule_works_on_the_layers_own_weights() -> None:
     parameters = weights(SIZES[1])
-    state = ModelState(parameters, ("velocity",), dense)
+    state = ModelState(parameters, ("velocity",), resident)
     assert [w.data_ptr() for w in state.rule.weights] == [p.data_ptr() for p in parameters]
 
 
 def test_gradients_are_views_of_the_flat_one() -> None:
     parameters = weights(((3, 5), (7,), ()))
-    state = ModelState(parameters, ("velocity",), dense)
+    state = ModelState(parameters, ("velocity",), resident)
     for passes in (1, 2):
         sum((parameter * (k + 2)).sum() for k, parameter in enumerate(parameters)).backward()
         right = [2.0] * 15 + [3.0] * 7 + [4.0]
@@ -55,7 +55,7 @@ def test_gradients_are_views_of_the_flat_one() -> None:
 
 def test_a_replaced_gradient_is_seen_and_attach_repairs_it() -> None:
     parameters = weights(((3,), (2,)))
-    state = ModelState(parameters, ("velocity",), dense)
+    state = ModelState(parameters, ("velocity",), resident)
     parameters[0].grad = torch.tensor([1.0, 2.0, 3.0])
     assert not state.attached()
     assert not state.gradient.any()
@@ -72,11 +72,11 @@ def test_a_replaced_gradient_is_seen_and_attach_repairs_it() -> None:
 def test_gradients_that_are_there_before_are_kept() -> None:
     parameters = weights(((3,),))
     parameters[0].grad = torch.tensor([5.0, 6.0, 7.0])
-    assert ModelState(parameters, (), dense).gradient.tolist() == [5.0, 6.0, 7.0]
+    assert ModelState(parameters, (), resident).gradient.tolist() == [5.0, 6.0, 7.0]
 
 
 def test_a_stage_may_hold_no_weights() -> None:
-    state = ModelState([], ("moment_1", "moment_2"), dense)
+    state = ModelState([], ("moment_1", "moment_2"), resident)
     assert state.entries == 0
     assert state.allocated() == state.layout.by_kind() == {"weights": 0, "gradients": 0, "moments": 0}
     assert state.attached()
@@ -84,4 +84,4 @@ def test_a_stage_may_hold_no_weights() -> None:
 
 def test_two_dtypes_on_a_stage_are_refused() -> None:
     with pytest.raises(Refused, match=r"torch\.float32, torch\.float64; rule: one dtype per stage"):
-        ModelState([*weights(((2,),)), *weights(((2,),), torch.float64)], (), dense)
+        ModelState([*weights(((2,),)), *weights(((2,),), torch.float64)], (), resident)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from suite.comm import loopback
+from suite.comm.process_group import Done
 from suite.core.errors import Refused
-from suite.engine.optimizer import SGD, Adam
+from suite.engine.optimizer import SGD, Adam, AdamW
+from suite.engine.scale import Dynamic, unscaled
 from suite.engine.state import ModelState
-from suite.engine.update import Update
-from suite.memory.layout import dense
+from suite.engine.update import Update, without
+from suite.memory.layout import offloaded, resident
 
 BIG = 2.0**53  # BIG + 1 rounds to BIG in float64: sums tell in which order they were made
 
@@ -30,11 +34,17 @@ def update_of(
     ends: Sequence[int] = (0,),
     ties: Sequence[tuple[nn.Parameter, ...]] = (),
     rule: SGD | Adam | None = None,
+    half: torch.dtype | None = None,
+    bucket: int | None = None,
+    layout: Any = resident,
+    **more: Any,
 ) -> Update:
     rule = rule or SGD(0.5)
-    state = ModelState(parameters, rule.states, dense)
+    state = ModelState(parameters, rule.states, layout, half=half, bucket=bucket)
     progress = world.transport(None, None, 1).progress
-    return Update(state, rule, column=world.group(column), ends=world.group(ends), ties=ties, progress=progress)
+    groups = {"column": world.group(column), "ends": world.group(ends)}
+    everyone = world if world.size > 1 else None
+    return Update(state, rule, **groups, ties=ties, progress=progress, everyone=everyone, **more)
 
 
 def alone() -> loopback.LoopbackWorld:
@@ -45,9 +55,11 @@ def test_a_tie_on_one_stage_is_summed_input_part_then_output_part() -> None:
     first, between, last = parameter(1.0, 1.0), parameter(2.0), parameter(1.0, 1.0)
     update = update_of(alone(), [first, between, last], ties=[(first, last)])
     update.state.gradient.copy_(torch.tensor([3.0, -0.25, 7.0, 4.0, 0.5]))
-    list(update.reduce())
+    summed = update.state.gradient.clone()
+    list(update.run(step=False))
     assert update.state.gradient.tolist() == [7.0, 0.25, 7.0, 7.0, 0.25]
-    update.step()
+    update.state.gradient.copy_(summed)
+    list(update.run())
     assert torch.equal(first, last)
     assert first.tolist() == [-2.5, 0.875]
     assert not update.state.gradient.any()
@@ -61,7 +73,7 @@ def test_replicas_are_added_before_the_tie() -> None:
         first, last = parameter(0.0), parameter(0.0)
         update = update_of(world, [first, last], column=(0, 1), ties=[(first, last)])
         update.state.gradient.copy_(torch.tensor(parts[world.rank]))
-        list(update.reduce())
+        list(update.run(step=False))
         return update.state.gradient.tolist()
 
     assert loopback.run(2, rank) == [[0.0, 0.0], [0.0, 0.0]]
@@ -72,7 +84,7 @@ def test_a_tie_of_two_ranks_is_summed_over_the_ends() -> None:
         tied, other = parameter(0.0, 0.0), parameter(0.0)
         update = update_of(world, [other, tied], column=(world.rank,), ends=(0, 1), ties=[(tied,)])
         update.state.gradient.copy_(torch.tensor([10.0, 1.0, 2.0]) * (world.rank + 1))
-        list(update.reduce())
+        list(update.run(step=False))
         return update.state.gradient.tolist()
 
     assert loopback.run(2, rank) == [[10.0, 3.0, 6.0], [20.0, 3.0, 6.0]]
@@ -81,27 +93,259 @@ def test_a_tie_of_two_ranks_is_summed_over_the_ends() -> None:
 def test_a_middle_stage_has_no_part_in_a_tie() -> None:
     own = parameter(1.0)
     update = update_of(alone(), [own], ends=(0, 2), ties=[()])
-    assert not update.parts
+    assert not update.tied
     assert not update.local
+    assert not update.reduces
 
 
 @pytest.mark.parametrize("replacement", [None, torch.zeros(2, dtype=torch.float64)], ids=["none", "another"])
 def test_a_replaced_gradient_is_refused(replacement: torch.Tensor | None) -> None:
     own = parameter(1.0, 2.0)
     update = update_of(alone(), [own])
-    list(update.reduce())
+    list(update.run(step=False))
     own.grad = replacement
     with pytest.raises(Refused, match="do not call zero_grad"):
-        list(update.reduce())
+        list(update.run(step=False))
 
 
 @pytest.mark.parametrize("rule", [SGD(0.1, momentum=0.9, weight_decay=0.1), Adam(0.1, weight_decay=0.1)], ids=str)
 def test_a_stage_without_weights_steps(rule: SGD | Adam) -> None:
-    def rank(world: loopback.LoopbackWorld) -> int:
+    def rank(world: loopback.LoopbackWorld) -> tuple[int, bool]:
         update = update_of(world, [], column=(0, 1), rule=rule)
         for _ in range(2):
-            list(update.reduce())
-            update.step()
-        return len(update.parts)
+            list(update.run())
+        return update.state.rule.updates, update.reduces
+
+    assert loopback.run(2, rank) == [(2, False)] * 2
+
+
+# -- slices of the flat order ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("span", "taken", "rest"),
+    [
+        ((0, 10), [], [(0, 10)]),
+        ((0, 10), [(0, 10)], []),
+        ((0, 10), [(3, 5)], [(0, 3), (5, 10)]),
+        ((4, 8), [(0, 5), (7, 20)], [(5, 7)]),
+        ((4, 8), [(0, 4), (8, 9)], [(4, 8)]),
+        ((0, 9), [(1, 2), (4, 9)], [(0, 1), (2, 4)]),
+        ((2, 6), [(0, 20)], []),
+    ],
+)
+def test_what_is_left_of_a_span(span: tuple, taken: list, rest: list) -> None:
+    assert without(slice(*span), [slice(*pair) for pair in taken]) == [slice(*pair) for pair in rest]
+
+
+# -- overlap, offload: the same bits ---------------------------------------------------------------------------------
+
+SIZES = (7, 30, 5, 30, 1)  # 73 entries; the second and the fourth are tied
+RULES = [SGD(0.3, momentum=0.9, weight_decay=0.01), Adam(0.1), AdamW(0.1)]
+
+
+def trained(
+    world: loopback.LoopbackWorld, rule: Any, *, half: torch.dtype | None, batches: int = 3, **more: Any
+) -> list[list[float]]:
+    """Full-precision weights and moments after some updates of gradients that differ by rank and batch."""
+    generator = torch.Generator().manual_seed(3)
+    parameters = [nn.Parameter(torch.randn(size, generator=generator)) for size in SIZES]
+    parameters[3].data.copy_(parameters[1].data)
+    update = update_of(
+        world,
+        parameters,
+        column=range(world.size),
+        ties=[(parameters[1], parameters[3])],
+        rule=rule,
+        half=half,
+        scaler=Dynamic(start=4.0) if half else None,
+        **more,
+    )
+    draw = torch.Generator().manual_seed(10 + world.rank)
+    for _ in range(batches):
+        update.state.gradient.copy_(torch.randn(update.state.entries, generator=draw))
+        list(update.run())
+        assert not update.state.gradient.any()
+    state = update.state
+    held = [state.export(p) for p in state.parameters]
+    return [[float(entry) for entry in tensor.reshape(-1)] for part in held for tensor in part.values()]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("half", [None, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_every_bucket_and_chunk_gives_the_same_bits(rule: Any, half: torch.dtype | None, replicas: int) -> None:
+    def runs(**more: Any) -> Any:
+        return loopback.run(replicas, partial(trained, rule=rule, half=half, **more))
+
+    whole = runs()
+    assert all(rank == whole[0] for rank in whole)
+    for bucket, chunk in ((73, 1), (10, None), (10, 1), (10, 2), (16, 4), (7, 3), (1, 5), (100, 2)):
+        assert runs(bucket=bucket, chunk=chunk) == whole, (bucket, chunk)
+        for sets in (1, 2):
+            layout = partial(offloaded, bucket=bucket, sets=sets)
+            assert runs(bucket=bucket, chunk=chunk, layout=layout) == whole, (bucket, chunk, sets)
+
+
+def test_reductions_begin_before_the_step_before_them_ends() -> None:
+    """The order of events on one of two replicas: the next chunk is on its way while a chunk is stepped."""
+    events: list[str] = []
+
+    class Told:
+        ranks = (0, 1)
+
+        def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Any:
+            events.append(f"reduce {tensor.numel()}")
+            return Done()
+
+    update = update_of(alone(), [parameter(*range(10))], bucket=2, chunk=2)
+    update.column = Told()
+    step = update.state.step
+    update.state.step = lambda rule, pieces, factor: (events.append("step"), step(rule, pieces, factor))  # type: ignore
+    list(update.run())
+    assert events == ["reduce 4", "reduce 4", "step", "step", "reduce 2", "step", "step", "step"]
+
+
+# -- overflow --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", [resident, partial(offloaded, bucket=4)], ids=["resident", "offloaded"])
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 40000.0])
+@pytest.mark.parametrize("where", range(0, 10, 3))
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_an_overflow_anywhere_moves_nothing(layout: Any, value: float, where: int, culprit: int) -> None:
+    """Ranks 0 and 1 are replicas; 40000 is finite in float16 and the sum of two of them is not."""
+
+    def rank(world: loopback.LoopbackWorld) -> list[Any]:
+        own = nn.Parameter(torch.linspace(-1, 1, 10))
+        scaler = Dynamic(start=8.0)
+        update = update_of(
+            world,
+            [own],
+            column=(0, 1),
+            rule=Adam(0.1),
+            half=torch.float16,
+            bucket=4,
+            chunk=1,
+            layout=layout,
+            scaler=scaler,
+        )
+        seen = []
+        for batch in range(3):
+            update.state.gradient.fill_(0.5)
+            if batch == 1 and world.rank == culprit:
+                update.state.gradient[where] = value
+            list(update.run())
+            kept = update.state.export(own)
+            seen.append(([t.clone() for t in kept.values()], own.data.clone(), update.state.rule.updates, scaler.scale))
+        (full, half, updates, scale), (after, half_after, updates_after, scale_after), last = seen
+        assert all(torch.equal(a, b) for a, b in zip(full, after, strict=True))
+        assert torch.equal(half, half_after)
+        assert (updates, updates_after, scale, scale_after) == (1, 1, 8.0, 4.0)
+        assert not torch.equal(last[0][0], full[0])
+        assert last[2] == 2
+        assert update.skipped == 1
+        return [entry.tolist() for entry in last[0]]
+
+    first, second = loopback.run(2, rank)
+    assert first == second
+
+
+def test_a_gradient_that_two_replicas_can_add_is_no_overflow() -> None:
+    def rank(world: loopback.LoopbackWorld) -> int:
+        update = update_of(world, [parameter32(1.0)], column=(0, 1), half=torch.float16, scaler=unscaled())
+        update.state.gradient.fill_(32000.0)
+        list(update.run())
+        return update.skipped
 
     assert loopback.run(2, rank) == [0, 0]
+
+
+def test_the_tie_counts_as_an_addend() -> None:
+    """30000 and 30000 add up; with two replicas and both ends of a tie it would be 120000."""
+
+    def rank(world: loopback.LoopbackWorld) -> int:
+        first, last = parameter32(1.0), parameter32(1.0)
+        update = update_of(
+            world, [first, last], column=(0, 1), ties=[(first, last)], half=torch.float16, scaler=unscaled()
+        )
+        update.state.gradient.fill_(30000.0)
+        list(update.run())
+        return update.skipped
+
+    assert loopback.run(2, rank) == [1, 1]
+
+
+def parameter32(*values: float) -> nn.Parameter:
+    return nn.Parameter(torch.tensor(values))
+
+
+# -- clipping --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("half", [None, torch.bfloat16], ids=str)
+def test_clipping_is_by_the_norm_of_all_ranks_and_a_tie_counts_once(half: torch.dtype | None) -> None:
+    """Two stages of one pipeline: gradients 3 and 4 of own weights, 12 / 2 at either end of a tie: norm 13."""
+
+    def rank(world: loopback.LoopbackWorld) -> list[float]:
+        own, tied = parameter32(0.0), parameter32(0.0)
+        update = update_of(
+            world,
+            [own, tied],
+            column=(world.rank,),
+            ends=(0, 1),
+            ties=[(tied,)],
+            twins=[tied] if world.rank == 1 else [],
+            rule=SGD(1.0),
+            half=half,
+            bucket=1,
+            chunk=1,
+            clip=1.0,
+            scaler=Dynamic(start=16.0) if half else None,
+        )
+        assert update.overlap == "off (clipping)"
+        update.state.gradient.copy_(torch.tensor([3.0 + world.rank, 6.0]) * (16.0 if half else 1.0))
+        list(update.run())
+        return [float(update.state.export(p)["weight"]) for p in (own, tied)]
+
+    (first, tied), (second, tied_too) = loopback.run(2, rank)
+    assert tied == tied_too == pytest.approx(-12 / 13, rel=1e-6)
+    assert (first, second) == (pytest.approx(-3 / 13, rel=1e-6), pytest.approx(-4 / 13, rel=1e-6))
+
+
+def test_replicas_do_not_count_twice_in_a_norm() -> None:
+    def rank(world: loopback.LoopbackWorld) -> float:
+        own = parameter32(0.0)
+        update = update_of(world, [own], column=(0, 1), rule=SGD(1.0), clip=2.0, own=world.rank == 0)
+        update.state.gradient.fill_(1.0)
+        list(update.run())
+        return own.item()
+
+    assert loopback.run(2, rank) == [pytest.approx(-2.0, rel=1e-6)] * 2
+
+
+def test_a_small_gradient_is_not_clipped() -> None:
+    own = parameter32(0.0, 0.0)
+    update = update_of(alone(), [own], rule=SGD(1.0), clip=5.1)
+    update.state.gradient.copy_(torch.tensor([3.0, 4.0]))
+    list(update.run())
+    assert own.tolist() == [-3.0, -4.0]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"chunk": 0}, "update.chunk=0; rule: at least 1"),
+        ({"clip": 0.0}, "update.clip=0.0"),
+        ({"clip": float("nan")}, "update.clip=nan"),
+        ({"bucket": 0}, "update.bucket=0; rule: at least 1 entry"),
+    ],
+)
+def test_bad_settings_are_refused(bad: dict[str, Any], message: str) -> None:
+    with pytest.raises(Refused, match=message):
+        update_of(alone(), [parameter(1.0)], **bad)
+
+
+def test_what_the_record_says_of_overlap() -> None:
+    assert update_of(alone(), [parameter(1.0)]).overlap == "off"
+    assert update_of(alone(), [parameter(1.0, 2.0)], bucket=1, chunk=4).overlap == "chunks of 4 buckets of 1"

@@ -9,7 +9,8 @@ import pytest
 
 from suite.memory import Budget, Layout, State, dense
 
-LAYOUT = dense(10, ("momentum",))  # 40 + 40 + 40 bytes always, 40 more during the update
+DRIFT = State("drift", "scratch", "float32", 10, life="step")
+LAYOUT = Layout((*dense(10, ("momentum",)), DRIFT))  # 40 + 40 + 40 bytes always, 40 more during the update
 
 
 def test_a_flush_pays_for_activations() -> None:

@@ -17,6 +17,7 @@ from suite.memory import (
     offload,
     offloaded,
     pruned,
+    resident,
     samo,
     sparse,
     zero_1,
@@ -26,10 +27,8 @@ from suite.memory import (
 def test_adam_in_float32_is_sixteen_bytes_per_parameter() -> None:
     layout = dense(1000, ("first", "second"))
     assert layout.bytes(life="always") == 16 * 1000
-    assert layout.bytes(life="step") == 4 * 1000
-    assert layout.bytes() == 20 * 1000
+    assert layout.bytes() == 16 * 1000
     assert layout.by_kind() == {"weights": 4000, "gradients": 4000, "moments": 8000}
-    assert layout.by_kind(life="step") == {"scratch": 4000}
 
 
 @pytest.mark.parametrize(
@@ -39,7 +38,7 @@ def test_adam_in_float32_is_sixteen_bytes_per_parameter() -> None:
 def test_dense_layouts(moments: tuple[str, ...], dtype: str, bytes_per_parameter: int) -> None:
     layout = dense(7, moments, dtype)
     assert layout.bytes(life="always") == 7 * bytes_per_parameter
-    assert [state.name for state in layout] == ["master", "gradient", *moments, "drift"]
+    assert [state.name for state in layout] == ["master", "gradient", *moments]
 
 
 def test_bytes_are_counted_where_they_live() -> None:
@@ -160,7 +159,7 @@ def test_offload_leaves_the_half_copies_and_buckets() -> None:
 def test_offload_of_one_precision_keeps_the_only_gradient() -> None:
     layout = offload("moments", bucket=10)(dense(1000, ADAM))
     assert layout["gradient"] == dense(1000, ADAM)["gradient"]
-    assert layout.bytes() == 4 * 1000 + 4 * 1000 + 4 * 10 + 8 * 10  # weights, gradient, drift, moments of a bucket
+    assert layout.bytes() == 4 * 1000 + 4 * 1000 + 8 * 10  # weights, gradient, moments of a bucket
     assert layout.bytes(home="host") == 8 * 1000
 
 
@@ -254,3 +253,27 @@ def test_a_sparsity_is_a_share(sparsity: float) -> None:
             Refused, match=rf"memory\.sparsity={sparsity}; rule: a share from 0 to 1; legal: memory\.sparsity=0\.9"
         ):
             layout(1000, ADAM, sparsity=sparsity)
+
+
+@pytest.mark.parametrize(
+    ("half", "always", "bucket"), [("float16", 4, 16), ("bfloat16", 4, 16), (None, 8, 8)], ids=["fp16", "bf16", "full"]
+)
+@pytest.mark.parametrize("sets", [1, 2, 3])
+def test_an_offloaded_layout_holds_whole_buckets(half: str | None, always: int, bucket: int, sets: int) -> None:
+    """AxoNN V-B: 4 phi + 16 bsize; a set of buckets more costs as much again, as long as there are buckets for it."""
+    layout = offloaded(1000, ADAM, bucket=100, half=half, sets=sets)
+    assert layout.bytes(life="always") == always * 1000
+    assert layout.bytes(life="bucket") == bucket * 100 * sets
+    assert offloaded(150, ADAM, bucket=100, half=half, sets=sets).bytes(life="bucket") == bucket * 100 * min(sets, 2)
+    assert offloaded(70, ADAM, bucket=100, half=half, sets=sets).bytes(life="bucket") == bucket * 70
+    assert layout.bytes(home="host") == (12 if half else 8) * 1000
+    with pytest.raises(Refused, match="a bucket of 0 entries; rule: at least 1"):
+        offloaded(10, ADAM, bucket=0, half=half)
+    with pytest.raises(Refused, match="0 sets of buckets"):
+        offloaded(10, ADAM, bucket=1, half=half, sets=0)
+
+
+def test_a_resident_layout_is_dense_or_mixed() -> None:
+    assert resident(9, ADAM) == dense(9, ADAM)
+    assert resident(9, ADAM, half="bfloat16") == mixed_precision(dense(9, ADAM), "bfloat16")
+    assert resident(9, ADAM, half="bfloat16").bytes() == 20 * 9

@@ -1,0 +1,61 @@
+"""Decides by what the loss is multiplied so that half-precision gradients neither vanish nor overflow.
+
+A batch whose gradients overflow is left out and the scale halved; after `patience` clean ones in a row it doubles.
+Scales are powers of two, so that scaling and its undoing lose nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from suite.core.errors import Diverged, Refused
+
+STUCK = 16  # batches in a row that overflow at the smallest scale: it is the training that fails, not the scale
+
+
+@dataclass
+class Dynamic:
+    """A loss scale from `least` to `most`. clean, stuck: batches in a row without overflow, or with one at least scale."""
+
+    start: float = 2.0**16
+    least: float = 1.0
+    most: float = 2.0**24
+    patience: int = 200
+
+    def __post_init__(self) -> None:
+        for name in ("start", "least", "most"):
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and value > 0 and math.frexp(value)[0] == 0.5):
+                raise Refused(f"loss_scale.{name}={value}", rule="a power of two", legal="65536.0")
+        if not self.least <= self.start <= self.most:
+            raise Refused(f"loss_scale.start={self.start}", rule=f"from {self.least} to {self.most}")
+        if not isinstance(self.patience, int) or self.patience < 1:
+            raise Refused(f"loss_scale.patience={self.patience}", rule="at least 1 batch", legal="200")
+        self.scale = float(self.start)
+        self.clean = self.stuck = 0
+
+    def observe(self, overflow: bool) -> None:
+        """One more batch. Raises Diverged where no scale helps."""
+        if not overflow:
+            self.clean, self.stuck = self.clean + 1, 0
+            if self.clean >= self.patience:
+                self.scale, self.clean = min(self.most, 2 * self.scale), 0
+            return
+        self.clean = 0
+        self.stuck = self.stuck + 1 if self.scale == self.least else 0
+        self.scale = max(self.least, self.scale / 2)
+        if self.stuck >= STUCK:
+            raise Diverged(f"the gradients of {STUCK} batches in a row overflow at a loss scale of {self.least}")
+
+    def state(self) -> dict[str, float]:
+        """What a checkpoint keeps."""
+        return {"scale": self.scale, "clean": float(self.clean), "stuck": float(self.stuck)}
+
+    def restore(self, state: dict[str, float]) -> None:
+        self.scale, self.clean, self.stuck = state["scale"], int(state["clean"]), int(state["stuck"])
+
+
+def unscaled() -> Dynamic:
+    """A scale that is always 1: overflows are still left out."""
+    return Dynamic(start=1.0, least=1.0, most=1.0)
