@@ -1,4 +1,4 @@
-"""Decides which half-precision type `precision=auto` means: bfloat16 where the device multiplies it quickly, or none."""
+"""Decides what `precision=auto` means: bfloat16 where the device multiplies it quickly, else one precision."""
 
 from __future__ import annotations
 

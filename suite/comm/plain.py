@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from suite.comm.message import INLINE, PLAIN, check_inline
-from suite.comm.mpi import MpiTransport, allocate, communicator, largest, memory, total
+from suite.comm.mpi import MpiTransport, allocate, communicator, memory, total
 from suite.comm.waiting import until
 from suite.core.errors import Refused
 from suite.core.protocols import Group, Handle, Transport

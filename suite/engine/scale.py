@@ -16,7 +16,7 @@ STUCK = 16  # batches in a row that overflow at the smallest scale: it is the tr
 
 @dataclass
 class Dynamic:
-    """A loss scale from `least` to `most`. clean, stuck: batches in a row without overflow, or with one at least scale."""
+    """A loss scale from `least` to `most`. clean, stuck: batches in a row without overflow, with one at the least."""
 
     start: float = 2.0**16
     least: float = 1.0
