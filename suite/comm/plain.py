@@ -133,7 +133,7 @@ class PlainWorld:
         return total(self.comm, number, progress)
 
     def largest(self, number: float, progress: Callable[[], None]) -> float:
-        return largest(self.comm, number, progress)
+        return total(self.comm, number, progress, largest=True)
 
     def buffer(self, size: int) -> Memory:
         return Memory(size)
