@@ -2,13 +2,14 @@
 
 The study of AxoNN's Figures 3 and 4 (Section IV): seconds of a message one way, and of an all-reduce, by one library
 and by another; beside each library's own calls stands our layer over it. All curves are measured in one set of ranks,
-size by size in turns A B A B, so that the drift of a shared machine falls on all alike. Every value is checked.
+size by size and in turns, so that the drift of a shared machine falls on all alike. Every value is checked.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from random import Random
 from statistics import fmean, median, quantiles
 from typing import Any
 
@@ -22,7 +23,7 @@ from suite.core.trace import Trace
 
 OPERATIONS = ("point_to_point", "all_reduce")
 CARRIERS = ("mpi", "gloo", "nccl")
-SIZES = tuple(2**power for power in (3, 6, 8, 10, 12, 14, 16, 18, 20, 21, 22, 24))
+LINK_SIZES, LINK_ROUNDS = tuple(2**power for power in (3, 10, 14, 18, 20, 22)), 10  # of the machine's own model
 MOST_RANKS = 64  # up to here every type adds the values without rounding
 LEAST_ROUNDS = 2
 _UNIT = 4  # bytes: of a float32
@@ -53,7 +54,8 @@ def check_sizes(sizes: Any) -> None:
 
 
 def sweep(world: World, ways: Sequence[Any], sizes: Sequence[int], rounds: int, traffic: int) -> Samples:
-    """Every size in its turn, and at each the ways A B A B: seconds on this rank. `ways`: of suite.comm.ways.
+    """Every size in its turn, and at each the ways in turns: seconds on this rank. Their order is drawn anew for every
+    round, the same on all ranks, as each slows the next in its own way. `ways`: of suite.comm.ways.
 
     Raises RankError for a value that did not arrive whole, or was added wrongly."""
     found: dict[str, list[list[float]]] = {way.name: [] for way in ways}
@@ -61,7 +63,7 @@ def sweep(world: World, ways: Sequence[Any], sizes: Sequence[int], rounds: int, 
         for way in ways:
             found[way.name].append([])
         for number in range(-1, rounds_of(size, rounds, traffic)):
-            for way in ways:
+            for way in Random(f"{size} {number}").sample(ways, len(ways)):
                 way.ready(size, number)
                 world.total(0.0, way.progress)  # all are here: nobody's lateness is timed
                 seconds = way.go()
@@ -69,6 +71,26 @@ def sweep(world: World, ways: Sequence[Any], sizes: Sequence[int], rounds: int, 
                 way.check()
                 if number >= 0:  # the first finds new memory
                     found[way.name][-1].append(seconds)
+    return found
+
+
+def links(world: World, carriers: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
+    """By operation and way, the latency (s) and bandwidth (bytes/s) of the line through the least time of each size: a
+    machine's, not its load's. Known on rank 0 alone. Collective."""
+    from suite.comm import ways
+
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for operation, made in (("point_to_point", ways.trips), ("all_reduce", ways.sums)):
+        several = made(world, carriers)
+        swept = sweep(world, several, LINK_SIZES, LINK_ROUNDS, max(LINK_SIZES))
+        lines = {name: fit(LINK_SIZES, [min(each) for each in seconds]) for name, seconds in swept.items()}
+        found[operation] = {
+            name: {"latency": line.latency, "bandwidth": line.bandwidth}
+            for name, line in lines.items()
+            if world.rank == 0 and math.isfinite(line.bandwidth)
+        }
+        for way in several:
+            way.close()
     return found
 
 

@@ -1,4 +1,4 @@
-"""Decides how this machine is measured for the simulator: matrix products, copies, and messages between two ranks.
+"""Decides how this machine is measured for the simulator: matrix products, copies, messages and sums of two ranks.
 
 Asked last and alone, as each number would suffer beside another program. What it writes is machine=local.
 """
@@ -18,6 +18,8 @@ _PROGRAM = """
 import json, time
 from mpi4py import MPI
 import torch
+from suite.bench.messages import links
+from suite.comm import here
 torch.set_num_threads(1)
 comm = MPI.COMM_WORLD
 other = 1 - comm.rank
@@ -54,7 +56,13 @@ for _ in range(5):
 copied = 2 * source.nbytes / min(took)
 small, large, size = one_way(8, 200), one_way(1 << 22, 20), 1 << 22
 if comm.rank == 0:
-    print(json.dumps(dict(rate=rate, copied=copied, latency=small, bandwidth=size / max(large - small, 1e-9))))
+    facts = dict(rate=rate, copied=copied, latency=small, bandwidth=size / max(large - small, 1e-9))
+    print(json.dumps(facts), flush=True)  # these stand, should the rest be late
+world = here(transport="mpi")
+carriers = links(world, ["mpi", "gloo"])
+if comm.rank == 0:
+    print(json.dumps(dict(carriers=carriers)), flush=True)
+world.close()
 """
 
 
@@ -75,14 +83,16 @@ def measure(folder: Path) -> str:
         raise Ill(said.why or "two ranks said nothing", "make doctor again, when the machine is idle", UNKNOWN)
     here = machine()
     write_atomically(folder / FILE, json.dumps(described(found, here), indent=1).encode())
+    timed = sum(map(len, found.get("carriers", {}).values()))
     return (
         f"{si(found['rate'], 'flop/s')} a core, messages in {si(found['latency'], 's')} and at "
-        f"{si(found['bandwidth'], 'B/s')}; machine=local reads {folder / FILE}"
+        f"{si(found['bandwidth'], 'B/s')}, {timed} ways of sending and adding; machine=local reads {folder / FILE}"
     )
 
 
 def described(found: dict[str, Any], here: dict[str, Any]) -> dict[str, Any]:
-    """The measured numbers as suite.simulate.machine.measured reads them: one node, a device per core."""
+    """The measured numbers as suite.simulate.machine.measured reads them: one node, a device per core. `found` may hold
+    `carriers`: by operation, each way of suite.comm.ways with its latency and bandwidth."""
     link = {"latency": found["latency"], "bandwidth": found["bandwidth"]}
     rate = found["rate"]
     return {
@@ -94,5 +104,6 @@ def described(found: dict[str, Any], here: dict[str, Any]) -> dict[str, Any]:
         "between": link,
         "adapters": 1,
         "host": {"latency": 0.0, "bandwidth": found["copied"]},
+        "carriers": found.get("carriers", {}),
         "source": f"make doctor on {here['processor']}: two ranks at once, one thread each",
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from suite.core.errors import Refused, UnknownName
@@ -49,6 +49,8 @@ class Machine:
     between: link of one network adapter of a node; adapters: how many a node has; they are shared by its devices
     host: link between a device and its node's memory
     source: where the figures are from
+    carriers: of a machine that was measured, by operation (point_to_point, all_reduce) and way of carrying it out, the
+        link that gives its seconds on two ranks: `carriers["all_reduce"]["suite over gloo"].seconds(bytes)`
     """
 
     name: str
@@ -61,6 +63,7 @@ class Machine:
     adapters: int
     host: Link
     source: str = ""
+    carriers: Mapping[str, Mapping[str, Link]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         positive(
@@ -94,14 +97,18 @@ class Machine:
 
 
 def measured(*, name: str, file: str) -> Machine:
-    """The machine that `make doctor` measured and wrote to `file`: matrix products, and messages between two ranks.
+    """The machine that `make doctor` measured and wrote to `file`: matrix products, and messages and sums of two ranks.
 
     Raises Refused where there is none."""
     try:
         found = json.loads(Path(file).read_text(encoding="utf-8"))
         links = {key: Link(**found[key]) for key in ("within", "between", "host")}
-        return Machine(**{**found, **links, "name": name})
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        carriers = {
+            operation: {way: Link(**link) for way, link in ways.items()}
+            for operation, ways in found.get("carriers", {}).items()
+        }
+        return Machine(**{**found, **links, "carriers": carriers, "name": name})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Refused(
             f"machine={name} is not measured here ({error})", rule=f"make doctor writes {file}", legal="machine=summit"
         ) from error

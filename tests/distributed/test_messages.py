@@ -1,0 +1,79 @@
+"""Decides whether studies of messages hold with real ranks: every carrier that a CPU has, from a config to a record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tools import needs
+
+from suite.__main__ import exit_code, run, summary
+from suite.core.record import Outcome, Source
+from suite.doctor.measure import FILE, described, measure
+from suite.report import panels
+from suite.report.load import read_store
+from suite.simulate.machine import Link, measured
+
+SIZES = [8, 65536]  # inside the header's message, and behind it
+TRIPS = ["MPI Isend/Irecv", "suite over MPI", "gloo send/recv", "suite over gloo"]
+SUMS = [
+    "MPI Allreduce",
+    "suite exchange over MPI",
+    "suite exchange over MPI bfloat16",
+    "gloo all_reduce",
+    "gloo all_reduce bfloat16",
+    "suite over gloo",
+    "suite over gloo bfloat16",
+]
+
+
+def test_a_study_leaves_samples_lines_and_panels(tmp_path: Path) -> None:
+    needs("mpiexec")
+    small = [f"executor.sizes={SIZES}".replace(" ", ""), "executor.rounds=3", "measure.turns=2", "measure.batches=1"]
+    ours, refused = run(["experiment=axonn_fig3", f"reports={tmp_path}", *small])
+    assert (ours.outcome, ours.source) == (Outcome.OK, Source.MEASURED), ours.reason
+    assert refused.outcome is Outcome.UNSUPPORTED
+    assert exit_code([ours, refused]) == 1
+    assert "batch_time" not in ours.metrics, "no batch was trained"
+    assert not {"peak_flops", "tokens_per_batch"} & set(ours.metrics)
+    assert not ours.memory, "no model is held"
+    assert f"{len(TRIPS) * 5} values, measured" in summary(ours)
+    for name in TRIPS:
+        for size in SIZES:
+            seen = ours.metrics[f"{name}, {size} B"].values
+            assert len(seen) == 2 * 3
+            assert all(0 < seconds < 10 for seconds in seen)
+        assert len(ours.metrics[f"latency, {name}"].values) == 2
+    store = read_store(tmp_path)
+    (record,) = [record for record in store.records if record.outcome is Outcome.OK]
+    drawn = panels.read(record)
+    assert len(drawn) == 5
+    assert all(set(panel.systems) == set(TRIPS) for panel in drawn if "library" not in panel.title)
+
+
+def test_the_doctor_measures_messages_and_sums_of_this_machine(tmp_path: Path) -> None:
+    needs("mpiexec")
+    said = measure(tmp_path)
+    here = measured(name="local", file=str(tmp_path / FILE))
+    assert set(here.carriers) == {"point_to_point", "all_reduce"}
+    assert set(here.carriers["point_to_point"]) <= set(TRIPS)
+    assert set(here.carriers["all_reduce"]) <= set(SUMS)
+    links = [link for ways in here.carriers.values() for link in ways.values()]
+    assert f"{len(links)} ways of sending and adding" in said
+    assert len(links) >= len(TRIPS), "a loaded machine's times may not grow, but not everybody's"
+    for link in links:
+        assert 0 <= link.latency < 1
+        assert 1e6 < link.bandwidth < 1e12
+
+
+@pytest.mark.parametrize("carriers", [{}, {"all_reduce": {"gloo": {"latency": 1e-4, "bandwidth": 1e9}}}])
+def test_a_machine_that_was_late_with_its_carriers_is_one_all_the_same(tmp_path: Path, carriers: dict) -> None:  # type: ignore[type-arg]
+    found = {"rate": 1e11, "copied": 1e10, "latency": 1e-6, "bandwidth": 1e10}
+    here = {"cores": 2, "memory_bytes": 8_000_000_000, "processor": "a processor"}
+    told = described(found | ({"carriers": carriers} if carriers else {}), here)
+    (tmp_path / FILE).write_text(json.dumps(told))
+    machine = measured(name="local", file=str(tmp_path / FILE))
+    expected = {op: {way: Link(**link) for way, link in ways.items()} for op, ways in carriers.items()}
+    assert machine.carriers == expected
+    assert machine.within == Link(1e-6, 1e10)
