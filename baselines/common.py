@@ -1,4 +1,4 @@
-"""Decides what every peer has in common with the suite's own systems: start, split, rows of a batch, optimizer, bytes.
+"""Decides what every peer has in common with the suite's own systems: start, split, rows, pieces, optimizer, bytes.
 
 A peer brings its own engine, order and communication. What stands here must not differ between the systems that are
 compared, or the comparison would be of something else.
@@ -7,29 +7,62 @@ compared, or the comparison would be of something else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from suite.comm.process_group import stay_on_host
 from suite.core.build import build
-from suite.core.errors import Refused, Unsupported
+from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from suite.engine.random import drawing, initial
 from suite.engine.rate import Rate, as_rate
+from suite.memory.checkpointing import interval
 from suite.workload.split import Split, divide
 
 _OPTIMIZERS = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
+_HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a config asks of a training loop beyond its plan; a key that it does not have is null.
+
+    half: the dtype of passes and gradients, None for that of the model; loss_scale: the config of a scale, for float16;
+    clip: the largest norm of all gradients; checkpoints: blocks per recomputed piece
+    """
+
+    half: torch.dtype | None
+    loss_scale: Mapping[str, Any] | None
+    clip: float | None
+    checkpoints: int | None
+
+
+def asked(config: Mapping[str, Any]) -> Asked:
+    """Raises Refused for a half that is none, a clip that is no norm, and checkpoints that no blocks are between."""
+    precision, update = config.get("precision") or {}, config.get("update") or {}
+    half, clip, checkpoints = precision.get("half"), update.get("clip"), config.get("checkpoints")
+    if half is not None and half not in _HALVES:
+        raise UnknownName("precision.half", str(half), _HALVES)
+    if clip is not None and not (isinstance(clip, int | float) and clip > 0):
+        raise Refused(f"update.clip={clip}", rule="a norm above 0, or null", legal="update.clip=1.0")
+    if checkpoints == "auto":
+        checkpoints = interval(config["model"]["shape"]["layers"], config["grid"]["inter"])
+    if checkpoints is not None and not (type(checkpoints) is int and checkpoints > 0):
+        raise Refused(f"checkpoints={checkpoints}", rule="blocks, at least 1, or auto, or null", legal="checkpoints=1")
+    return Asked(_HALVES[half] if half else None, precision.get("loss_scale"), clip, checkpoints)
 
 
 class Plan:
     """A config as a peer needs it: the network, its split, the shape of a batch.
 
-    ties: as Engine's `tied`; split: layers of each stage; microbatches: per replica and batch
+    ties: as Engine's `tied`; split: layers of each stage; microbatches: per replica and batch; asked: of the training
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -41,11 +74,28 @@ class Plan:
         self.split: Split = divide(self.shape, self.grid.inter, config["split"])
         self.seed, self.microbatch = config["seed"], batch["microbatch"]
         self.size, self.microbatches = batch["size"], microbatches(config)
+        self.asked = asked(config)
 
     def layer(self, number: int) -> nn.Module:
         """Layer `number` of the whole model with its initial weights: the same in every system and on every split."""
         with drawing(*initial(self.seed, number)):
             return self.makers[number]()
+
+    def pieces(self, own: Sequence[int]) -> list[tuple[int, ...]]:
+        """The layers of a stage in order, in pieces: `checkpoints` blocks from its first block on are one, and what
+        lies before and behind the blocks (embedding and head) is by itself; without checkpoints so is each layer."""
+        inner = [number for number in own if 0 < number < len(self.makers) - 1]
+        step = self.asked.checkpoints or 1
+        found = [tuple(inner[at : at + step]) for at in range(0, len(inner), step)]
+        return sorted([*found, *((number,) for number in own if number not in inner)])
+
+    def recomputed(self, piece: Sequence[int]) -> bool:
+        """Whether a backward pass computes `piece` again: pieces of blocks are, where there are checkpoints."""
+        return self.asked.checkpoints is not None and 0 < piece[0] < len(self.makers) - 1
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The network's loss, of outputs in half precision in float32: bfloat16 has two digits."""
+        return self.network.loss(outputs.float() if self.asked.half else outputs, targets)
 
     def rows(self, part: Any, replica: int) -> torch.Tensor:
         """A replica's microbatches of a batch, [microbatches, microbatch, ...]: chunk index * replicas + replica."""
@@ -66,13 +116,17 @@ def microbatches(config: Mapping[str, Any]) -> int:
 
 
 def refuse(config: Mapping[str, Any], *, dtypes: Sequence[str]) -> None:
-    """What no peer has: layers split over ranks, an optimizer that torch does not have, another precision."""
-    name, grid, dtype = config["system"]["name"], config["grid"], config["model"]["dtype"]
-    if grid["tensor"] != 1:
-        raise Unsupported(f"{name} with grid.tensor={grid['tensor']}", rule="no layer is split", legal="grid.tensor=1")
+    """What a peer does not have: split layers (but for systems that say `tensor: true`), an optimizer that torch does
+    not have, another precision."""
+    name, tensor, dtype = config["system"]["name"], config["grid"]["tensor"], config["model"]["dtype"]
+    if tensor != 1 and not config["system"].get("tensor"):
+        raise Unsupported(f"{name} with grid.tensor={tensor}", rule="no layer is split", legal="grid.tensor=1")
     if dtype not in dtypes:
         legal = f"model.dtype={dtypes[0]}"
         raise Unsupported(f"{name} with model.dtype={dtype}", rule=f"one of {', '.join(dtypes)}", legal=legal)
+    if asked(config).half and dtype != "float32":
+        what = f"{name} with precision.half={config['precision']['half']} and model.dtype={dtype}"
+        raise Unsupported(what, rule="weights beside half precision are float32", legal="model.dtype=float32")
     optimizer_class(config)
     microbatches(config)
 
@@ -109,6 +163,24 @@ def optimizer(
 def set_rate(optimizer: Any, lr: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = lr
+
+
+class Recomputed(nn.Sequential):
+    """Layers whose activations are not kept: the backward pass computes them again."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not torch.is_grad_enabled():
+            return super().forward(x)
+        return checkpoint(super().forward, x, use_reentrant=False)
+
+
+def stage_of(plan: Plan, layers: Mapping[int, nn.Module]) -> nn.Sequential:
+    """`layers` one after the other; with checkpoints, pieces of blocks are computed again."""
+    parts: list[nn.Module] = []
+    for piece in plan.pieces(list(layers)):
+        own = [layers[number] for number in piece]
+        parts += [Recomputed(*own)] if plan.recomputed(piece) else own
+    return nn.Sequential(*parts)
 
 
 def bytes_of(tensors: Iterable[torch.Tensor]) -> int:

@@ -2,20 +2,36 @@
 
 One forward, one backward with a flush (PipeDream-flush), blocking messages between neighbours, gradients reduced at the
 end of a batch. Everything that moves or orders is DeepSpeed's; the suite gives it the layers, the split, the rows and
-torch's optimizer, and takes the loss that DeepSpeed itself shares after every batch. Its ranks stand in DeepSpeed's own
-order, replicas side by side. Dropout draws as PyTorch does: masks differ from the suite's.
+torch's optimizer, and takes the loss that DeepSpeed itself shares after every batch. Dropout draws as PyTorch does:
+masks differ from the suite's.
+
+Ranks stand in DeepSpeed's own order (PipeModelDataParallelTopology): those that split a layer side by side, then the
+replicas, then the stages, so that rank = (stage * replicas + replica) * tensor + part; in the suite's order replicas
+stand farthest apart. With grid.tensor > 1 blocks are split as in baselines.tensor_parallel, and what passes between
+stages goes in slices, one per part, which DeepSpeed gathers again (system.partitioned).
+
+Mixed precision is DeepSpeed's bf16. Its masters are divided among the replicas even in ZeRO stage 0, where DeepSpeed's
+BF16_Optimizer is at work, which adds and reduces gradients in bfloat16; ZeRO stage 1 has its own optimizer for that,
+or, told to add in float32 (system.accumulate), the former. Reductions are in bfloat16 unless system.reduce says else.
+
+Masters begin as the weights that every system begins with, not as DeepSpeed's roundings of them. In float16 DeepSpeed
+scales the loss by its own rule, with the suite's numbers; on a CPU without instructions for float16 it refuses.
+
+A piece of blocks that is computed again is one layer to DeepSpeed, which then checkpoints every such layer and none
+else.
 
 On a CPU, DeepSpeed compiles a shared-memory all-reduce of its own when it first initialises. That takes a while and a
 compiler, and a build that was killed leaves a lock for which every later one waits for ever. The only caller of it is
-`deepspeed.comm.inference_all_reduce`, for tensor parallelism; no pipeline ever does. So it is left out here, by the
-accelerator that DeepSpeed is given (which says what operators there are); system.shm_comm=true takes it in. No other
-kernel is compiled, as the optimizer is torch's.
+`deepspeed.comm.inference_all_reduce`, for its own tensor parallelism in inference; no pipeline ever does. So it is left
+out here, by the accelerator that DeepSpeed is given (which says what operators there are); system.shm_comm=true takes
+it in. No other kernel is compiled, as the optimizer is torch's.
 """
 
 from __future__ import annotations
 
 import io
 import logging
+import math
 import os
 import shutil
 import warnings
@@ -25,26 +41,30 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from torch import nn
 
 from baselines.common import (
     DefaultGroup,
     Plan,
+    asked,
     bytes_of,
     bytes_of_moments,
-    join,
     optimizer,
     refuse,
     set_rate,
 )
+from baselines.deepspeed_layers import module
+from baselines.tensor_parallel import check_heads
 from suite.bench.locks import build_folders, stale_locks
 from suite.comm import started
-from suite.core.errors import Unsupported
+from suite.core.build import build
+from suite.core.errors import UnknownName, Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
 from suite.engine.live import LiveBytes
+from suite.engine.scale import unscaled
 
 _NEVER = 1 << 62  # batches between two printed lines
+_DTYPES = ("half", "float32")
 _SHARED_MEMORY = "deepspeed_shm_comm"  # how DeepSpeed names what it builds
 
 
@@ -61,6 +81,8 @@ class DeepSpeed3D:
                 rule="ZeRO 2 and 3 cut up gradients that a pipeline still adds to; DeepSpeed refuses them with one",
                 legal="system.zero_stage=1",
             )
+        _check_precision(config)
+        _check_tensor(config)
         if find_spec("deepspeed") is None:
             return Missing("deepspeed is not installed: pip install deepspeed")
         if config["system"]["shm_comm"] and config["launch"]["device"] == "cpu":
@@ -96,8 +118,11 @@ class DeepSpeed3D:
         with LiveBytes() as live:
             loss = self.train_batch(batch)
         held = {"weights": weights, "gradients": weights, "moments": bytes_of_moments(own)}
-        if self.engine.zero_optimization_stage():  # the optimizer steps on a flat copy of its share of the weights
+        if self.engine.zero_optimization_stage() or self.plan.asked.half:
+            # the optimizer steps on a flat copy of its share of the weights
             held["masters"] = bytes_of(p for group in own.param_groups for p in group["params"])
+        # BF16_Optimizer adds the gradients of all microbatches in a buffer beside those of one
+        held["gradients"] += bytes_of(getattr(self.engine.optimizer, "fp32_groups_gradients_flat", ()))
         # DeepSpeed frees gradients after a batch, so they are among what was allocated; reductions' buffers too
         return loss, {**held, "activations": max(0, live.peak - weights)}
 
@@ -123,85 +148,67 @@ def _engine(plan: Plan, config: Mapping[str, Any]) -> tuple[Any, Any]:
         _leave_out_shared_memory()
     deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
     with torch.no_grad():  # it broadcasts weights, and autograd would watch
-        module = _module(plan, settings)
-    trained = [p for p in module.parameters() if p.requires_grad]
+        layers = module(plan)
+    trained = [p for p in layers.parameters() if p.requires_grad]
     own, rate = optimizer(config, trained, fused=settings["fused"] or None)
     bucket = settings["bucket_entries"] or sum(p.numel() for p in trained)
-    engine, *_ = deepspeed.initialize(model=module, optimizer=own, config=_told(plan, settings, bucket))
+    before = [weight.detach().clone() for weight in trained] if plan.asked.half else []
+    engine, *_ = deepspeed.initialize(model=layers, optimizer=own, config=_told(plan, settings, bucket))
+    for weight, value in zip(trained, before, strict=False):  # DeepSpeed's masters begin as rounded weights
+        deepspeed.utils.safe_set_full_fp32_param(weight, value)
     return engine, rate
 
 
 def _told(plan: Plan, settings: Mapping[str, Any], bucket: int) -> dict[str, Any]:
-    """The configuration that DeepSpeed is given. No timer, no printing, no clipping, float32 throughout."""
+    """The configuration that DeepSpeed is given. No timer, no printing."""
+    clip, zero_stage = plan.asked.clip, settings["zero_stage"]
     zero = {
         "reduce_bucket_size": bucket,
         "allgather_bucket_size": bucket,
         "contiguous_gradients": settings["contiguous_gradients"],
         "reduce_scatter": settings["reduce_scatter"],
         "overlap_comm": False,  # DeepSpeed has none with a pipeline
-        "compute_grad_norm": False,  # wanted for clipping alone
+        # wanted for clipping alone, and by BF16_Optimizer, which always takes it
+        "compute_grad_norm": bool(clip or plan.asked.half),
     }
     return {
         "train_batch_size": plan.size,
         "train_micro_batch_size_per_gpu": plan.microbatch,
         "gradient_accumulation_steps": plan.microbatches,
-        "zero_optimization": {"stage": settings["zero_stage"]} | (zero if settings["zero_stage"] else {}),
+        "zero_optimization": {"stage": zero_stage} | (zero if zero_stage else {}),
         "zero_allow_untested_optimizer": True,  # SGD
-        "pipeline": {"use_reentrant": False},  # recomputation must take tokens, which have no gradient
-        "gradient_clipping": 0.0,
+        "pipeline": {
+            "use_reentrant": False,  # recomputation must take tokens, which have no gradient
+            "pipe_partitioned": settings["partitioned"],
+            "grad_partitioned": settings["partitioned"],
+        },
+        "gradient_clipping": clip or 0.0,
         "disable_python_gc": settings["disable_python_gc"],
         "steps_per_print": _NEVER,
         "wall_clock_breakdown": False,
         "timers": {"throughput": {"enabled": False}},
+        **_half(plan, settings),
     }
 
 
-def _module(plan: Plan, settings: Mapping[str, Any]) -> Any:
-    """The layers as DeepSpeed's specifications, divided as the suite divides them.
-
-    DeepSpeed has no partition by list, and a method of its own to override: a subclass sets the bounds. A tie is a
-    TiedLayerSpec at both ends, which DeepSpeed keeps equal; on one stage it is one parameter.
-    """
-    from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
-
-    made: dict[int, nn.Module] = {}
-
-    def make(number: int) -> nn.Module:
-        made[number] = plan.layer(number)
-        join(made, plan.ties)
-        return made[number]
-
-    class Layer(LayerSpec):  # type: ignore[misc]
-        def __init__(self, number: int) -> None:
-            super().__init__(nn.Module)
-            self.number = number
-
-        def build(self, log: bool = False) -> nn.Module:
-            return make(self.number)
-
-    class TiedLayer(TiedLayerSpec):  # type: ignore[misc]
-        def __init__(self, number: int, key: str, name: str) -> None:
-            super().__init__(key, nn.Module, tied_weight_attr=name)
-            self.number = number
-
-        def build(self, log: bool = False) -> nn.Module:
-            return make(self.number)
-
-    class Divided(PipelineModule):  # type: ignore[misc]
-        def _partition_layers(self, method: str = "") -> None:
-            self.parts = [own.start for own in plan.split] + [plan.split[-1].stop]
-            self._set_bounds(*self.parts[self.stage_id : self.stage_id + 2])
-
-    ends = [number for tie in plan.ties for number in (tie[0], tie[2])]
-    if len(set(ends)) < len(ends):
-        raise Unsupported("two ties at one layer", rule="DeepSpeed ties a layer once", legal="model.shape.tied=false")
-    specs: list[Any] = [Layer(number) for number in range(len(plan.makers))]
-    for tie, (first, first_name, last, last_name) in enumerate(plan.ties):
-        if plan.grid.inter > 1:
-            specs[first] = TiedLayer(first, f"tie_{tie}", first_name)
-            specs[last] = TiedLayer(last, f"tie_{tie}", last_name)
-    interval = settings["activation_checkpoint_interval"]
-    return Divided(specs, plan.grid.inter, loss_fn=plan.network.loss, activation_checkpoint_interval=interval)
+def _half(plan: Plan, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What DeepSpeed is told of mixed precision. Its scale has no upper bound."""
+    asked = plan.asked
+    if asked.half is None:
+        return {}
+    names = {"half": "bf16", "float32": "fp32"}
+    mode: dict[str, Any] = {"bf16": {"enabled": True, "check_grad_overflow": False}}  # its range is that of float32
+    if asked.half is torch.float16:
+        names["half"] = "fp16"
+        scale = build(asked.loss_scale) if asked.loss_scale else unscaled()
+        dynamic = {"loss_scale": 0, "initial_scale_power": int(math.log2(scale.start)), "hysteresis": 1}
+        window = {"loss_scale_window": scale.patience, "min_loss_scale": scale.least}
+        mode = {"fp16": {"enabled": True, **dynamic, **window}}
+    return {
+        **mode,
+        "data_types": {"grad_accum_dtype": names[settings["accumulate"]]},
+        "communication_data_type": names[settings["reduce"]],
+    }
 
 
 def _leave_out_shared_memory() -> None:
@@ -226,6 +233,44 @@ def _quiet() -> Iterator[None]:
     warnings.filterwarnings("ignore", "`torch.distributed.all_gather_into_tensor` is deprecated", FutureWarning)
     with redirect_stdout(io.StringIO()):
         yield
+
+
+def _check_precision(config: Mapping[str, Any]) -> None:
+    settings, half = config["system"], asked(config).half
+    for key in ("accumulate", "reduce"):
+        if settings[key] not in _DTYPES:
+            raise UnknownName(f"system.{key}", str(settings[key]), _DTYPES)
+    if half is torch.float16:
+        if config["launch"]["device"] == "cpu" and not torch.ops.mkldnn._is_mkldnn_fp16_supported():
+            raise Unsupported(
+                "deepspeed_3d with precision.half=float16",
+                rule="DeepSpeed has float16 on CUDA, and on a CPU with instructions for it",
+                legal="precision=bf16",
+            )
+        if settings["zero_stage"] == 0:
+            raise Unsupported(
+                "deepspeed_3d with precision.half=float16 and system.zero_stage=0",
+                rule="in ZeRO stage 0 DeepSpeed has another loss scale",
+                legal="system.zero_stage=1",
+            )
+    if half and settings["accumulate"] == "float32" and settings["zero_stage"] == 0:
+        raise Unsupported(
+            "deepspeed_3d with system.accumulate=float32 and system.zero_stage=0",
+            rule="DeepSpeed adds half-precision gradients in float32 in ZeRO stage 1 alone",
+            legal="system.zero_stage=1",
+        )
+
+
+def _check_tensor(config: Mapping[str, Any]) -> None:
+    tensor, dropout = config["grid"]["tensor"], config["model"]["dropout"]
+    if tensor > 1:
+        check_heads(config["model"]["shape"]["heads"], tensor)
+        if dropout:
+            raise Unsupported(
+                f"deepspeed_3d with grid.tensor={tensor} and model.dropout={dropout}",
+                rule="ranks that split a layer would have to draw the same masks",
+                legal="model.dropout=0.0",
+            )
 
 
 def _can_build() -> Ready | Missing:

@@ -2,7 +2,8 @@
 
 A model, torch.optim, a loop over microbatches; no schedule, stage or transport of the suite. It starts from the same
 initial weights and reads the same rows in the same order, so that what differs is the parallelism (and dropout masks,
-where there is dropout: it draws as PyTorch does).
+where there is dropout: it draws as PyTorch does). In mixed precision gradients of the microbatches add in half
+precision, as the suite's own do.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
-from baselines.common import Plan, bytes_of, bytes_of_moments, join, optimizer, set_rate
+from baselines.common import Plan, asked, join, stage_of
+from baselines.stepping import Stepper
 from suite.core.errors import Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import BACKWARD, FORWARD, STEP, Trace
 from suite.engine.host import now
-from suite.engine.live import LiveBytes
 
 
 class PyTorch:
@@ -29,16 +29,16 @@ class PyTorch:
         grid = config["grid"]
         if grid["data"] * grid["inter"] * grid["tensor"] != 1:
             raise Unsupported("pytorch on several ranks", rule="one process", legal="grid.data=1 grid.inter=1")
+        asked(config)
         return Ready()
 
     def __init__(self, world: World, config: Mapping[str, Any]) -> None:
         plan = Plan(config)
         layers = {number: plan.layer(number) for number in range(len(plan.makers))}
         join(layers, plan.ties)
-        self.model, self.device = nn.Sequential(*layers.values()).to(world.device), world.device
-        self.loss = plan.network.loss
-        self.optimizer, self.rate = optimizer(config, self.model.parameters())
-        self.updates = 0
+        self.model, self.device = stage_of(plan, layers).to(world.device), world.device
+        self.loss = plan.loss
+        self.stepper = Stepper(config, list(self.model.parameters()))
         self.microbatch = plan.microbatch
         self.trace = Trace()
 
@@ -51,15 +51,13 @@ class PyTorch:
             start = now()
             loss = self.loss(self.model(x), y) / len(inputs)
             middle = now()
-            loss.backward()
+            (loss * self.stepper.factor).backward()
             losses.append(loss.detach())
             self.trace.add(0, FORWARD, start, middle)
             self.trace.add(0, BACKWARD, middle, now())
         start = now()
-        set_rate(self.optimizer, self.rate(self.updates))
-        self.updates += 1
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=False)
+        self.stepper.step()
+        self.model.zero_grad(set_to_none=False)
         self.trace.add(0, STEP, start, now())
         return float(sum(loss.double() for loss in losses))
 
@@ -79,12 +77,7 @@ class PyTorch:
         return self.trace
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
-        held = {"weights": bytes_of(self.model.parameters())}
-        with LiveBytes() as live:
-            loss = self.train_batch(batch)
-        held["gradients"] = bytes_of(p.grad for p in self.model.parameters() if p.grad is not None)
-        held["moments"] = bytes_of_moments(self.optimizer)
-        return loss, {**held, "activations": live.peak}
+        return self.stepper.measured(lambda: self.train_batch(batch))
 
     def close(self) -> None:
         """Nothing is held."""

@@ -4,7 +4,9 @@ Stage, order and messages are PyTorch's. What it leaves to its user is done here
 their gradients with one all-reduce of a flat buffer (system.data_parallel=flat) or through DistributedDataParallel,
 which overlaps it with the last microbatch's backward pass (ddp); a weight tied between the first stage and the last is
 one weight by an all-reduce of its gradient; the loss is summed over all ranks as the suite's own systems do it.
-Dropout draws as PyTorch does: masks differ from the suite's.
+In mixed precision passes, messages and reductions are in half precision, and gradients of the microbatches add in it.
+The norm that clips is the whole model's, as is the decision that a batch overflowed. Dropout draws as PyTorch does:
+masks differ from the suite's.
 """
 
 from __future__ import annotations
@@ -19,18 +21,15 @@ from torch import nn
 from baselines.common import (
     DefaultGroup,
     Plan,
-    bytes_of,
-    bytes_of_moments,
     join,
     microbatches,
-    optimizer,
     refuse,
-    set_rate,
+    stage_of,
 )
+from baselines.stepping import Stepper
 from suite.core.errors import UnknownName, Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
-from suite.engine.live import LiveBytes
 
 _SCHEDULES = ("ScheduleGPipe", "Schedule1F1B")
 _DATA_PARALLEL = ("flat", "ddp")
@@ -69,9 +68,16 @@ class TorchPipelining:
 
         layers = {number: plan.layer(number).to(world.device) for number in plan.split[place.stage]}
         join(layers, plan.ties)
-        self.model: nn.Module = nn.Sequential(*layers.values())
+        self.model: nn.Module = stage_of(plan, layers)
         self.tied = self._ties(layers)
         self.trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.stepper = Stepper(
+            config,
+            self.trained,
+            fused=settings["fused"] or None,
+            uncounted=() if place.first else self.tied,
+            whole=lambda own: world.total(own, lambda: None) / grid.data,
+        )
         self.ddp = settings["data_parallel"] == "ddp" and grid.data > 1
         if self.ddp:
             self.model = nn.parallel.DistributedDataParallel(
@@ -84,29 +90,25 @@ class TorchPipelining:
             )
         else:
             self.gradient = _flat_gradient(self.trained)
-        self.optimizer, self.rate = optimizer(config, self.trained, fused=settings["fused"] or None)
-        self.updates = 0
+        # of a loss before its backward pass: DDP divides by the replicas itself
+        self.share = 1 / (plan.microbatches * (1 if self.ddp else grid.data))
         stage = pipelining.PipelineStage(
             self.model, place.stage, grid.inter, world.device, group=pipelines[place.replica]
         )
-        # PyTorch divides each gradient by the number of microbatches; a flat buffer is divided at once, below
+        # the loss is divided by the number of microbatches, so that no gradient has to be
         self.schedule = getattr(pipelining, settings["schedule"])(
-            stage, plan.microbatches, loss_fn=plan.network.loss, scale_grads=self.ddp
+            stage, plan.microbatches, loss_fn=self._loss, scale_grads=False
         )
 
     def train_batch(self, batch: Value) -> float:
         self.model.train()
         self._zero_gradients()
         loss = self._run(self.schedule.step, batch)
-        if not self.ddp:
-            self.gradient.div_(self.plan.microbatches * self.plan.grid.data)
-            if self.plan.grid.data > 1:
-                dist.all_reduce(self.gradient, group=self.column)
+        if not self.ddp and self.plan.grid.data > 1:
+            dist.all_reduce(self.gradient, group=self.column)
         for weight in self.tied:
             dist.all_reduce(weight.grad, group=self.ends)
-        set_rate(self.optimizer, self.rate(self.updates))
-        self.updates += 1
-        self.optimizer.step()
+        self.stepper.step()
         return loss
 
     @torch.no_grad()
@@ -119,10 +121,7 @@ class TorchPipelining:
         return Trace()
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
-        held = {"weights": bytes_of(self.trained), "gradients": bytes_of(self.trained)}
-        with LiveBytes() as live:
-            loss = self.train_batch(batch)
-        return loss, {**held, "moments": bytes_of_moments(self.optimizer), "activations": live.peak}
+        return self.stepper.measured(lambda: self.train_batch(batch))
 
     def close(self) -> None:
         self.group.close()
@@ -135,11 +134,19 @@ class TorchPipelining:
         wanted = {"target": targets.to(self.world.device), "losses": losses} if self.place.last else {}
         step(*given, **wanted, return_outputs=False)
         own = float(torch.stack(losses).detach().double().mean()) / self.plan.grid.data if losses else 0.0
-        return self.world.total(own, lambda: None)
+        return self.world.total(own / self.factor, lambda: None)
+
+    @property
+    def factor(self) -> float:
+        """What a microbatch's loss is multiplied with: its share, and the scale of the gradient's format."""
+        return self.share * self.stepper.factor
+
+    def _loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return self.plan.loss(outputs, targets) * self.factor
 
     def _zero_gradients(self) -> None:
         if self.ddp:
-            self.optimizer.zero_grad(set_to_none=False)  # they are views of DDP's buckets
+            self.model.zero_grad(set_to_none=False)  # they are views of DDP's buckets
         else:
             self.gradient.zero_()
 

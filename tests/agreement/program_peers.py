@@ -1,15 +1,21 @@
-"""What each rank runs for test_peers.py: some systems, one after the other, in this world; their losses and bytes."""
+"""What each rank runs for test_peers.py: some systems, one after the other, in this world; their losses and bytes.
+
+Forward passes of a last batch are counted where they begin, as a recomputation may end before its layer does; in the
+first batches of a kind PyTorch's pipelines also try out shapes.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from curves import curve
+from curves import batch, curve
+from torch import nn
 
 from suite.comm import here
 from suite.core.build import locate
@@ -17,13 +23,41 @@ from suite.core.build import locate
 torch.set_num_threads(1)
 
 
+def counting(passes: Counter[str]) -> None:
+    """Every forward pass of a layer of the model into `passes`, a split block's as a block's."""
+
+    def begin(module: nn.Module, inputs: Any) -> None:
+        kind = type(module)
+        if kind.__module__ in ("suite.models.gpt", "baselines.tensor_parallel"):
+            passes[kind.__name__.removeprefix("Split")] += 1
+
+    nn.modules.module.register_module_forward_pre_hook(begin)
+
+
+def unrounded(system: Any) -> bool:
+    """Whether some master is no number of bfloat16: masters begin as the weights that every system begins with."""
+    if hasattr(system, "stepper"):
+        masters = system.stepper.masters
+    else:
+        from deepspeed.utils import safe_get_full_fp32_param
+
+        masters = [safe_get_full_fp32_param(weight) for weight in system.engine.module.parameters()]
+    return any(bool((master.bfloat16() != master).any()) for master in masters)
+
+
 def main(batches: int, configs: list[dict[str, Any]]) -> None:
     world = here()
+    passes: Counter[str] = Counter()
+    counting(passes)
     for config in configs:
         kind = locate(config["system"]["_target_"])
         kind.probe(config)
         system = kind(world=world, config=config)
+        assert config["precision"]["half"] is None or unrounded(system), "masters begin rounded"
         mine = curve(system, config, batches)
+        passes.clear()
+        system.train_batch(batch(config, batches))
+        mine["passes"] = dict(passes)
         every = [mine] * world.size
         if world.size > 1:
             dist.all_gather_object(every, mine)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import torch.distributed as dist
 from curves import config_of, curve
 from ranks import run_ranks
@@ -17,16 +18,19 @@ from tools import needs
 from baselines.common import Plan
 from baselines.deepspeed_3d import DeepSpeed3D
 from baselines.pytorch import PyTorch
+from baselines.tensor_parallel import SplitBlock
 from baselines.torch_pipelining import TorchPipelining
 from suite.__main__ import run
 from suite.comm import loopback
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.protocols import Missing, Ready
 from suite.core.record import Outcome
+from suite.models.gpt import Block
 
-BATCHES = 8
+BATCHES = 6
 SMALL = "batch.size=8"
 TOLERANCE = 1e-5
+HALF_TOLERANCE = 5e-4  # sums in half precision round by their order; measured are 2e-4
 PROGRAM = Path(__file__).with_name("program_peers.py")
 WARMUP = ["optimizer.lr={_target_: suite.engine.rate.WarmupCosine, lr: 0.002, total: 8, warmup: 3}"]
 
@@ -42,53 +46,81 @@ def apart(a: float, b: float) -> float:
 
 
 def weights_of(config: dict[str, Any]) -> list[int]:
-    """Bytes of the weights of every rank, sorted: the suite's split, on every replica."""
+    """Entries of the weights of every rank, sorted: the suite's split, on every replica; a part of what is split."""
     plan = Plan(config)
-    sizes = [sum(p.numel() * 4 for n in own for p in plan.layer(n).parameters()) for own in plan.split]
+
+    def entries(number: int) -> int:
+        layer = plan.layer(number)
+        cut = SplitBlock.split if isinstance(layer, Block) else ()
+        named = layer.named_parameters()
+        return sum(p.numel() // (plan.grid.tensor if name in cut else 1) for name, p in named)
+
+    sizes = [sum(map(entries, own)) for own in plan.split]
     if plan.grid.inter == 1:  # both ends of a tie are one
-        sizes[0] -= sum(plan.layer(last).get_parameter(name).numel() * 4 for _, _, last, name in plan.ties)
-    return sorted(sizes * plan.grid.data)
+        sizes[0] -= sum(plan.layer(last).get_parameter(name).numel() for _, _, last, name in plan.ties)
+    return sorted(sizes * plan.grid.data * plan.grid.tensor)
 
 
-# every entry: overrides of a run; what stands after the system and the grid holds for the reference too
-GRIDS: dict[tuple[int, int], list[tuple[list[str], list[str]]]] = {
-    (1, 1): [
-        (["system=deepspeed_3d"], ["optimizer=sgd"]),
-        (["system=torch_gpipe"], WARMUP),
-        (["system=torch_1f1b", "system.fused=false"], []),
+def passes_of(config: dict[str, Any]) -> dict[str, int]:
+    """Forward passes of each kind of layer in a batch, over all ranks: blocks, and nothing else, are computed again."""
+    once = config["batch"]["size"] // config["batch"]["microbatch"] * config["grid"]["tensor"]
+    layers, again = config["model"]["shape"]["layers"], config["checkpoints"] is not None
+    return {"Embedding": once, "Block": layers * once * (2 if again else 1), "Head": once}
+
+
+# by ranks, of every run: overrides of the system and its grid, and those that hold for the reference too
+DEEPSPEED, GPIPE, ONE_F_ONE_B = "system=deepspeed_3d", "system=torch_gpipe", "system=torch_1f1b"
+SGD, CLIP, LOOSE = "optimizer=sgd", "update.clip=0.3", "update.clip=1.0"
+BF16 = ["precision=bf16", SGD, "optimizer.lr=0.02"]  # a larger rate turns roundings into differences
+OVERFLOWS = ["precision=fp16", "precision.loss_scale.start=1048576.0"]  # twice, and then it trains
+Run = tuple[list[str], list[str]]
+FLOAT32 = ["system.accumulate=float32", "system.reduce=float32"]
+RUNS: dict[int, list[Run]] = {
+    1: [
+        ([DEEPSPEED], [SGD]),
+        ([DEEPSPEED, "system.zero_stage=1"], BF16),
+        ([GPIPE], WARMUP),
+        ([ONE_F_ONE_B, "system.fused=false"], []),
     ],
-    (2, 1): [
-        (["system=deepspeed_3d"], ["model.shape.layers=3"]),  # 3 of the 5 layers are on the first stage
-        (["system=deepspeed_3d", "system.activation_checkpoint_interval=1"], WARMUP),
-        (["system=torch_gpipe"], ["batch.microbatch=8"]),  # one microbatch: fewer than stages
-        (["system=torch_1f1b"], ["model.shape.layers=3"]),
+    2: [
+        ([DEEPSPEED, "grid.inter=2"], ["model.shape.layers=3"]),  # 3 of the 5 layers are on the first stage
+        ([DEEPSPEED, "grid.inter=2"], ["checkpoints=2", *WARMUP]),
+        ([DEEPSPEED, "grid.inter=2"], [SGD, CLIP]),
+        ([DEEPSPEED, "grid.inter=2"], [*BF16, "checkpoints=1"]),
+        ([DEEPSPEED, "grid.tensor=2"], ["model.shape.attention_bias=true", SGD, CLIP]),
+        ([DEEPSPEED, "grid.tensor=2", "system.zero_stage=1"], BF16),
+        ([GPIPE, "grid.inter=2"], ["batch.microbatch=8"]),  # one microbatch: fewer than stages
+        ([GPIPE, "grid.inter=2"], [*OVERFLOWS, SGD]),
+        ([ONE_F_ONE_B, "grid.inter=2"], ["model.shape.layers=3"]),
+        ([ONE_F_ONE_B, "grid.inter=2"], [*BF16, "checkpoints=2"]),
+        # Adam does not see a gradient that is a multiple of the right one: replicas are compared with SGD
+        ([DEEPSPEED, "grid.data=2"], [SGD]),
+        ([DEEPSPEED, "grid.data=2", "system.zero_stage=1"], [SGD]),
+        ([GPIPE, "grid.data=2", "system.data_parallel=ddp"], [SGD]),
+        ([ONE_F_ONE_B, "grid.data=2"], [SGD]),
     ],
-    # Adam does not see a gradient that is a multiple of the right one: replicas are compared with SGD
-    (1, 2): [
-        (["system=deepspeed_3d"], ["optimizer=sgd"]),
-        (["system=deepspeed_3d", "system.zero_stage=1"], ["optimizer=sgd"]),
-        (["system=torch_gpipe", "system.data_parallel=ddp"], ["optimizer=sgd"]),
-        (["system=torch_1f1b"], ["optimizer=sgd"]),
-    ],
-    (2, 2): [
-        (["system=deepspeed_3d", "system.zero_stage=1"], []),
-        (["system=torch_gpipe"], []),
-        (["system=torch_1f1b", "system.data_parallel=ddp"], ["optimizer=sgd"]),
+    4: [
+        ([DEEPSPEED, "grid.inter=2", "grid.data=2", "system.zero_stage=1"], []),
+        ([DEEPSPEED, "grid.inter=2", "grid.data=2", "system.zero_stage=1", *FLOAT32], BF16),
+        ([DEEPSPEED, "grid.tensor=2", "grid.inter=2"], [SGD, CLIP, "checkpoints=2"]),
+        ([DEEPSPEED, "grid.tensor=2", "grid.inter=2", "system.partitioned=false"], []),
+        ([DEEPSPEED, "grid.tensor=2", "grid.data=2", "system.zero_stage=1"], [SGD, CLIP]),
+        ([GPIPE, "grid.inter=2", "grid.data=2"], [SGD, CLIP]),
+        ([ONE_F_ONE_B, "grid.inter=2", "grid.data=2", "system.data_parallel=ddp"], [*BF16, LOOSE, "checkpoints=1"]),
     ],
 }
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize(("inter", "data"), GRIDS)
-def test_losses_are_those_of_one_process(inter: int, data: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranks", RUNS)
+def test_losses_are_those_of_one_process(ranks: int, tmp_path: Path) -> None:
     needs("mpiexec")
     needs("deepspeed")
-    grid = [f"grid.inter={inter}", f"grid.data={data}", SMALL]
-    runs = [[*system, *grid, *more] for system, more in GRIDS[inter, data]]
-    configs, extensions = [config_of(overrides) for overrides in runs], tmp_path / "extensions"
+    configs = [config_of([*system, SMALL, *more]) for system, more in RUNS[ranks]]
+    extensions = tmp_path / "extensions"
     (tmp_path / "configs.json").write_text(json.dumps(configs))
     out = run_ranks(
-        inter * data,
+        ranks,
         PROGRAM,
         str(BATCHES),
         str(tmp_path / "configs.json"),
@@ -97,28 +129,42 @@ def test_losses_are_those_of_one_process(inter: int, data: int, tmp_path: Path) 
     )
     assert all(line.startswith("[{") for line in out.splitlines()), "somebody talks"
     found = [json.loads(line) for line in out.splitlines()]
-    for overrides, config, (_, more), every in zip(runs, configs, GRIDS[inter, data], found, strict=True):
-        expected = one_process(BATCHES, SMALL, *more)
-        assert all(one["losses"] == every[0]["losses"] for one in every), "every rank is told the same losses"
-        worst = max(map(apart, every[0]["losses"], expected["losses"]))
-        assert worst <= TOLERANCE, f"{overrides}: {worst:.2e}"
-        assert apart(every[0]["held_out"], expected["held_out"]) <= TOLERANCE, overrides
-        assert every[0]["losses"][-1] < every[0]["losses"][0] - 0.3, "it learns"
-        check_memory(config, [one["memory"] for one in every])
-        assert all(one["spans"] == 0 for one in every)
+    for (system, more), config, every in zip(RUNS[ranks], configs, found, strict=True):
+        check_run([*system, *more], config, every, one_process(BATCHES, SMALL, *more))
     assert not extensions.exists(), "nothing is compiled"
 
 
+def check_run(
+    overrides: list[str], config: dict[str, Any], every: list[dict[str, Any]], expected: dict[str, Any]
+) -> None:
+    tolerance = HALF_TOLERANCE if config["precision"]["half"] else TOLERANCE
+    assert all(one["losses"] == every[0]["losses"] for one in every), "every rank is told the same losses"
+    worst = max(map(apart, every[0]["losses"], expected["losses"]))
+    assert worst <= tolerance, f"{overrides}: {worst:.2e}"
+    assert apart(every[0]["held_out"], expected["held_out"]) <= tolerance, overrides
+    assert min(every[0]["losses"]) < every[0]["losses"][0] - 0.3, "it learns"
+    passes = {name: sum(one["passes"].get(name, 0) for one in every) for name in ("Embedding", "Block", "Head")}
+    assert passes == passes_of(config), overrides
+    check_memory(config, [one["memory"] for one in every])
+    assert all(one["spans"] == 0 for one in every)
+
+
 def check_memory(config: dict[str, Any], ranks: list[dict[str, int]]) -> None:
-    assert sorted(one["weights"] for one in ranks) == weights_of(config)
+    half, zero = config["precision"]["half"], config["system"].get("zero_stage")
+    deepspeed = zero is not None
+    width = 2 if half else 4
+    assert sorted(one["weights"] for one in ranks) == [width * entries for entries in weights_of(config)]
     adam = config["optimizer"]["_target_"].endswith("AdamW")
-    share = config["grid"]["data"] if config["system"].get("zero_stage") else 1
+    share = config["grid"]["data"] if zero or (half and deepspeed) else 1
     for one in ranks:
-        assert one["gradients"] == one["weights"]
-        assert one["moments"] == pytest.approx((2 if adam else 1) * one["weights"] / share, abs=64)  # ZeRO pads
-        assert ("masters" in one) == bool(config["system"].get("zero_stage"))
-        assert one.get("masters", 0) in (0, pytest.approx(one["weights"] / share, abs=64))
-        assert 0 < one["activations"] < 30e6
+        full = one["weights"] * 4 // width  # bytes of float32 weights
+        added = {True: full, False: one["weights"]}[config["system"].get("accumulate") == "float32"]
+        beside = added if half and deepspeed and (added == full or not zero) else 0  # BF16_Optimizer's buffer
+        assert one["gradients"] == pytest.approx(one["weights"] + beside, abs=64)
+        assert one["moments"] == pytest.approx((2 if adam else 1) * full / share, abs=64)  # ZeRO pads
+        assert ("masters" in one) == bool(zero or half)
+        assert one.get("masters", full / share) == pytest.approx(full / share, abs=64)
+        assert 0 < one.get("activations", one.get("scratch", 0)) < 30e6
 
 
 @pytest.mark.ranks
@@ -149,8 +195,13 @@ def test_a_replica_takes_every_so_manieth_microbatch() -> None:
         (["system=deepspeed_3d", "system.zero_stage=3"], Unsupported, ["zero_stage=3"]),
         (["system=deepspeed_3d", "model.dtype=float16"], Unsupported, ["float16", "legal: model.dtype=float32"]),
         (["system=torch_gpipe", "model.dtype=float16"], Unsupported, ["float16", "bfloat16"]),
-        (["system=deepspeed_3d", "grid.tensor=2"], Unsupported, ["grid.tensor=2", "legal: grid.tensor=1"]),
-        (["system=torch_1f1b", "grid.tensor=2"], Unsupported, ["grid.tensor=2"]),
+        (["system=torch_1f1b", "grid.tensor=2"], Unsupported, ["grid.tensor=2", "legal: grid.tensor=1"]),
+        (["system=deepspeed_3d", "grid.tensor=3"], Refused, ["grid.tensor=3", "heads=4", "legal: grid.tensor=2"]),
+        (["system=deepspeed_3d", "grid.tensor=2", "model.dropout=0.1"], Unsupported, ["legal: model.dropout=0.0"]),
+        (["system=deepspeed_3d", "precision=bf16", "system.accumulate=float32"], Unsupported, ["zero_stage=1"]),
+        (["system=deepspeed_3d", "system.reduce=bf16"], UnknownName, ["'bf16'"]),
+        (["system=torch_gpipe", "precision=bf16", "model.dtype=float64"], Unsupported, ["legal: model.dtype=float32"]),
+        (["system=torch_gpipe", "checkpoints=0"], Refused, ["checkpoints=0", "legal: checkpoints=1"]),
         (["system=deepspeed_3d", "optimizer._target_=somewhere.Lion"], Unsupported, ["Lion", "legal: optimizer=adamw"]),
         (["system=torch_1f1b", "batch.size=6", "grid.inter=4"], Unsupported, ["3 microbatches", "legal: batch.size=8"]),
         (["system=torch_gpipe", "batch.size=7"], Refused, ["batch.size=7", "legal: batch.size=6"]),
@@ -168,6 +219,17 @@ def test_refusals_name_the_rule_and_a_legal_value(
     assert "rule:" in str(caught.value)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_float16_is_refused_where_deepspeed_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    half = ["system=deepspeed_3d", "precision=fp16"]
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_fp16_supported", lambda: False)
+    with pytest.raises(Unsupported, match=r"precision.half=float16; rule: .* on CUDA.*; legal: precision=bf16"):
+        DeepSpeed3D.probe(config_of(half))
+    with pytest.raises(Unsupported, match=r"legal: system.zero_stage=1"):
+        DeepSpeed3D.probe(config_of([*half, "launch.device=cuda"]))
+    needs("deepspeed")
+    assert DeepSpeed3D.probe(config_of([*half, "launch.device=cuda", "system.zero_stage=1"])) == Ready()
 
 
 @pytest.mark.parametrize("overrides", [["system=torch_gpipe", "batch.size=2", "grid.inter=4"], ["system=torch_1f1b"]])

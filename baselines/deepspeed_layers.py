@@ -1,0 +1,105 @@
+"""Decides how the layers stand in DeepSpeed's PipelineModule: bounds of stages, ties, pieces to compute again, marks.
+
+DeepSpeed has no partition by list, but a method of its own to override, and attributes by which it tells whose
+gradients count in a norm.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from baselines.common import Plan, join
+from baselines.tensor_parallel import SplitBlock
+from suite.core.errors import Unsupported
+from suite.models.gpt import Block
+
+
+class Piece(nn.Sequential):
+    """Blocks that are computed again together: one layer to DeepSpeed, which checkpoints layers of this name alone."""
+
+
+def module(plan: Plan) -> Any:
+    """This rank's PipelineModule, divided as the suite divides layers, with the suite's initial weights.
+
+    A tie is a TiedLayerSpec at both ends, which DeepSpeed keeps equal; on one stage it is one parameter. With
+    grid.tensor > 1 blocks are split among DeepSpeed's slice groups. Raises Unsupported for two ties at one layer.
+    """
+    from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
+    from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
+
+    grid = plan.grid
+    made: dict[int, nn.Module] = {}
+    tensor: dict[str, Any] = {}  # this rank's part in a split layer: DeepSpeed knows before it builds layers
+    stages = [plan.pieces(own) for own in plan.split]
+    pieces = [piece for stage in stages for piece in stage]
+
+    def make(piece: tuple[int, ...]) -> nn.Module:
+        for number in piece:
+            made[number] = plan.layer(number)
+            join(made, plan.ties)
+            layer = made[number]
+            if grid.tensor > 1 and isinstance(layer, Block):
+                made[number] = SplitBlock(layer, tensor["group"], tensor["rank"], grid.tensor)
+        own = [made[number] for number in piece]
+        return Piece(*own) if plan.recomputed(piece) else own[0]
+
+    class Layers(LayerSpec):  # type: ignore[misc]
+        def __init__(self, piece: tuple[int, ...]) -> None:
+            super().__init__(nn.Module)
+            self.piece = piece
+
+        def build(self, log: bool = False) -> nn.Module:
+            return make(self.piece)
+
+    class TiedLayer(TiedLayerSpec):  # type: ignore[misc]
+        def __init__(self, piece: tuple[int, ...], key: str, name: str) -> None:
+            super().__init__(key, nn.Module, tied_weight_attr=name)
+            self.piece = piece
+
+        def build(self, log: bool = False) -> nn.Module:
+            return make(self.piece)
+
+    class Divided(PipelineModule):  # type: ignore[misc]
+        def _partition_layers(self, method: str = "") -> None:
+            self.parts = [sum(map(len, stages[:stage])) for stage in range(grid.inter + 1)]
+            self._set_bounds(*self.parts[self.stage_id : self.stage_id + 2])
+            tensor.update(group=self._grid.get_slice_parallel_group(), rank=self._grid.get_slice_parallel_rank())
+
+    ends = [number for tie in plan.ties for number in (tie[0], tie[2])]
+    if len(set(ends)) < len(ends):
+        raise Unsupported("two ties at one layer", rule="DeepSpeed ties a layer once", legal="model.shape.tied=false")
+    specs: list[Any] = [Layers(piece) for piece in pieces]
+    for tie, (first, first_name, last, last_name) in enumerate(plan.ties):
+        if grid.inter > 1:
+            specs[pieces.index((first,))] = TiedLayer((first,), f"tie_{tie}", first_name)
+            specs[pieces.index((last,))] = TiedLayer((last,), f"tie_{tie}", last_name)
+    divided = Divided(
+        specs,
+        topology=PipeModelDataParallelTopology(grid.inter, grid.tensor, grid.data),
+        loss_fn=plan.loss,
+        activation_checkpoint_interval=1 if plan.asked.checkpoints else 0,
+        checkpointable_layers=[Piece.__name__],
+    )
+    _mark(divided, tensor["rank"])
+    return divided
+
+
+def _mark(module: Any, tensor_rank: int) -> None:
+    """Which weights of a rank count in the norm of all gradients, each of the model's once.
+
+    DeepSpeed marks all weights of the second of two tied layers as copies, also those that are none, and in ZeRO stage
+    0 it takes those without `model_parallel` from the first stage alone.
+    """
+    copies = set()
+    for comms in module.tied_comms.values():
+        if module.global_rank != comms["ranks"][0]:
+            copies |= {id(comms["module"].get_parameter(name)) for name in comms["weight_attr"]}
+    for weight in module.parameters():
+        weight.ds_pipe_replicated = id(weight) in copies
+        weight.model_parallel = tensor_rank == 0 and not weight.ds_pipe_replicated
+    for block in module.modules():
+        if isinstance(block, SplitBlock):
+            for name, weight in block.named_parameters():
+                weight.model_parallel = tensor_rank == 0 or name in block.split

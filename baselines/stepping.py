@@ -1,0 +1,111 @@
+"""Decides a step where a peer leaves it to its user: torch's optimizer on float32 weights, whatever the passes use.
+
+In mixed precision the weights of the passes and their gradients are in half precision, and the optimizer steps on
+float32 masters: gradients are widened at the step, divided by the loss scale, clipped, and the stepped masters are cast
+back. A batch whose gradients overflow changes nothing but the scale; it is no update, so the rate does not move either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from baselines.common import asked, bytes_of, bytes_of_moments, optimizer, set_rate
+from suite.core.build import build
+from suite.engine.live import LiveBytes
+from suite.engine.scale import Dynamic, unscaled
+
+
+class Stepper:
+    """One rank's weights, which are cast to half precision here if they are to be, and the optimizer of all of them.
+
+    uncounted: weights that another rank counts in the norm of all gradients; whole: from this rank's squared norm to
+    the whole model's, the same on every rank. Without it, this rank's weights are the model.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        weights: Sequence[nn.Parameter],
+        *,
+        fused: bool | None = None,
+        uncounted: Sequence[nn.Parameter] = (),
+        whole: Callable[[float], float] = float,
+    ) -> None:
+        self.asked = asked(config)
+        self.weights = list(weights)
+        self.masters = self.weights
+        if self.asked.half:
+            self.masters = [nn.Parameter(weight.detach().clone()) for weight in self.weights]
+            for weight in self.weights:
+                weight.data = weight.data.to(self.asked.half)
+        skipped = {id(weight) for weight in uncounted}
+        self.counted = [m for w, m in zip(self.weights, self.masters, strict=True) if id(w) not in skipped]
+        self.whole = whole
+        self.scale: Dynamic | None = None
+        if self.asked.half is torch.float16:
+            self.scale = build(self.asked.loss_scale) if self.asked.loss_scale else unscaled()
+        self.optimizer, self.rate = optimizer(config, self.masters, fused=fused)
+        self.updates = 0
+        self.live: LiveBytes | None = None  # told that a step has begun, while bytes are counted
+
+    @property
+    def factor(self) -> float:
+        """What a loss is multiplied with before its backward pass."""
+        return float(self.scale.scale) if self.scale else 1.0
+
+    @torch.no_grad()
+    def step(self) -> bool:
+        """An update from the gradients of the weights; False for one that was left out, as gradients overflowed."""
+        if self.live is not None:
+            self.live.phase = "scratch"
+        mixed = self.masters is not self.weights
+        if mixed:
+            for weight, master in zip(self.weights, self.masters, strict=True):
+                master.grad = weight.grad.to(master.dtype)  # type: ignore[union-attr]
+                if self.scale:
+                    master.grad.div_(self.factor)
+        done = self._clip() and self._step()
+        if mixed:
+            for weight, master in zip(self.weights, self.masters, strict=True):
+                if done:
+                    weight.copy_(master)
+                master.grad = None
+        return done
+
+    def _clip(self) -> bool:
+        """False if the gradients, in a format that is scaled, are not finite on some rank."""
+        if not (self.scale or self.asked.clip):
+            return True
+        own = float(get_total_norm([m.grad for m in self.counted if m.grad is not None]))
+        norm = math.sqrt(self.whole(own * own))
+        if self.scale:
+            overflow = not math.isfinite(norm)
+            self.scale.observe(overflow)
+            if overflow:
+                return False
+        if self.asked.clip:
+            clip_grads_with_norm_(self.masters, self.asked.clip, torch.tensor(norm, device=self.masters[0].device))
+        return True
+
+    def _step(self) -> bool:
+        set_rate(self.optimizer, self.rate(self.updates))
+        self.updates += 1
+        self.optimizer.step()
+        return True
+
+    def measured(self, train: Callable[[], float]) -> tuple[float, dict[str, int]]:
+        """What `train` returns, and this rank's bytes by kind: what lives between batches (masters where they are not
+        the weights), and the most that was alive beside it, activations or what a step needs."""
+        with LiveBytes() as self.live:
+            loss = train()
+        live, self.live = self.live, None
+        masters = {"masters": bytes_of(self.masters)} if self.masters is not self.weights else {}
+        held = {"weights": bytes_of(self.weights), **masters, "moments": bytes_of_moments(self.optimizer)}
+        held["gradients"] = bytes_of(weight.grad for weight in self.weights if weight.grad is not None)
+        return loss, {**held, live.peak_phase: live.peak}

@@ -1,0 +1,79 @@
+"""What a config asks of every peer, and in which pieces its layers are computed again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from curves import config_of
+
+from baselines.common import Asked, Plan, asked, stage_of
+from baselines.tensor_parallel import check_heads
+from suite.core.errors import Refused, UnknownName
+from suite.models.gpt import Block
+
+
+def test_a_config_without_the_keys_asks_for_nothing() -> None:
+    assert asked({}) == Asked(half=None, loss_scale=None, clip=None, checkpoints=None)
+    config = config_of(["precision=fp16", "update.clip=0.5", "checkpoints=3"])
+    assert asked(config) == Asked(torch.float16, config["precision"]["loss_scale"], 0.5, 3)
+
+
+@pytest.mark.parametrize(
+    ("config", "kind", "words"),
+    [
+        ({"precision": {"half": "float61"}}, UnknownName, ["precision.half", "did you mean 'float16'"]),
+        ({"update": {"clip": 0}}, Refused, ["update.clip=0", "legal: update.clip=1.0"]),
+        ({"checkpoints": -1}, Refused, ["checkpoints=-1", "legal: checkpoints=1"]),
+        ({"checkpoints": True}, Refused, ["checkpoints=True"]),
+    ],
+)
+def test_what_cannot_be_is_refused(config: dict[str, Any], kind: type[Exception], words: list[str]) -> None:
+    with pytest.raises(kind) as caught:
+        asked(config)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "pieces"),
+    [
+        ([], [[(0,), (1,), (2,)], [(3,), (4,), (5,)]]),
+        (["checkpoints=1"], [[(0,), (1,), (2,)], [(3,), (4,), (5,)]]),
+        (["checkpoints=2"], [[(0,), (1, 2)], [(3, 4), (5,)]]),
+        (["checkpoints=auto"], [[(0,), (1, 2)], [(3, 4), (5,)]]),  # sqrt(4)
+        (["checkpoints=2", "model.shape.layers=6"], [[(0,), (1, 2), (3,)], [(4, 5), (6,), (7,)]]),
+        (["checkpoints=9"], [[(0,), (1, 2)], [(3, 4), (5,)]]),
+    ],
+)
+def test_pieces_begin_at_a_stage_s_first_block(overrides: list[str], pieces: list[list[tuple[int, ...]]]) -> None:
+    plan = Plan(config_of(["grid.inter=2", *overrides]))
+    assert [plan.pieces(own) for own in plan.split] == pieces
+    again = [piece for stage in pieces for piece in stage if plan.recomputed(piece)]
+    blocks = range(1, plan.split[-1].stop - 1)
+    assert [number for piece in again for number in piece] == (list(blocks) if overrides else [])
+
+
+def test_a_piece_is_one_layer_and_gives_the_same_gradients() -> None:
+    found = []
+    for overrides in ([], ["checkpoints=2"]):
+        plan = Plan(config_of(overrides))
+        stage = stage_of(plan, {number: plan.layer(number) for number in (1, 2)})
+        x = torch.linspace(-1, 1, 2 * 8 * 64).view(2, 8, 64).requires_grad_()
+        stage(x).sum().backward()
+        found.append([x.grad, *(p.grad for p in stage.parameters())])
+    assert all(torch.equal(plain, again) for plain, again in zip(*found, strict=True))
+    assert len(list(stage.children())) == 1
+    assert [type(layer) for layer in stage[0]] == [Block, Block]
+
+
+def test_the_loss_of_half_precision_is_taken_in_float32() -> None:
+    logits, targets = torch.randn(1, 4, 256).bfloat16(), torch.arange(4)[None]
+    assert Plan(config_of(["precision=bf16"])).loss(logits, targets).dtype is torch.float32
+
+
+def test_ranks_that_split_a_layer_divide_its_heads() -> None:
+    check_heads(24, 3)
+    with pytest.raises(Refused, match=r"grid.tensor=5 with model.shape.heads=24; rule: .*; legal: grid.tensor=4"):
+        check_heads(24, 5)
