@@ -39,6 +39,7 @@ class PyTorch:
         self.model, self.device = stage_of(plan, layers).to(world.device), world.device
         self.loss = plan.loss
         self.stepper = Stepper(config, list(self.model.parameters()))
+        self.optimizer = self.stepper.optimizer
         self.microbatch = plan.microbatch
         self.trace = Trace()
 
