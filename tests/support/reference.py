@@ -11,6 +11,7 @@ import torch
 from cases import Case
 from torch import nn
 
+from suite.engine.optimizer import RuleState
 from suite.engine.random import drawing, initial
 
 SEED = 5
@@ -21,10 +22,12 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 class Reference:
-    """Plain modules, each layer called in turn; a tie is two weights with one gradient."""
+    """Plain modules, each layer called in turn; a tie is two weights with one gradient.
 
-    def __init__(self, case: Case, replicas: int) -> None:
-        self.case, self.replicas = case, replicas
+    half: the type that passes compute in; then `masters` are the weights as they were drawn"""
+
+    def __init__(self, case: Case, replicas: int, half: torch.dtype | None = None) -> None:
+        self.case, self.replicas, self.half = case, replicas, half
         self.layers: list[nn.Module] = []
         for number, make in enumerate(case.layers):
             with drawing(*initial(SEED, number)):
@@ -32,6 +35,10 @@ class Reference:
         for first, first_name, last, last_name in case.ties:
             with torch.no_grad():
                 self.layers[last].get_parameter(last_name).copy_(self.layers[first].get_parameter(first_name))
+        self.masters = [p.detach().clone() for p in self.parameters()]
+        if half:
+            for layer in self.layers:
+                layer.to(half)
 
     def parameters(self, own: range | None = None) -> list[nn.Parameter]:
         chosen = self.layers if own is None else [self.layers[number] for number in own]
@@ -39,6 +46,8 @@ class Reference:
 
     def _loss(self, rows: slice, batch: tuple[Any, Any], sample: int | None) -> torch.Tensor:
         value = tuple(part[rows].clone() for part in as_tuple(batch[0]))
+        if self.half:
+            value = tuple(part.to(self.half) if part.is_floating_point() else part for part in value)
         for number, layer in enumerate(self.layers):
             layer.train(sample is not None)
             if sample is None:
@@ -48,15 +57,15 @@ class Reference:
                     value = as_tuple(layer(*value))
         return self.case.loss(*value, *(part[rows] for part in as_tuple(batch[1])))
 
-    def gradients(self, batch: tuple[Any, Any], first: int) -> tuple[float, list[torch.Tensor]]:
-        """The mean loss and the gradients of a batch whose first microbatch is number `first`. Running statistics are
-        each replica's own: those of replica 0 are kept."""
+    def gradients(self, batch: tuple[Any, Any], first: int, scale: float = 1.0) -> tuple[float, list[torch.Tensor]]:
+        """The mean loss and the gradients of a batch whose first microbatch is number `first`, both times `scale`.
+        Running statistics are each replica's own: those of replica 0 are kept."""
         size = self.case.microbatch
         count = as_tuple(batch[0])[0].shape[0] // (size * self.replicas)
         buffers = [b.clone() for layer in self.layers for b in layer.buffers()]
         kept = buffers
         total: list[torch.Tensor] | None = None
-        loss_sum = 0.0
+        loss_sum = self.largest = 0.0  # the largest entry of any replica's own sum
         for replica in range(self.replicas):
             for buffer, before in zip((b for la in self.layers for b in la.buffers()), buffers, strict=True):
                 buffer.copy_(before)
@@ -66,7 +75,8 @@ class Reference:
                 loss = self._loss(
                     slice(chunk * size, (chunk + 1) * size), batch, (first + index) * self.replicas + replica
                 )
-                scaled = loss * (1.0 / (count * self.replicas)) if count * self.replicas > 1 else loss
+                factor = scale / (count * self.replicas)
+                scaled = loss * factor if factor != 1.0 else loss
                 grads = torch.autograd.grad(scaled, self.parameters(), allow_unused=True)
                 filled = [
                     torch.zeros_like(p) if g is None else g for p, g in zip(self.parameters(), grads, strict=True)
@@ -74,6 +84,7 @@ class Reference:
                 own = filled if own is None else [a + b for a, b in zip(own, filled, strict=True)]
                 loss_sum += float(scaled.detach().double())
             assert own is not None
+            self.largest = max([self.largest, *(float(g.abs().max()) for g in own if g.numel())])
             total = own if total is None else [a + b for a, b in zip(total, own, strict=True)]
             if replica == 0:
                 kept = [b.clone() for layer in self.layers for b in layer.buffers()]
@@ -92,3 +103,33 @@ class Reference:
         size = self.case.microbatch
         count = as_tuple(batch[0])[0].shape[0] // size
         return sum(float(self._loss(slice(i * size, (i + 1) * size), batch, None)) for i in range(count)) / count
+
+
+class PlainLoop(Reference):
+    """Mixed precision as one process does it: half-precision passes and sums, a step of full-precision masters, a cast.
+
+    A batch whose sums could leave the format's range, or are no numbers, is left out and the scale halved, a
+    decision that can be taken before anything is added up. Each weight has its own state: nothing is flat.
+    """
+
+    def __init__(self, case: Case, replicas: int, half: torch.dtype, rule: Any, scale: float) -> None:
+        super().__init__(case, replicas, half)
+        self.rule, self.scale, self.first, self.skipped = rule, scale, 0, 0
+        self.states = [
+            RuleState([w], {name: torch.zeros_like(w).reshape(-1) for name in rule.states}) for w in self.masters
+        ]
+
+    def train(self, batch: tuple[Any, Any]) -> float:
+        loss, sums = self.gradients(batch, self.first, self.scale)
+        self.first += as_tuple(batch[0])[0].shape[0] // (self.case.microbatch * self.replicas)
+        loss /= self.scale
+        addends = self.replicas * (2 if self.case.ties else 1)
+        if not (self.largest * addends <= torch.finfo(self.half).max and all(torch.isfinite(g).all() for g in sums)):
+            self.skipped += 1
+            self.scale /= 2
+            return loss
+        full = [g.to(w.dtype).div_(self.scale) for g, w in zip(sums, self.masters, strict=True)]
+        for state, gradient, parameter in zip(self.states, full, self.parameters(), strict=True):
+            self.rule.step(state, gradient.reshape(-1))
+            parameter.data.copy_(state.weights[0])
+        return loss

@@ -1,0 +1,232 @@
+"""Law 2 in mixed precision: every grid, bucket, chunk, home and checkpoint interval gives the bits of a plain loop.
+
+One replica adds as one process does; two are compared with a loop that keeps two partial sums.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from cases import Case, gpt_case, odd_case
+from reference import SEED, PlainLoop
+from torch import nn
+
+from baselines.gpipe import GPipe
+from suite.comm import loopback
+from suite.core.grid import Grid
+from suite.engine.optimizer import SGD, Adam, AdamW
+from suite.engine.scale import Dynamic
+from suite.engine.train import Engine
+from suite.memory.layout import offloaded, resident
+from suite.schedule import MessageDriven, OneFOneB
+
+BATCHES = (4, 1, 3, 2)  # microbatches per replica
+GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=4)]
+PLAIN: dict[str, Any] = {}
+OFFLOADED = {"memory": partial(offloaded, bucket=100), "bucket": 100}
+EVERYTHING = OFFLOADED | {"chunk": 3, "checkpoints": 1}
+VARIANTS = {
+    "plain": PLAIN,
+    "overlap": {"bucket": 333, "chunk": 2},
+    "offload": OFFLOADED,
+    "two sets": {"memory": partial(offloaded, bucket=77, sets=2), "bucket": 77, "chunk": 1},
+    "checkpoints": {"checkpoints": 1},
+    "everything": EVERYTHING,
+}
+
+
+def engine_of(case: Case, world: Any, grid: Grid, rule: Any, half: str | None, scale: float, **more: Any) -> Engine:
+    return Engine(
+        case.layers,
+        loss=case.loss,
+        optimizer=rule,
+        microbatch=case.microbatch,
+        grid=grid,
+        tied=case.ties,
+        seed=SEED,
+        half=half,
+        scaler=Dynamic(start=scale, least=2.0**-4) if half else None,
+        world=world,
+        **{"memory": resident, **more},
+    )
+
+
+def held_by(engine: Engine) -> list[torch.Tensor]:
+    state = engine.state
+    return [t.reshape(-1).clone() for p in state.parameters for t in (*state.export(p).values(), p.data)]
+
+
+def check(case: Case, grid: Grid, half: str, rule: Any, scale: float, **more: Any) -> int:
+    """Trains on a grid of threads and in a plain loop, and compares after every batch; batches that were left out."""
+    loop = PlainLoop(case, grid.data, getattr(torch, half), rule, scale)
+    batches = [case.batch(number, count, grid.data) for number, count in enumerate(BATCHES)]
+    right = []
+    for batch in batches:
+        loss = loop.train(batch)
+        own = {
+            id(p): [t.reshape(-1).clone() for t in (*s.weights, *s.moments.values(), p.data)]
+            for p, s in zip(loop.parameters(), loop.states, strict=True)
+        }
+        right.append((loss, loop.scale, own))
+
+    def rank(world: Any) -> int:
+        engine = engine_of(case, world, grid, rule, half, scale, **more)
+        mine = loop.parameters(engine.split[engine.place.stage])
+        for number, (batch, (loss, after, states)) in enumerate(zip(batches, right, strict=True)):
+            where = f"{case.name} {grid} {half} batch {number} rank {world.rank}"
+            got = engine.train_batch(batch)
+            assert got == pytest.approx(loss, rel=1e-12), f"{where}: loss"
+            expected = [t for p in mine for t in states[id(p)]]
+            assert all(torch.equal(a, b) for a, b in zip(held_by(engine), expected, strict=True)), where
+            assert engine.scaler is not None
+            assert engine.scaler.scale == after, where
+            engine.evaluate([case.batch(90, 2, grid.data)])  # moves nothing, the scale's schedule least of all
+        assert engine.update.skipped == loop.skipped
+        engine.close()
+        return engine.update.skipped
+
+    (skipped,) = set(loopback.run(grid.size, rank))
+    return skipped
+
+
+ALL = [(grid, name, "bfloat16") for grid in GRIDS for name in VARIANTS]  # the steps of both types are one code
+
+
+@pytest.mark.parametrize(
+    ("grid", "variant", "half"), [*ALL, *((grid, "everything", "float16") for grid in GRIDS[1:4])], ids=str
+)
+def test_a_tied_transformer(grid: Grid, variant: str, half: str) -> None:
+    case = gpt_case("tied", "float32", layers=4)
+    assert check(case, grid, half, AdamW(0.01), 256.0, **VARIANTS[variant]) == 0
+
+
+@pytest.mark.parametrize("grid", GRIDS[1:4], ids=str)
+@pytest.mark.parametrize("rule", [SGD(0.1, momentum=0.9, weight_decay=0.01), Adam(0.01, weight_decay=0.1)], ids=str)
+def test_rules_and_dropout(grid: Grid, rule: Any) -> None:
+    case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
+    assert check(case, grid, "bfloat16", rule, 64.0, **EVERYTHING) == 0
+
+
+@pytest.mark.parametrize("schedule", [GPipe(), OneFOneB(), MessageDriven(pipeline_limit=1)], ids=repr)
+def test_every_order(schedule: Any) -> None:
+    case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
+    assert check(case, Grid(inter=2, data=2), "bfloat16", AdamW(0.01), 1.0, schedule=schedule, **EVERYTHING) == 0
+
+
+@pytest.mark.parametrize("grid", [Grid(), Grid(inter=2), Grid(data=2)], ids=str)
+@pytest.mark.parametrize("half", ["bfloat16", "float16"])
+def test_odd_widths_tuples_and_running_statistics(grid: Grid, half: str) -> None:
+    case = odd_case(torch.float32)
+    assert check(case, grid, half, SGD(0.1, momentum=0.9), 1.0, bucket=11, chunk=2) == 0
+
+
+@pytest.mark.parametrize(
+    ("grid", "variant"), [(Grid(), "plain"), *((grid, "everything") for grid in GRIDS[1:4])], ids=str
+)
+def test_batches_that_overflow_are_left_out_by_everyone(grid: Grid, variant: str) -> None:
+    """A scale far too large at first: gradients overflow in the passes themselves, on some ranks only."""
+    case = gpt_case("tied", "float32", layers=4)
+    assert check(case, grid, "float16", AdamW(0.01), 2.0**19, **VARIANTS[variant]) >= 1
+
+
+# -- one precision ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("grid", [GRIDS[0], *GRIDS[2:4]], ids=str)
+def test_in_one_precision_every_variant_gives_the_same_bits(dtype: str, grid: Grid) -> None:
+    case = gpt_case("dropout", dtype, dropout=0.3, layers=4)
+    batches = [case.batch(number, count, grid.data) for number, count in enumerate(BATCHES)]
+
+    def trained(world: Any, **more: Any) -> tuple[list[float], list[list[float]]]:
+        engine = engine_of(case, world, grid, AdamW(0.01), None, 1.0, **more)
+        losses = list(engine.train(batches))
+        engine.close()
+        return losses, [t.tolist() for t in held_by(engine)]
+
+    plain = loopback.run(grid.size, trained)
+    for name, variant in VARIANTS.items():
+        assert loopback.run(grid.size, partial(trained, **variant)) == plain, name
+
+
+# -- faults of the original ------------------------------------------------------------------------------------------
+
+
+class Scaled(nn.Module):
+    """x times one weight: its gradient is the input."""
+
+    def __init__(self, value: float = 1.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([value]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight
+
+
+def total(output: torch.Tensor) -> torch.Tensor:
+    return output.float().sum()
+
+
+def mean_only(output: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    return total(output)
+
+
+def test_the_loss_is_divided_before_gradients_are_added() -> None:
+    """Eight gradients of 16384 overflow float16 when they are added; eight of 2048 are 16384."""
+    assert torch.isinf(torch.full((8,), 16384.0, dtype=torch.float16).sum())
+    engine = Engine([Scaled()], loss=mean_only, optimizer=SGD(2.0**-15), microbatch=1, half="float16")
+    engine.train_batch((torch.full((8, 1), 16384.0), torch.zeros(8, 1)))
+    assert engine.update.skipped == 0
+    assert float(engine.state.rule.weights[0]) == 1.0 - 16384.0 * 2.0**-15
+
+
+def test_masters_are_the_weights_as_they_were_drawn_not_their_rounded_copies() -> None:
+    value = 1.0 + 2.0**-20
+    engine = Engine([Scaled(value)], loss=mean_only, optimizer=SGD(1.0), microbatch=1, half="bfloat16")
+    assert float(engine.state.rule.weights[0]) == value
+    (own,) = engine.state.parameters
+    assert own.dtype == torch.bfloat16
+    assert float(own.detach()) == 1.0
+    engine.train_batch((torch.zeros(2, 1), torch.zeros(2, 1)))
+    assert float(engine.state.rule.weights[0]) == value
+
+
+def test_a_frozen_weight_shifts_no_bucket() -> None:
+    def layers() -> list[nn.Module]:
+        torch.manual_seed(0)
+        made = [nn.Linear(3, 3), nn.Linear(3, 2), nn.Linear(2, 1)]
+        made[0].bias.requires_grad_(False)
+        made[1].weight.requires_grad_(False)
+        return made
+
+    def after(**more: Any) -> list[torch.Tensor]:
+        engine = Engine(
+            layers(), loss=mean_only, optimizer=Adam(0.1), microbatch=2, half="bfloat16", **({"bucket": None} | more)
+        )
+        engine.train_batch((torch.ones(4, 3), torch.zeros(4, 1)))
+        return [p.detach().clone() for p in engine.stage.layers.parameters()]
+
+    before = [p.detach().bfloat16() for layer in layers() for p in layer.parameters()]
+    plain = after()
+    for bucket in (1, 2, 4, 100):
+        found = after(memory=partial(offloaded, bucket=bucket), bucket=bucket, chunk=2)
+        assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True)), bucket
+    moved = [not torch.equal(a, b) for a, b in zip(plain, before, strict=True)]
+    assert moved == [True, False, False, True, True, True]
+
+
+def test_an_evaluation_does_not_move_the_schedule_of_the_scale() -> None:
+    engine = Engine(
+        [Scaled()], loss=mean_only, optimizer=SGD(0.0), microbatch=1, half="float16", scaler=Dynamic(4.0, patience=2)
+    )
+    batch = torch.ones(1, 1), torch.zeros(1, 1)
+    engine.train_batch(batch)
+    for _ in range(3):
+        engine.evaluate([batch])
+    assert engine.scaler is not None
+    assert (engine.scaler.clean, engine.scaler.scale) == (1, 4.0)
+    engine.train_batch(batch)
+    assert engine.scaler.scale == 8.0
