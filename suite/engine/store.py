@@ -23,6 +23,11 @@ class Store:
         """Nothing is in flight: a new account starts."""
         self.ledger = Ledger(self.policy, work)
 
+    def live(self) -> tuple[int, ...]:
+        """The versions that later passes may read, as updates before the newest (0), which stands in the layers."""
+        ledger = self.ledger
+        return (0,) if ledger is None else tuple(sorted(ledger.updates - version for version, _ in ledger.alive))
+
     def run(self, op: Op) -> Read | None:
         """What `op` reads; None for an update and for a backward that keeps its forward's graph."""
         assert self.ledger is not None, "begin a work first"

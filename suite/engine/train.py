@@ -10,8 +10,10 @@ samples in the first dimension; every rank is given the whole batch and takes it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,6 +25,7 @@ from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Group, Schedule, UpdateRule, Value, WeightPolicy, World
 from suite.core.trace import Trace
+from suite.engine import checkpoint
 from suite.engine.host import check_half
 from suite.engine.layers import Layer, Tie, ends_here, find_ties, make
 from suite.engine.live import LiveBytes
@@ -94,7 +97,7 @@ class Engine:
         if half:
             check_half(half, self.world.device)
         self.microbatch, self.schedule = microbatch, schedule or MessageDriven()
-        self.rank = self.world.rank
+        self.rank, self.seed = self.world.rank, seed
         self.place = place = self.grid.place(self.rank)
         self.split = split or evenly(len(layers), self.grid.inter)
         self.columns = [self.world.group(self.grid.column(rank)) for rank in range(self.grid.inter)]
@@ -104,7 +107,7 @@ class Engine:
         )
         own = self.split[place.stage]
         made = [layer.to(self.world.device) for layer in make(layers, own, seed)]
-        ties = find_ties(layers, tied)
+        self.ties = ties = find_ties(layers, tied)
         self._agree(made, own, ties, ends[place.replica])
         self.half: torch.dtype | None = getattr(torch, half) if half else None
         self.stage = Stage(
@@ -201,6 +204,14 @@ class Engine:
         peak, phase = self.live.peak, self.live.peak_phase
         self.live = None
         return loss, {**held, phase: peak}
+
+    def save(self, folder: str | Path, *, keep: int | None = None, extra: Mapping[str, Any] | None = None) -> Path:
+        """A checkpoint `folder`/step-000042 (42 updates), of which `keep` stay: see engine.checkpoint.save."""
+        return checkpoint.save(self, Path(folder), keep=keep, extra=extra)
+
+    def load(self, path: str | Path) -> checkpoint.Loaded:
+        """Resume from the newest whole checkpoint in a folder, or from the one named: see engine.checkpoint.load."""
+        return checkpoint.load(self, Path(path))
 
     def close(self) -> None:
         """Ends the lanes; call it on every rank."""

@@ -1,0 +1,62 @@
+"""Decides which runs are one run: what a checkpoint and the engine that resumes it must have in common.
+
+Whatever decides the numbers of a training and can be told as plain data: rule and arguments of the optimizer, seed,
+precision, clipping. A schedule, a grid, a memory layout and the buckets of an update decide none (laws 2 and 8).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from suite.core.errors import Refused
+
+if TYPE_CHECKING:
+    from suite.engine.train import Engine
+
+RESUMES = "a checkpoint resumes the run that it was taken from"
+
+
+def of(engine: Engine) -> dict[str, Any]:
+    """As plain data, the same after a way through JSON."""
+    told = {
+        "layers": engine.split[-1].stop,
+        "ties": engine.ties,
+        "seed": engine.seed,
+        "microbatch": engine.microbatch,
+        "half": str(engine.half).removeprefix("torch.") if engine.half else None,
+        "clip": engine.update.clip,
+        "optimizer": described(engine.update.rule),
+        "loss_scale": described(engine.scaler),
+    }
+    return dict(json.loads(json.dumps(told)))
+
+
+def check(name: str, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raises Refused for the first thing that checkpoint `name` does not have in common with this run."""
+    there, here = _flat(saved), _flat(own)
+    for key in dict.fromkeys((*there, *here)):
+        if there.get(key) != here.get(key):
+            told = f"{name} is of {key}={there.get(key)}, this engine of {key}={here.get(key)}"
+            raise Refused(told, rule=RESUMES, legal=f"{key}={there.get(key)}")
+
+
+def described(value: Any) -> Any:
+    """An object as its class and the plain values that it was made from; a function as its name."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Sequence):
+        return [described(item) for item in value]
+    if hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    names = [f.name for f in fields(value)] if is_dataclass(value) else sorted(getattr(value, "__dict__", ()))
+    return {"_target_": described(type(value)), **{name: described(getattr(value, name)) for name in names}}
+
+
+def _flat(told: Any, path: str = "") -> dict[str, Any]:
+    """Nested plain data by dotted paths."""
+    if not isinstance(told, Mapping):
+        return {path: told}
+    return {key: leaf for name, item in told.items() for key, leaf in _flat(item, f"{path}.{name}".strip(".")).items()}

@@ -1,0 +1,151 @@
+"""Decides how checkpoints lie in a folder: each whole, with the digest of every file, or not there at all.
+
+A checkpoint is written below a hidden name and renamed once, when everything in it has reached the disk; its manifest,
+the last file, holds the digests of the others and its own. So whatever ends a process, what has a name is whole, and
+what was changed since is told by name. No tensor and no torch here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from suite.core.errors import Refused
+
+MANIFEST = "manifest.json"
+_STEP = re.compile(r"step-(\d{6,})(\.old)?")
+_UNFINISHED = ".unfinished"  # the end of a hidden name: cleared by the next checkpoint
+
+
+class Damaged(Exception):
+    """A file of a checkpoint is missing or is not what was written."""
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def is_step(path: Path) -> bool:
+    """Whether `path` names one checkpoint, not a folder of them."""
+    return _STEP.fullmatch(path.name) is not None
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def place_of(folder: Path, updates: int) -> Path:
+    """Where the checkpoint after `updates` updates is written before it has its name."""
+    return folder / f".step-{updates:06d}{_UNFINISHED}"
+
+
+def named(place: Path) -> Path:
+    """Where it stands afterwards."""
+    return place.with_name(place.name.removeprefix(".").removesuffix(_UNFINISHED))
+
+
+def begin(place: Path) -> None:
+    """Makes the place, empty. What processes that were killed left unfinished in its folder goes."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    for left in place.parent.glob(f".step-*{_UNFINISHED}"):
+        shutil.rmtree(left)
+    place.mkdir()
+
+
+def put(path: Path, data: bytes) -> dict[str, Any]:
+    """Writes a file through to the disk: its size in bytes and its SHA-256."""
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return {"bytes": len(data), "sha256": digest(data)}
+
+
+def finish(place: Path, body: Mapping[str, Any], keep: int | None) -> None:
+    """Adds the manifest and gives the checkpoint its name; of all that have one, the newest `keep` stay."""
+    text = _text(body)
+    put(place / MANIFEST, json.dumps({"sha256": digest(text), "body": body}, indent=1).encode())
+    _through(place)
+    folder, path = place.parent, named(place)
+    old = path.with_name(f"{path.name}.old")
+    if path.exists():  # trained again from one before: it stands as .old until this one has its name
+        if old.exists():
+            _discard(old)
+        path.rename(old)
+    place.rename(path)
+    _through(folder)
+    if old.exists():
+        _discard(old)
+    if keep is not None:
+        for order in standing(folder)[:-keep]:
+            _discard(path_of(folder, order))
+
+
+def _discard(path: Path) -> None:
+    """Takes its name away first: half of a checkpoint is none."""
+    hidden = path.with_name(f".{path.name}{_UNFINISHED}")
+    path.rename(hidden)
+    shutil.rmtree(hidden)
+
+
+def _through(folder: Path) -> None:
+    """The names in a folder reach the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _text(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, sort_keys=True).encode()
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def standing(folder: Path) -> list[int]:
+    """The checkpoints in a folder as numbers in order of age, the newest last; `path_of` names them."""
+    names = [_STEP.fullmatch(path.name) for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    return sorted(2 * int(name[1]) + (name[2] is None) for name in names if name)
+
+
+def path_of(folder: Path, order: int) -> Path:
+    return folder / f"step-{order // 2:06d}{'' if order % 2 else '.old'}"
+
+
+def manifest(path: Path) -> dict[str, Any]:
+    """What a checkpoint says of itself. Raises Damaged."""
+    try:
+        content = json.loads((path / MANIFEST).read_bytes())
+        body, told = content["body"], content["sha256"]
+    except FileNotFoundError:
+        raise Damaged(f"{path.name} has no {MANIFEST}") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Damaged(f"{path.name}/{MANIFEST} cannot be read ({error})") from None
+    if digest(_text(body)) != told:
+        raise Damaged(f"{path.name}/{MANIFEST} does not have its own SHA-256, {told[:12]}...")
+    return dict(body)
+
+
+def fetch(path: Path, name: str, told: Mapping[str, Any]) -> bytes:
+    """A file of a checkpoint, which is what was written. Raises Damaged."""
+    try:
+        data = (path / name).read_bytes()
+    except OSError as error:
+        raise Damaged(f"{path.name}/{name} cannot be read ({error.strerror})") from None
+    if len(data) != told["bytes"]:
+        raise Damaged(f"{path.name}/{name} has {len(data)} bytes, {told['bytes']} were written")
+    if digest(data) != told["sha256"]:
+        raise Damaged(f"{path.name}/{name} has SHA-256 {digest(data)[:12]}..., {told['sha256'][:12]}... was written")
+    return data
+
+
+def check_keep(keep: int | None) -> None:
+    if keep is not None and (not isinstance(keep, int) or keep < 1):
+        raise Refused(f"keep={keep}", rule="at least 1 checkpoint, or None for all", legal="keep=2")
