@@ -105,11 +105,11 @@ def save(engine: Engine, folder: Path, *, keep: int | None = None, extra: Mappin
 
 
 def _check_drained(engine: Engine) -> None:
-    if engine.stage.open:
+    if not engine.drained:
         raise Refused(
-            f"a checkpoint with {len(engine.stage.open)} microbatches in flight",
+            "a checkpoint within a batch, or after one that was broken off",
             rule="checkpoints are taken and loaded between batches",
-            legal="a new engine, where a batch was broken off",
+            legal="a new engine that loads the last one",
         )
 
 

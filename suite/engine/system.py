@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from suite.core.build import build
 from suite.core.grid import Grid
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
+from suite.engine.checkpoint import Loaded
 from suite.engine.train import Engine
 from suite.memory.checkpointing import chosen
 from suite.workload.split import divide
@@ -76,6 +78,13 @@ class EngineSystem:
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
         return self.engine.memory(tensors(batch))
+
+    def save(self, folder: str | Path, *, keep: int | None = None, extra: Mapping[str, Any] | None = None) -> None:
+        """A checkpoint, as Engine.save writes it."""
+        self.engine.save(folder, keep=keep, extra=extra)
+
+    def load(self, path: str | Path) -> Loaded:
+        return self.engine.load(path)
 
     def close(self) -> None:
         self.engine.close()

@@ -135,6 +135,7 @@ class Engine:
             scaler=self.scaler,
         )
         self.microbatches = self.updates = self.evaluated = 0  # counted over the whole training, per replica
+        self.drained = True  # nothing is in flight, and no batch was broken off
         self.trace = Trace()
         self.legal: dict[int, tuple[Op, ...]] = {}  # this stage's checked order, by number of microbatches
         self.live: LiveBytes | None = None
@@ -251,7 +252,7 @@ class Engine:
             self.legal[work.microbatches] = checked.order(self.place.stage)
         free = self.transport.any_order
         program = self.schedule.program(self.place, work) if free else fixed(self.legal[work.microbatches], work)
-        self.trace = Trace()
+        self.trace, self.drained = Trace(), False
         self.store.begin(work)
         with undisturbed():
             self.peak = drive(
@@ -263,7 +264,9 @@ class Engine:
                 bound=self.schedule.in_flight(self.place, work),
                 trace=self.trace,
             )
-        return work, self._shared_sum(losses) / scale
+        loss = self._shared_sum(losses) / scale
+        self.drained = True
+        return work, loss
 
     def _scale(self) -> float:
         return self.scaler.scale if self.scaler else 1.0

@@ -9,20 +9,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from cases import Case, gpt_case, odd_case
-from resuming import Kept, trained
+from resuming import Kept, batch_of, engine_of, kept_by, trained
 
+from suite.bench.experiment import groups, resolve
 from suite.comm import loopback
 from suite.core.grid import Grid
 from suite.engine.optimizer import SGD, Adam, AdamW
 from suite.engine.scale import Dynamic
+from suite.engine.system import EngineSystem
 from suite.memory.layout import offloaded
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
 MOMENTUM = SGD(0.1, momentum=0.9, weight_decay=0.01)
-OFFLOADED = {"memory": partial(offloaded, bucket=100, sets=2), "bucket": 100, "chunk": 3}
+OFFLOADED = {"memory": partial(offloaded, bucket=700, sets=2), "bucket": 700, "chunk": 3}
 SCALED = {"half": "float16", "scaler": Dynamic(start=2.0**24, patience=2)}
 VARIANTS: dict[str, tuple[Case, dict[str, Any]]] = {
     "float32 AdamW dropout": (gpt_case("dropout", "float32", dropout=0.3), {"optimizer": AdamW(0.01)}),
@@ -35,7 +38,7 @@ VARIANTS: dict[str, tuple[Case, dict[str, Any]]] = {
     ),
     "float32 offloaded": (
         gpt_case("tied", "float32"),
-        {"optimizer": Adam(0.01), **OFFLOADED, "memory": partial(offloaded, bucket=100, half=None), "clip": 0.5},
+        {"optimizer": Adam(0.01), **OFFLOADED, "memory": partial(offloaded, bucket=700, half=None), "clip": 0.5},
     ),
 }
 
@@ -74,3 +77,137 @@ def test_batches_that_overflow_before_and_after(grid: Grid, tmp_path: Path) -> N
     for right, resumed in zip(whole, again, strict=True):
         assert resumed.losses == right.losses[5:]
         right.compare(resumed, str(grid))
+
+
+# -- every system of conf/system -------------------------------------------------------------------------------------
+
+TINY = ["model.shape.layers=2", "model.shape.hidden=16", "model.shape.sequence=6", "model.shape.vocabulary=256"]
+
+
+def test_every_system_of_the_engine(tmp_path: Path) -> None:
+    tokens = np.random.default_rng(0).integers(0, 256, (4, 4, 7))
+    batches = [(rows[:, :-1].copy(), rows[:, 1:].copy()) for rows in tokens]
+    compositions = {}
+    for name in groups()["system"]:
+        config = resolve([f"system={name}", *TINY, "batch.size=4", "batch.microbatch=1", "grid.inter=2"])
+        if config["system"]["_target_"] == "suite.engine.system.EngineSystem":
+            parts = ("schedule", "weights", "memory", "precision", "update", "checkpoints")
+            compositions[str([config[part] for part in parts])] = name, config
+    assert len(compositions) >= 3
+
+    def rank(world: Any, name: str, config: Any) -> None:
+        whole, first, again = (EngineSystem(world, config) for _ in range(3))
+        right = [whole.train_batch(batch) for batch in batches]
+        assert [first.train_batch(batch) for batch in batches[:2]] == right[:2]
+        first.save(tmp_path / name)
+        again.load(tmp_path / name)
+        assert [again.train_batch(batch) for batch in batches[2:]] == right[2:]
+        kept_by(whole.engine).compare(kept_by(again.engine), name)
+        for system in (whole, first, again):
+            system.close()
+
+    for name, config in compositions.values():
+        loopback.run(2, partial(rank, name=name, config=config))
+
+
+# -- onto another grid -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Grid(), Grid(inter=2)),
+        (Grid(inter=2), Grid()),
+        (Grid(inter=2), Grid(inter=4)),
+        (Grid(data=2), Grid(inter=2, data=2)),
+        (Grid(inter=2, data=2), Grid(data=2)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("variant", ["tied", "statistics"])
+def test_another_pipeline_has_the_same_bits(before: Grid, after: Grid, variant: str, tmp_path: Path) -> None:
+    case = gpt_case("tied", "float64", dropout=0.3) if variant == "tied" else odd_case(torch.float64)
+    run = partial(trained, case, optimizer=AdamW(0.01))
+    whole = loopback.run(after.size, lambda world: run(world, after, range(4)))
+    loopback.run(before.size, lambda world: run(world, before, range(2), save=tmp_path))
+    again = loopback.run(after.size, lambda world: run(world, after, range(2, 4), load=tmp_path))
+    for right, resumed in zip(whole, again, strict=True):
+        right.compare(resumed, f"{before} {after}")
+        assert resumed.losses == pytest.approx(right.losses[2:], rel=1e-14)  # a loss is added in the grid's order
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(Grid(), Grid(data=2)), (Grid(inter=2, data=2), Grid()), (Grid(), Grid(inter=2, data=2))]
+)
+def test_another_number_of_replicas_agrees_to_rounding(before: Grid, after: Grid, tmp_path: Path) -> None:
+    """The same masks of dropout too: the position is counted over all replicas."""
+    case = gpt_case("tied", "float64", dropout=0.3)
+    run = partial(trained, case, optimizer=SGD(0.1, momentum=0.9))
+    whole = loopback.run(after.size, lambda world: run(world, after, range(4)))
+    loopback.run(before.size, lambda world: run(world, before, range(2), save=tmp_path))
+    again = loopback.run(after.size, lambda world: run(world, after, range(2, 4), load=tmp_path))
+    for right, resumed in zip(whole, again, strict=True):
+        assert resumed.losses == pytest.approx(right.losses[2:], rel=1e-12)
+        right.compare(resumed, f"{before} {after}", tolerance=1e-12)
+
+
+def test_running_statistics_are_each_replicas_own_and_elsewhere_replica_0s(tmp_path: Path) -> None:
+    case = odd_case(torch.float64)
+    run = partial(trained, case, optimizer=SGD(0.1))
+    first, second = loopback.run(2, lambda world: run(world, Grid(data=2), range(2), save=tmp_path))
+    mean = "0.running_mean"
+    assert not torch.equal(first.tensors[mean], second.tensors[mean])
+    again = loopback.run(2, lambda world: run(world, Grid(data=2), (), load=tmp_path))
+    assert all(torch.equal(a.tensors[mean], b.tensors[mean]) for a, b in zip((first, second), again, strict=True))
+
+    def elsewhere(world: Any) -> torch.Tensor:
+        engine = engine_of(case, world, Grid(data=world.size), optimizer=SGD(0.1))
+        (note,) = engine.load(tmp_path).notes
+        assert note == f"buffers (running statistics) are those of replica 0 of 2, for all {world.size}"
+        engine.close()
+        return engine.stage.layers[0].running_mean
+
+    for replicas in (1, 4):  # of 8 microbatches
+        for found in loopback.run(replicas, elsewhere):
+            assert torch.equal(found, first.tensors[mean])
+
+
+# -- what does not matter, and what a user has -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grid", GRIDS[:3], ids=str)
+def test_evaluations_and_checkpoints_in_between_change_nothing(grid: Grid, tmp_path: Path) -> None:
+    case = odd_case(torch.float32)
+    more = {"optimizer": AdamW(0.01), "half": "bfloat16"}
+    plain = loopback.run(grid.size, lambda world: trained(case, world, grid, range(3), **more))
+
+    def rank(world: Any) -> Any:
+        engine = engine_of(case, world, grid, **more)
+        losses, scores = [], []
+        for number in range(3):
+            losses.append(engine.train_batch(batch_of(case, number)))
+            scores.append(engine.evaluate([batch_of(case, 9)]))
+            engine.save(tmp_path)
+            other = engine_of(case, world, grid, **more)
+            other.load(tmp_path)
+            assert other.evaluated == engine.evaluated
+            assert other.evaluate([batch_of(case, 9)]) == scores[-1]
+            other.close()
+        kept = kept_by(engine, losses)
+        engine.close()
+        return kept
+
+    for right, watched in zip(plain, loopback.run(grid.size, rank), strict=True):
+        assert watched.losses == right.losses
+        right.compare(watched, str(grid))
+
+
+def test_the_users_own_random_numbers_go_on(tmp_path: Path) -> None:
+    case = gpt_case("dropout", "float32", dropout=0.3)
+    torch.manual_seed(3)
+    torch.rand(5)
+    loopback.run(1, lambda world: trained(case, world, Grid(), range(1), save=tmp_path, optimizer=SGD(0.1)))
+    right = torch.rand(4)
+    torch.manual_seed(99)
+    loopback.run(1, lambda world: trained(case, world, Grid(), (), load=tmp_path, optimizer=SGD(0.1)))
+    assert torch.equal(torch.rand(4), right)

@@ -15,7 +15,7 @@ from suite.core.grid import Grid
 from suite.core.protocols import World
 from suite.engine.train import Engine
 
-COUNTS = (4, 1, 3, 2)  # microbatches of the batches, over two replicas twice as many
+COUNTS = (3, 1, 2, 1)  # microbatches of the batches, over two replicas twice as many
 
 
 @dataclass

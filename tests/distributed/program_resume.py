@@ -1,0 +1,41 @@
+"""What each rank runs for test_resume.py: law 8 on two MPI ranks, in a folder that the program is given."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from cases import gpt_case, odd_case
+from resuming import trained
+
+from suite.comm import here
+from suite.core.grid import Grid
+from suite.engine.optimizer import SGD, AdamW
+from suite.engine.scale import Dynamic
+
+torch.set_num_threads(1)
+
+
+def scaled() -> dict[str, Any]:
+    return {"optimizer": AdamW(0.01), "half": "float16", "scaler": Dynamic(2.0**19, patience=2), "bucket": 700}
+
+
+if __name__ == "__main__":
+    world = here()
+    folder = Path(sys.argv[1])
+    tied, odd = gpt_case("tied", "float32", dropout=0.3), odd_case(torch.float64)
+    compared = 0
+    for grid in (Grid(inter=2), Grid(data=2)):
+        for case, options in ((tied, scaled), (odd, lambda: {"optimizer": SGD(0.1, momentum=0.9)})):
+            at = folder / f"{case.name} {grid}"
+            whole = trained(case, world, grid, range(5), **options())
+            trained(case, world, grid, range(3), save=at, **options())
+            again = trained(case, world, grid, range(3, 5), load=at, **options())
+            assert again.losses == whole.losses[3:], f"{at}: {again.losses} {whole.losses}"
+            whole.compare(again, f"{at} rank {world.rank}")
+            compared += len(whole.tensors)
+    if world.rank == 0:
+        print(f"{type(world).__name__}: {compared} tensors compared", flush=True)
+    world.close()

@@ -1,0 +1,468 @@
+"""Decides whether a checkpoint holds all that it should, and whether what does not fit or does not hold is refused
+before anything has changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import Case, gpt_case, odd_case
+from resuming import Kept, batch_of, engine_of, kept_by, trained
+from safetensors.torch import load_file
+from torch import nn
+
+from suite.comm import loopback
+from suite.core.errors import RankError, Refused, Unsupported
+from suite.core.grid import Grid
+from suite.core.protocols import Read
+from suite.engine import shelf
+from suite.engine.optimizer import SGD, Adam, AdamW
+from suite.engine.rate import WarmupCosine
+from suite.engine.scale import Dynamic
+from suite.engine.train import Engine
+from suite.memory.layout import offloaded
+
+TIED = gpt_case("tied", "float32")
+ODD = odd_case(torch.float32)
+HALF = {"optimizer": AdamW(0.01), "half": "bfloat16"}
+
+
+def alone() -> loopback.LoopbackWorld:
+    return loopback.LoopbackWorld(loopback.Hub(1), 0)
+
+
+def made(case: Case = ODD, **more: Any) -> Engine:
+    return engine_of(case, alone(), Grid(), **{"optimizer": AdamW(0.01), **more})
+
+
+def taught(folder: Path, batches: int = 1, case: Case = ODD, **more: Any) -> Engine:
+    """An engine that has trained and saved after every batch."""
+    engine = made(case, **more)
+    for number in range(batches):
+        engine.train_batch(batch_of(case, number))
+        engine.save(folder)
+    return engine
+
+
+def files_of(path: Path) -> dict[str, dict[str, torch.Tensor]]:
+    return {file.name: load_file(file) for file in sorted(path.glob("*.safetensors"))}
+
+
+def untouched(engine: Engine, action: Callable[[], Any], says: str, kind: type[Exception] = Refused) -> None:
+    """The action is refused in these words, and nothing of the engine has changed."""
+    before, state = kept_by(engine), torch.get_rng_state()
+    with pytest.raises(kind, match=says):
+        action()
+    before.compare(kept_by(engine), says)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert engine.evaluated == 0
+
+
+# -- faults of the original ------------------------------------------------------------------------------------------
+
+
+def test_full_precision_weights_are_kept_not_their_rounded_copies(tmp_path: Path) -> None:
+    engine = taught(tmp_path, case=TIED, **HALF)
+    found = files_of(tmp_path / "step-000001")
+    for number, layer in enumerate(engine.stage.layers):
+        for name, parameter in layer.named_parameters():
+            kept = found[f"layer-{number:05d}.safetensors"]
+            assert kept[f"weight/{name}"].dtype == torch.float32
+            for state, tensor in engine.state.export(parameter).items():
+                assert torch.equal(kept[f"{state}/{name}"], tensor), name
+    (first,) = (p for p in engine.state.parameters if p is engine.stage.layers[0].token.weight)
+    full = engine.state.export(first)["weight"]
+    assert not torch.equal(full, first.detach().float()), "nothing is lost in rounding: this test sees nothing"
+
+
+def test_no_stale_full_weight_overwrites_a_loaded_one_at_the_first_step(tmp_path: Path) -> None:
+    """The original loads the half copies alone: its next step writes the masters of before over them."""
+    more = {"half": "bfloat16", "optimizer": SGD(WarmupCosine(0.5, total=1), momentum=0.0)}  # the rate ends at 0
+    engine = taught(tmp_path, case=TIED, **more)
+    right = kept_by(engine)
+    again = made(TIED, **more)
+    again.load(tmp_path)
+    right.compare(kept_by(again), "loaded")
+    again.train_batch(batch_of(TIED, 1))
+    for parameter, before in zip(again.state.parameters, engine.state.parameters, strict=True):
+        assert torch.equal(parameter, before)
+
+
+def test_loss_scale_counts_and_position_are_kept(tmp_path: Path) -> None:
+    more = {"half": "float16", "optimizer": AdamW(0.01), "scaler": Dynamic(2.0**19, patience=3)}
+    engine = made(TIED, **more)
+    for number in range(4):
+        engine.train_batch(batch_of(TIED, number))
+    engine.evaluate([batch_of(TIED, 5)])
+    path = engine.save(tmp_path)
+    assert path == tmp_path / "step-000004"
+    again = made(TIED, **more | {"scaler": Dynamic(2.0**19, patience=3)})
+    loaded = again.load(path)
+    assert engine.update.skipped >= 1
+    assert again.scaler is not None
+    assert again.scaler.state() == engine.scaler.state() != Dynamic(2.0**19).state()
+    assert again.state.rule.updates == engine.state.rule.updates == 4 - engine.update.skipped
+    assert (again.updates, again.microbatches, again.evaluated) == (4, 14, engine.evaluated)
+    assert (loaded.path, loaded.updates, loaded.samples, loaded.notes) == (path, 4, 14 * TIED.microbatch, ())
+
+
+def test_moments_on_the_host_are_kept(tmp_path: Path) -> None:
+    more = {**HALF, "memory": partial(offloaded, bucket=300), "bucket": 300}
+    engine = taught(tmp_path, case=TIED, **more)
+    assert engine.state.layout["moment_1"].home == "host"
+    again = made(TIED, **HALF)  # where the states lie is not part of a run
+    again.load(tmp_path)
+    kept_by(engine).compare(kept_by(again), "from the host")
+
+
+def test_every_stage_and_replica_has_its_part(tmp_path: Path) -> None:
+    grid = Grid(inter=2, data=2)
+    loopback.run(4, lambda world: trained(TIED, world, grid, range(1), save=tmp_path, optimizer=SGD(0.1)))
+    found = files_of(tmp_path / "step-000001")
+    assert [*found] == [
+        *(f"layer-{number:05d}.safetensors" for number in range(5)),
+        *(f"stage-{stage:05d}-replica-{replica:05d}.safetensors" for stage in (0, 1) for replica in (0, 1)),
+    ]
+    first, last = found["layer-00000.safetensors"], found["layer-00004.safetensors"]
+    for state in ("weight", "velocity"):
+        assert torch.equal(first[f"{state}/token.weight"], last[f"{state}/weight"]), "both ends of a tie are kept"
+
+
+def test_two_engines_keep_their_own(tmp_path: Path) -> None:
+    """The original keeps whatever its one global model is."""
+    taught(tmp_path / "one", case=TIED)
+    two = taught(tmp_path / "two", 2)
+    before = kept_by(two)
+    made(TIED).load(tmp_path / "one")
+    before.compare(kept_by(two), "another engine's load")
+    again = made()
+    again.load(tmp_path / "two")
+    before.compare(kept_by(again), "two")
+
+
+# -- what else is kept -----------------------------------------------------------------------------------------------
+
+
+def frozen_layers() -> list[nn.Module]:
+    torch.manual_seed(2)
+    layers = [nn.Linear(7, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)]
+    layers[0].bias.requires_grad_(False)
+    return layers
+
+
+@pytest.mark.parametrize("half", [None, "bfloat16"])
+def test_frozen_weights_and_buffers_are_kept(half: str | None, tmp_path: Path) -> None:
+    def engine() -> Engine:
+        return Engine(frozen_layers(), loss=F.cross_entropy, optimizer=Adam(0.1), microbatch=3, half=half)
+
+    first = engine()
+    with torch.no_grad():
+        first.stage.layers[0].bias.add_(1.0)  # as a user may have loaded it from elsewhere
+    first.train_batch(batch_of(ODD, 0))
+    first.save(tmp_path)
+    again = engine()
+    again.load(tmp_path)
+    kept_by(first).compare(kept_by(again), "frozen")
+    assert float(again.stage.layers[1].num_batches_tracked) == 6
+    found = files_of(tmp_path / "step-000001")["layer-00000.safetensors"]
+    assert {name for name in found if name.endswith("bias")} == {"weight/bias"}
+
+
+def test_what_a_user_gives_comes_back_to_the_rank_that_gave_it(tmp_path: Path) -> None:
+    def rank(world: Any) -> tuple[Any, Any]:
+        engine = engine_of(TIED, world, Grid(inter=world.size), optimizer=SGD(0.1))
+        if world.size == 2:
+            engine.save(tmp_path, extra={"rank": world.rank, "losses": [0.1, float("inf")]})
+        return engine.load(tmp_path).extra
+
+    assert loopback.run(2, rank) == [{"rank": rank, "losses": [0.1, float("inf")]} for rank in (0, 1)]
+    assert loopback.run(1, rank)[0]["rank"] == 0
+
+
+def test_the_newest_stay(tmp_path: Path) -> None:
+    engine = made()
+    for number in range(4):
+        engine.train_batch(batch_of(ODD, number))
+        engine.save(tmp_path, keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000003", "step-000004"]
+    for keep in (0, -1, 1.5):
+        with pytest.raises(Refused, match=f"keep={keep}; rule: at least 1 checkpoint"):
+            engine.save(tmp_path, keep=keep)  # type: ignore[arg-type]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000003", "step-000004"]
+
+
+def test_a_checkpoint_after_the_same_updates_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    taught(tmp_path)
+    other = made(TIED)
+    other.train_batch(batch_of(TIED, 0))
+    other.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
+    made(TIED).load(tmp_path)
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+def wider(case: Case = ODD) -> list[Any]:
+    return [*case.layers[:-1], lambda: nn.Linear(3, 4, bias=False)]
+
+
+OTHERS: list[tuple[dict[str, Any], str]] = [
+    ({"seed": 6}, r"of seed=5, this engine of seed=6; rule: a checkpoint resumes the run .*; legal: seed=5"),
+    ({"microbatch": 1}, r"of microbatch=3, this engine of microbatch=1; .*; legal: microbatch=3"),
+    ({"optimizer": AdamW(0.02)}, r"of optimizer\.lr=0\.01, this engine of optimizer\.lr=0\.02; .*legal: .*0\.01"),
+    (
+        {"optimizer": Adam(0.01)},
+        r"of optimizer\._target_=suite.engine.optimizer.AdamW, .*suite.engine.optimizer.Adam;",
+    ),
+    ({"optimizer": AdamW(WarmupCosine(0.01, total=9))}, r"optimizer\.lr=0\.01, this engine of optimizer\.lr=None"),
+    ({"half": "bfloat16"}, r"of half=None, this engine of half=bfloat16"),
+    ({"clip": 1.0}, r"of clip=None, this engine of clip=1\.0"),
+    ({"case": TIED}, r"of layers=7, this engine of layers=5"),
+    (
+        {"case": Case("", wider(), F.cross_entropy, ODD.sample, 3)},
+        r"layer 6 of step-000001 has moment_1/weight \['float32', 3, 3\], this engine's \['float32', 4, 3\]; .*; legal",
+    ),
+    ({"case": odd_case(torch.float64)}, r"layer 0 .* has .* \['float32', 7\], this engine's \['float64', 7\]"),
+    (
+        {"case": Case("", [*ODD.layers[:-1], lambda: nn.Linear(3, 3)], F.cross_entropy, ODD.sample, 3)},
+        r"layer 6 .* has moment_1/bias None, this engine's \['float32', 3\]",
+    ),
+    (
+        {"case": Case("", [lambda: nn.BatchNorm1d(7, affine=False), *ODD.layers[1:]], F.cross_entropy, ODD.sample, 3)},
+        r"layer 0 .* has moment_1/bias \['float32', 7\], this engine's None",
+    ),
+]
+
+
+@pytest.mark.parametrize(("more", "says"), OTHERS)
+def test_another_run_is_refused_before_anything_changes(more: dict[str, Any], says: str, tmp_path: Path) -> None:
+    taught(tmp_path)
+    engine = made(**more)
+    for path in (tmp_path, tmp_path / "step-000001"):
+        untouched(engine, lambda p=path: engine.load(p), says)
+
+
+def test_another_tie_and_another_loss_scale_are_refused(tmp_path: Path) -> None:
+    taught(tmp_path / "tied", case=TIED)
+    untied = made(TIED, tied=())
+    untouched(untied, lambda: untied.load(tmp_path / "tied"), r"of ties=\[\[0, 'token.weight', 4, 'weight'\]\], ")
+    more = {"optimizer": SGD(0.1), "half": "float16"}
+    taught(tmp_path / "scaled", scaler=Dynamic(4.0), **more)
+    other = made(scaler=Dynamic(4.0, patience=7), **more)
+    untouched(other, lambda: other.load(tmp_path / "scaled"), r"loss_scale\.patience=200, .*=7;.*legal: .*=200")
+
+
+def test_a_frozen_weight_that_was_trained_is_refused(tmp_path: Path) -> None:
+    def engine(bias: bool) -> Engine:
+        layers = frozen_layers()
+        layers[0].bias.requires_grad_(bias)
+        return Engine(layers, loss=F.cross_entropy, optimizer=SGD(0.1), microbatch=3)
+
+    engine(True).save(tmp_path)
+    other = engine(False)
+    untouched(other, lambda: other.load(tmp_path), r"layer 0 .* has velocity/bias \['float32', 5\], this engine's None")
+
+
+def test_replicas_that_do_not_divide_what_was_trained_are_refused(tmp_path: Path) -> None:
+    taught(tmp_path)  # 6 microbatches
+
+    def rank(world: Any) -> None:
+        engine = engine_of(ODD, world, Grid(data=4), optimizer=AdamW(0.01))
+        says = r"stands after 6 microbatches, on 4 replicas; rule: .*; legal: 1, 2, 3, 6 replicas"
+        with pytest.raises(Refused, match=says):
+            engine.load(tmp_path)
+        assert engine.updates == engine.state.rule.updates == 0
+
+    loopback.run(4, rank)
+
+
+def test_what_one_stage_refuses_every_rank_refuses(tmp_path: Path) -> None:
+    """Layer 6 stands on the second stage only: the first would load."""
+    taught(tmp_path)
+    other = Case("", wider(), F.cross_entropy, ODD.sample, 3)
+
+    def rank(world: Any) -> str:
+        engine = engine_of(other, world, Grid(inter=2), optimizer=AdamW(0.01))
+        before = kept_by(engine)
+        with pytest.raises(Refused) as caught:
+            engine.load(tmp_path)
+        before.compare(kept_by(engine), str(world.rank))
+        return str(caught.value)
+
+    said = loopback.run(2, rank)
+    assert "rank 1 cannot, and says why" in said[0]
+    assert "layer 6" in said[1]
+
+
+def test_no_checkpoint_is_refused_in_a_folder_and_by_name(tmp_path: Path) -> None:
+    engine = made()
+    for path in (tmp_path, tmp_path / "nowhere"):
+        untouched(engine, lambda p=path: engine.load(p), "no checkpoint in .*; rule: .*; legal: ")
+    untouched(engine, lambda: engine.load(tmp_path / "step-000009"), r"step-000009 has no manifest\.json")
+
+
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    taught(tmp_path)
+    path = tmp_path / "step-000001" / "manifest.json"
+    body = json.loads(path.read_text())["body"] | {"schema": 7}
+    path.write_text(json.dumps({"sha256": shelf.digest(json.dumps(body, sort_keys=True).encode()), "body": body}))
+    engine = made()
+    untouched(engine, lambda: engine.load(tmp_path), "step-000001 has schema 7; rule: this suite reads schema 1")
+
+
+def test_a_batch_that_was_broken_off_is_neither_saved_nor_loaded_into(tmp_path: Path) -> None:
+    taught(tmp_path)
+    engine = made()
+    x, y = batch_of(ODD, 0)
+    y[-1] = 77
+    with pytest.raises(IndexError):
+        engine.train_batch((x, y))
+    untouched(engine, lambda: engine.save(tmp_path), "broken off; rule: .* between batches; legal: a new engine")
+    untouched(engine, lambda: engine.load(tmp_path), "broken off; rule: .* between batches; legal: a new engine")
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
+    made().load(tmp_path)
+
+
+class Stashing:
+    """A policy that will read the first version for ever."""
+
+    def read(self, op: Any, clock: Any) -> Read:
+        return Read(clock.updates)
+
+    def oldest(self, clock: Any) -> int:
+        return 0
+
+
+def test_a_version_that_is_kept_beside_the_newest_is_refused_by_name(tmp_path: Path) -> None:
+    engine = made(weights=Stashing())
+    engine.train_batch(batch_of(ODD, 0))
+    with pytest.raises(Unsupported, match=r"weight versions \(0, 1\) before the newest"):
+        engine.save(tmp_path)
+    assert not [*tmp_path.glob("*")]
+
+
+# -- what is damaged -------------------------------------------------------------------------------------------------
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "flipped": flipped,
+    "shorter": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "empty": lambda path: path.write_bytes(b""),
+    "gone": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_whatever_file_is_damaged_the_one_before_stands(damage: str, tmp_path: Path) -> None:
+    engine = made()
+    kept: list[Kept] = []
+    for number in range(2):
+        engine.train_batch(batch_of(ODD, number))
+        engine.save(tmp_path)
+        kept.append(kept_by(engine))
+    newest = tmp_path / "step-000002"
+    names = sorted(path.name for path in newest.iterdir())
+    assert len(names) == 7 + 1 + 1
+    for name in names:
+        whole = (newest / name).read_bytes()
+        DAMAGES[damage](newest / name)
+        again = made()
+        untouched(again, lambda e=again: e.load(newest), f"step-000002.*{name}")
+        loaded = again.load(tmp_path)
+        assert loaded.path.name == "step-000001"
+        (note,) = loaded.notes
+        assert "step-000002" in note
+        assert name in note
+        kept[0].compare(kept_by(again), name)
+        (newest / name).write_bytes(whole)
+    again = made()
+    assert again.load(tmp_path).notes == ()
+    kept[1].compare(kept_by(again), "mended")
+
+
+def test_where_all_are_damaged_every_one_is_told(tmp_path: Path) -> None:
+    taught(tmp_path, 2)
+    for step in (1, 2):
+        flipped(tmp_path / f"step-00000{step}" / "layer-00001.safetensors")
+    engine = made()
+    says = "no checkpoint in .*; step-000002/layer-00001.safetensors has SHA-256 .*; step-000001/layer-00001"
+    untouched(engine, lambda: engine.load(tmp_path), says)
+
+
+def test_a_damaged_stage_is_every_ranks_damage(tmp_path: Path) -> None:
+    taught(tmp_path, 2)
+    flipped(tmp_path / "step-000002" / "layer-00006.safetensors")
+
+    def rank(world: Any) -> list[str]:
+        engine = engine_of(ODD, world, Grid(inter=2), optimizer=AdamW(0.01))
+        with pytest.raises(Refused, match="step-000002"):
+            engine.load(tmp_path / "step-000002")
+        return [*engine.load(tmp_path).notes, str(engine.updates)]
+
+    first, second = loopback.run(2, rank)
+    assert first == ["step-000002 has a file that is damaged, as another rank says", "1"]
+    assert "layer-00006" in second[0]
+
+
+# -- a folder that one rank cannot write -----------------------------------------------------------------------------
+
+
+def test_what_one_rank_cannot_write_no_rank_goes_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put = shelf.put
+
+    def full(path: Path, data: bytes) -> dict[str, Any]:
+        if broken and path.name == "layer-00006.safetensors":
+            raise OSError(28, "No space left on device")
+        return put(path, data)
+
+    broken = False
+    monkeypatch.setattr(shelf, "put", full)
+
+    def rank(world: Any) -> list[str]:
+        nonlocal broken
+        engine = engine_of(ODD, world, Grid(inter=2), optimizer=AdamW(0.01))
+        engine.train_batch(batch_of(ODD, 0))
+        engine.save(tmp_path)
+        engine.train_batch(batch_of(ODD, 1))
+        broken = True
+        with pytest.raises((OSError, RankError)) as caught:
+            engine.save(tmp_path)
+        world.total(0.0, lambda: None)
+        left = sorted(path.name for path in tmp_path.iterdir())
+        world.total(0.0, lambda: None)
+        broken = False
+        engine.save(tmp_path)
+        return [*left, str(caught.value), engine.load(tmp_path).path.name]
+
+    said = loopback.run(2, rank)
+    assert "rank 1 cannot, and says why" in said[0][-2]
+    assert "No space left" in said[1][-2]
+    for left, *_, newest in said:
+        assert (left, newest) == ("step-000001", "step-000002")
+
+
+def test_a_folder_that_ranks_do_not_share_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rank(world: Any) -> str:
+        engine = engine_of(ODD, world, Grid(inter=2), optimizer=AdamW(0.01))
+        (tmp_path / str(world.rank) / ".step-000000.unfinished").mkdir(parents=True)
+        with pytest.raises(Refused) as caught:
+            engine.save(tmp_path / str(world.rank))
+        return str(caught.value)
+
+    first, second = loopback.run(2, rank)
+    assert "rank 0 sees no file of rank 1" in first
+    assert "rule: a folder that all ranks share" in first
+    assert "rank 0 cannot, and says why" in second

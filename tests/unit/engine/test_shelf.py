@@ -1,0 +1,170 @@
+"""Decides whether a process that is killed at any step of a checkpoint leaves the last good one, and nothing else that
+a load would take.
+
+Each child process is a copy of this one that saves until its n-th operation on the disk, and dies there: half of what
+it writes is written, and nothing of what it would clean up is cleaned up.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from resuming import Kept, kept_by
+from torch import nn
+
+from suite.comm import loopback
+from suite.engine import shelf
+from suite.engine.optimizer import SGD
+from suite.engine.train import Engine
+
+DIED = 9
+
+
+def engine_of() -> Engine:
+    layers = [lambda: nn.Linear(3, 2), lambda: nn.BatchNorm1d(2)]
+    world = loopback.LoopbackWorld(loopback.Hub(1), 0)
+    return Engine(layers, loss=F.mse_loss, optimizer=SGD(0.1, momentum=0.5), microbatch=2, world=world)
+
+
+def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(number)
+    return torch.randn(4, 3, generator=generator), torch.randn(4, 2, generator=generator)
+
+
+def trained(engine: Engine, *numbers: int) -> Engine:
+    for number in numbers:
+        engine.train_batch(batch(number))
+    return engine
+
+
+class Dying:
+    """Dies at operation `left`; a write is two, of which the first leaves half."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def step(self) -> None:
+        if self.left == 0:
+            os._exit(DIED)
+        self.left -= 1
+
+    def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any, **more: Any) -> Any:
+            self.step()
+            return function(*arguments, **more)
+
+        return called
+
+    def open(self, path: Path, mode: str) -> Any:
+        self.step()
+        file = open(path, mode)  # noqa: SIM115
+        dying = self
+
+        class Torn:
+            flush, fileno = file.flush, file.fileno
+
+            def __enter__(self) -> Torn:
+                return self
+
+            def __exit__(self, *problem: object) -> None:
+                file.close()
+
+            def write(self, data: bytes) -> None:
+                dying.step()
+                file.write(data[: len(data) // 2])
+                file.flush()
+                dying.step()
+                file.write(data[len(data) // 2 :])
+
+        return Torn()
+
+    def remove(self, tree: Path, ignore_errors: bool = False) -> None:
+        for path in sorted(tree.iterdir()):
+            self.step()
+            path.unlink()
+        self.step()
+        tree.rmdir()
+
+
+def save_and_die(engine: Engine, folder: Path, at: int) -> int:
+    """The exit code of a child that saves and dies at its operation `at`: 0 if there are fewer."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        dying = Dying(at)
+        shelf.open = dying.open  # type: ignore[attr-defined]
+        shelf.shutil.rmtree = dying.remove  # type: ignore[assignment]
+        for name in ("rename", "mkdir", "unlink", "write_text"):
+            setattr(Path, name, dying.before(getattr(Path, name)))
+        os.fsync = dying.before(os.fsync)
+        engine.save(folder, keep=2)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    """Checkpoints 1, 2 and 3, and what a killed process has left of a fourth."""
+    folder = tmp_path / "before"
+    engine = engine_of()
+    for number in range(3):
+        trained(engine, number).save(folder)
+    unfinished = folder / ".step-000004.unfinished"
+    shutil.copytree(folder / "step-000003", unfinished)
+    (unfinished / shelf.MANIFEST).unlink()
+    return folder
+
+
+def test_a_process_that_dies_at_any_step_leaves_the_last_good_one(before: Path, tmp_path: Path) -> None:
+    """The new one takes the place of one after as many updates, and an older one goes: every kind of step."""
+    saving = trained(engine_of(), 0, 1, 7)
+    last: Kept = kept_by(trained(engine_of(), 0, 1, 2))
+    new = kept_by(saving)
+    outcomes: list[str] = []
+    code = DIED
+    while code == DIED:
+        folder = tmp_path / f"{len(outcomes)}"
+        shutil.copytree(before, folder)
+        code = save_and_die(saving, folder, len(outcomes))
+        engine = engine_of()
+        loaded = engine.load(folder)
+        assert loaded.notes == (), f"operation {len(outcomes)}: {loaded.notes}"
+        found = kept_by(engine)
+        is_new = all(torch.equal(found.tensors[name], tensor) for name, tensor in new.tensors.items())
+        (new if is_new else last).compare(found, f"operation {len(outcomes)}")
+        outcomes.append("new" if is_new else "last")
+        saving.save(folder, keep=2)  # whatever was left, the next is whole
+        assert engine.load(folder).notes == ()
+        new.compare(kept_by(engine), f"after operation {len(outcomes)}")
+        assert sorted(path.name for path in folder.iterdir()) == ["step-000002", "step-000003"]
+    assert code == 0, code
+    turn = outcomes.index("new")
+    assert outcomes == ["last"] * turn + ["new"] * (len(outcomes) - turn)
+    assert turn > 20, "files, their halves, names: not all were tried"
+    assert len(outcomes) - turn > 5, "nothing dies while older ones go"
+
+
+def test_names_and_order() -> None:
+    assert [shelf.is_step(Path(name)) for name in ("a/step-000001", "step-1234567", "step-000001.old")] == [True] * 3
+    assert not any(shelf.is_step(Path(name)) for name in ("step-1", ".step-000001.unfinished", "step-000001.new", "a"))
+    place = shelf.place_of(Path("a"), 12)
+    assert (place, shelf.named(place)) == (Path("a/.step-000012.unfinished"), Path("a/step-000012"))
+    assert [shelf.path_of(Path("a"), order) for order in (24, 25)] == [Path("a/step-000012.old"), Path("a/step-000012")]
+
+
+def test_the_order_is_by_updates_not_by_name(tmp_path: Path) -> None:
+    for name in ("step-999999", "step-1000000", "step-000007.old", "step-000007", "others", ".step-000009.unfinished"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "step-000008").write_text("a file")
+    found = [shelf.path_of(tmp_path, order).name for order in shelf.standing(tmp_path)]
+    assert found == ["step-000007.old", "step-000007", "step-999999", "step-1000000"]
+    assert shelf.standing(tmp_path / "nowhere") == []
