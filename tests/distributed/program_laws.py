@@ -25,7 +25,7 @@ def world_of(transport: str, order: str, inline: int) -> World:
     return here(transport=transport, order=order, inline=inline)
 
 
-def main(transport: str, order: str, inline: int) -> None:
+def compare(transport: str, order: str, inline: int) -> None:
     world = world_of(transport, order, inline)
     grids = [Grid(data=data, inter=world.size // data) for data in range(1, world.size + 1) if world.size % data == 0]
     compared = 0
@@ -43,9 +43,12 @@ def main(transport: str, order: str, inline: int) -> None:
                 compared += check_gradients(case, grid, schedule, world, tolerance=tolerance)
     if world.carrier == "mpi":
         compared += staged(world, grids[0])
-    if world.rank == 0:
-        print(f"{type(world).__name__}: {len(grids)} grids, {compared} gradients compared")
     world.close()
+    if world.rank == 0:
+        told = (
+            f"{transport} {order} {inline}: {type(world).__name__}, {len(grids)} grids, {compared} gradients compared"
+        )
+        print(told, flush=True)
 
 
 def staged(world: World, grid: Grid) -> int:
@@ -54,9 +57,12 @@ def staged(world: World, grid: Grid) -> int:
     torch.Tensor.cpu = lambda tensor: copied.append(1) or to_host(tensor)  # type: ignore[method-assign]
     world.staged = True
     compared = check_gradients(all_cases()[0], grid, MessageDriven(), world)
+    torch.Tensor.cpu = to_host  # type: ignore[method-assign]
     assert len(copied) >= 17, "values were sent without being staged"
     return compared
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    for line in sys.argv[1:]:  # one world after the other
+        name, ops, most = line.split()
+        compare(name, ops, int(most))

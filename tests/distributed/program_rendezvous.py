@@ -22,7 +22,7 @@ torch.set_num_threads(1)
 def main() -> None:
     world = here(pair_exchange=False)  # an exchange over MPI would move the messages by itself
     grid = Grid(inter=2, data=world.size // 2)
-    for sequence in (40, 2048):  # 40 kB and 2 MB per message
+    for sequence in (40, 512):  # 40 kB and 0.5 MB per message
         shape = Transformer(2, 128, 2, sequence, 16)
         case = Case("large", gpt.layers(shape), gpt.loss, text(shape), microbatch=2, ties=gpt.ties(shape))
         engine = engine_of(case, grid, MessageDriven(), world)
