@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from suite.core.build import build
@@ -11,7 +11,7 @@ from suite.core.op import Work
 from suite.memory.budget import Budget
 from suite.memory.checkpointing import chosen
 from suite.workload import flops
-from suite.workload.shapes import Transformer
+from suite.workload.shapes import LayerShape, Transformer
 from suite.workload.split import divide
 
 _WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -43,12 +43,8 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
         in_flight = schedule.in_flight(place, work)
         # every microbatch open on the stage before is open here, or waits here, or comes back as a gradient
         before = 0 if place.first else schedule.in_flight(grid.place(rank - 1), work)
-        if apart:  # of the blocks, which alone are computed again, every interval's input is kept
-            blocks = [layer for layer in own if layer.name == "block"]
-            again, inputs = blocks[:apart], -(-len(blocks) // apart)
-            kept = sum(layer.saved for layer in own if layer.name != "block") + inputs * blocks[0].output
-            working += microbatch * (sum(layer.saved for layer in again) - blocks[0].output)
-            saved = microbatch * (kept + boundary)
+        if apart:
+            saved, working = _checkpointed(own, apart, microbatch)
         if recompute:
             working, saved = saved + working, entering
         result.append(
@@ -61,6 +57,19 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
             )
         )
     return result
+
+
+def _checkpointed(own: Sequence[LayerShape], apart: int, microbatch: int) -> tuple[int, int]:
+    """Bytes kept of a microbatch on a stage whose blocks are computed again, `apart` at a time, and the largest
+    transient beside them: of the other layers' backward passes, or, when those are over, of an interval's."""
+    blocks = [layer for layer in own if layer.name == "block"]
+    others = [layer for layer in own if layer.name != "block"]
+    inputs = len(blocks) // apart * blocks[0].output
+    held = sum(layer.saved for layer in others)
+    again = apart * blocks[0].saved - blocks[0].output
+    ends = max((microbatch * layer.working + layer.weight_working for layer in others), default=0)
+    between = microbatch * (again + blocks[0].working - held) + blocks[0].weight_working
+    return microbatch * (inputs + held), max(ends, between)
 
 
 def counts(config: Mapping[str, Any]) -> dict[str, float]:
