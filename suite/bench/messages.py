@@ -48,7 +48,7 @@ def check_sizes(sizes: Any) -> None:
         raise Refused(f"executor.sizes={sizes}", rule=rule, legal=legal)
     last = 0
     for size in sizes:
-        if not isinstance(size, int) or isinstance(size, bool) or size <= last or size % _UNIT:
+        if not isinstance(size, int) or size <= last or size % _UNIT:
             raise Refused(f"executor.sizes={list(sizes)}: {size}", rule=rule, legal=legal)
         last = size
 

@@ -102,11 +102,8 @@ class Way:
             )
 
     def _write(self, target: Tensor, factor: int, added: int) -> Tensor:
-        if factor == 0:
-            return target.fill_(added)
-        if factor == 1:
-            return torch.add(self.bits, added, out=target)
-        return torch.mul(self.bits, factor, out=target).add_(added)
+        start = torch.tensor(added, dtype=self.type, device=self.bits.device)
+        return torch.add(start, self.bits, alpha=factor, out=target)  # in one pass
 
 
 class Trip(Way):
@@ -173,7 +170,7 @@ def sums(world: World, carriers: Sequence[str]) -> list[Way]:
     added by MPI: where it is exchanged over MPI, we add it."""
     found: list[Way] = []
     for carrier in carriers:
-        library, half = LIBRARIES[carrier], carrier != "mpi"
+        library = LIBRARIES[carrier]
         if carrier == "mpi":
             turn = _mpi_sum(world)
             found.append(Sum(world, "MPI Allreduce", carrier, _staged(turn) if copied(world, carrier) else turn))
@@ -187,7 +184,7 @@ def sums(world: World, carriers: Sequence[str]) -> list[Way]:
             pair = isinstance(group, PairGroup)
             name, turn = f"suite {'exchange ' if pair else ''}over {library}", _by(group)
             found.append(Sum(world, name, carrier, turn, ours=True))
-            if pair or half:
+            if not any(way.ours and way.type == torch.bfloat16 for way in found):  # the first: the suite sums by it
                 found.append(Sum(world, f"{name} bfloat16", carrier, turn, ours=True, dtype="bfloat16"))
     return found
 

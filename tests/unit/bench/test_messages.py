@@ -160,6 +160,10 @@ class BrokenLanes(LoopbackTransport):
         super().__init__(*rest)
         self.last: Value | None = None
 
+    def send(self, op: Op, value: Value) -> None:
+        mended = self.fault == "mended" and self.rank == 1
+        super().send(op, tuple(tensor - 1 for tensor in value) if mended else value)
+
     def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
         come = super().arrived(wish, timeout)
         assert come is not None
@@ -168,6 +172,8 @@ class BrokenLanes(LoopbackTransport):
         if self.fault == "last number":
             value = value.clone()
             value[-1] += 1
+        elif self.fault == "mended" and self.rank == 1:  # wrong there, and right again when it is back
+            value = value + 1
         elif self.fault == "displaced":
             value = value.roll(1)
         elif self.fault == "another type":
@@ -198,10 +204,40 @@ class BrokenGroup(LoopbackGroup):
         return handle
 
 
-@pytest.mark.parametrize("fault", ["last number", "displaced", "another type", "short", "what came before"])
+@pytest.mark.parametrize("fault", ["last number", "mended", "displaced", "another type", "short", "what came before"])
 def test_a_lane_that_spoils_a_value_ends_the_run(fault: str) -> None:
     with pytest.raises(RankError, match=r"suite over threads: \d+ of \d+ numbers of value -?\d+ \(\d+ bytes\)"):
         swept("point_to_point", world=lambda own: Broken(own, fault))
+
+
+@pytest.mark.parametrize("held", [0, 1])
+@pytest.mark.parametrize("kind", [ways.Trip, ways.Sum])
+def test_what_lay_there_before_is_no_arrival(kind: type[ways.Way], held: int) -> None:
+    """Neither what a rank starts with nor the memory for what comes is what it must have in the end."""
+    way = kind(LoopbackWorld(loopback.Hub(2), 1), "nothing", "threads", lambda *memory: memory[held])
+    for number in range(6):
+        way.ready(64, number)
+        way.go()
+        with pytest.raises(RankError, match=r"nothing: \d+ of 16 numbers"):
+            way.check()
+
+
+def test_what_came_long_ago_is_no_arrival() -> None:
+    """Values repeat after three rounds."""
+    came = iter([True, False])
+    bits = ways.pattern(16, torch.float32, torch.device("cpu"))
+
+    def turn(_: torch.Tensor, space: torch.Tensor) -> torch.Tensor:
+        return space.copy_(bits + ways.shift(0, 0)) if next(came) else space
+
+    way = ways.Trip(LoopbackWorld(loopback.Hub(2), 1), "once", "threads", turn)
+    way.ready(64, 0)
+    way.go()
+    way.check()
+    way.ready(64, 3)
+    way.go()
+    with pytest.raises(RankError, match="once: 16 of 16 numbers of value 3"):
+        way.check()
 
 
 @pytest.mark.parametrize("fault", BrokenGroup.faults)
@@ -227,6 +263,7 @@ def test_sums_over_the_most_ranks_are_not_rounded(dtype: torch.dtype) -> None:
     shifts = sum(ways.shift(5, rank) for rank in range(messages.MOST_RANKS))
     exact = bits.double() * messages.MOST_RANKS + shifts
     assert torch.equal(total.double(), exact)
+    assert {ways.shift(number, rank) for number in range(-1, 3) for rank in range(3)} == {1, 2, 3}, "0 adds nothing"
 
 
 def test_a_machine_is_its_least_times(monkeypatch: Patch) -> None:
