@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from cases import Case, gpt_case, odd_case
-from reference import SEED, PlainLoop
+from mixed import BATCHES, EVERYTHING, OFFLOADED, PLAIN, Checked, engine_of, held_by
 from torch import nn
 
 from baselines.gpipe import GPipe
@@ -20,14 +20,10 @@ from suite.core.grid import Grid
 from suite.engine.optimizer import SGD, Adam, AdamW
 from suite.engine.scale import Dynamic
 from suite.engine.train import Engine
-from suite.memory.layout import offloaded, resident
+from suite.memory.layout import offloaded
 from suite.schedule import MessageDriven, OneFOneB
 
-BATCHES = (4, 1, 3, 2)  # microbatches per replica
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=4)]
-PLAIN: dict[str, Any] = {}
-OFFLOADED = {"memory": partial(offloaded, bucket=100), "bucket": 100}
-EVERYTHING = OFFLOADED | {"chunk": 3, "checkpoints": 1}
 VARIANTS = {
     "plain": PLAIN,
     "overlap": {"bucket": 333, "chunk": 2},
@@ -38,57 +34,10 @@ VARIANTS = {
 }
 
 
-def engine_of(case: Case, world: Any, grid: Grid, rule: Any, half: str | None, scale: float, **more: Any) -> Engine:
-    return Engine(
-        case.layers,
-        loss=case.loss,
-        optimizer=rule,
-        microbatch=case.microbatch,
-        grid=grid,
-        tied=case.ties,
-        seed=SEED,
-        half=half,
-        scaler=Dynamic(start=scale, least=2.0**-4) if half else None,
-        world=world,
-        **{"memory": resident, **more},
-    )
-
-
-def held_by(engine: Engine) -> list[torch.Tensor]:
-    state = engine.state
-    return [t.reshape(-1).clone() for p in state.parameters for t in (*state.export(p).values(), p.data)]
-
-
 def check(case: Case, grid: Grid, half: str, rule: Any, scale: float, **more: Any) -> int:
-    """Trains on a grid of threads and in a plain loop, and compares after every batch; batches that were left out."""
-    loop = PlainLoop(case, grid.data, getattr(torch, half), rule, scale)
-    batches = [case.batch(number, count, grid.data) for number, count in enumerate(BATCHES)]
-    right = []
-    for batch in batches:
-        loss = loop.train(batch)
-        own = {
-            id(p): [t.reshape(-1).clone() for t in (*s.weights, *s.moments.values(), p.data)]
-            for p, s in zip(loop.parameters(), loop.states, strict=True)
-        }
-        right.append((loss, loop.scale, own))
-
-    def rank(world: Any) -> int:
-        engine = engine_of(case, world, grid, rule, half, scale, **more)
-        mine = loop.parameters(engine.split[engine.place.stage])
-        for number, (batch, (loss, after, states)) in enumerate(zip(batches, right, strict=True)):
-            where = f"{case.name} {grid} {half} batch {number} rank {world.rank}"
-            got = engine.train_batch(batch)
-            assert got == pytest.approx(loss, rel=1e-12), f"{where}: loss"
-            expected = [t for p in mine for t in states[id(p)]]
-            assert all(torch.equal(a, b) for a, b in zip(held_by(engine), expected, strict=True)), where
-            assert engine.scaler is not None
-            assert engine.scaler.scale == after, where
-            engine.evaluate([case.batch(90, 2, grid.data)])  # moves nothing, the scale's schedule least of all
-        assert engine.update.skipped == loop.skipped
-        engine.close()
-        return engine.update.skipped
-
-    (skipped,) = set(loopback.run(grid.size, rank))
+    """On a grid of threads; batches that were left out."""
+    checked = Checked(case, grid, half, rule, scale)
+    (skipped,) = set(loopback.run(grid.size, partial(checked.rank, **more)))
     return skipped
 
 

@@ -1,0 +1,27 @@
+"""What each MPI rank runs for test_mixed.py: mixed precision with everything on, against a plain loop, bit for bit."""
+
+from __future__ import annotations
+
+from cases import gpt_case
+from mixed import EVERYTHING, Checked
+
+from suite.comm import here
+from suite.core.grid import Grid
+from suite.engine.host import prepare
+from suite.engine.optimizer import AdamW
+
+
+def main() -> None:
+    prepare(1)
+    world = here()
+    case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
+    grids = [Grid(inter=2), Grid(data=2)] if world.size == 2 else [Grid(inter=4), Grid(inter=2, data=2)]
+    for grid in grids:
+        Checked(case, grid, "bfloat16", AdamW(0.01), 64.0).rank(world, **EVERYTHING)
+        overflowing = Checked(case, grid, "float16", AdamW(0.01), 2.0**19)
+        assert overflowing.rank(world, **EVERYTHING) >= 1
+    world.close()
+
+
+if __name__ == "__main__":
+    main()

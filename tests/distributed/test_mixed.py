@@ -1,0 +1,14 @@
+"""Decides whether mixed precision over MPI gives the bits of a plain loop, as it does between threads."""
+
+from __future__ import annotations
+
+import pytest
+from ranks import ROOT, run_ranks
+
+PROGRAM = ROOT / "tests" / "distributed" / "program_mixed.py"
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_mixed_precision_over_mpi(ranks: int) -> None:
+    run_ranks(ranks, PROGRAM)

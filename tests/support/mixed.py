@@ -1,0 +1,77 @@
+"""Decides how mixed precision is checked on one rank of a world, so that threads and MPI ranks face the same test."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from cases import Case
+from reference import SEED, PlainLoop
+
+from suite.core.grid import Grid
+from suite.engine.scale import Dynamic
+from suite.engine.train import Engine
+from suite.memory.layout import offloaded, resident
+
+BATCHES = (4, 1, 3, 2)  # microbatches per replica
+PLAIN: dict[str, Any] = {}
+OFFLOADED = {"memory": partial(offloaded, bucket=100), "bucket": 100}
+EVERYTHING = OFFLOADED | {"chunk": 3, "checkpoints": 1}
+
+
+def engine_of(case: Case, world: Any, grid: Grid, rule: Any, half: str | None, scale: float, **more: Any) -> Engine:
+    return Engine(
+        case.layers,
+        loss=case.loss,
+        optimizer=rule,
+        microbatch=case.microbatch,
+        grid=grid,
+        tied=case.ties,
+        seed=SEED,
+        half=half,
+        scaler=Dynamic(start=scale, least=2.0**-4) if half else None,
+        world=world,
+        **{"memory": resident, **more},
+    )
+
+
+def held_by(engine: Engine) -> list[torch.Tensor]:
+    state = engine.state
+    return [t.reshape(-1).clone() for p in state.parameters for t in (*state.export(p).values(), p.data)]
+
+
+class Checked:
+    """What a plain loop holds after every batch, for ranks to compare themselves with."""
+
+    def __init__(self, case: Case, grid: Grid, half: str, rule: Any, scale: float) -> None:
+        self.case, self.grid, self.half, self.rule, self.scale = case, grid, half, rule, scale
+        self.loop = loop = PlainLoop(case, grid.data, getattr(torch, half), rule, scale)
+        self.batches = [case.batch(number, count, grid.data) for number, count in enumerate(BATCHES)]
+        self.right = []
+        for batch in self.batches:
+            loss = loop.train(batch)
+            own = {
+                id(p): [t.reshape(-1).clone() for t in (*s.weights, *s.moments.values(), p.data)]
+                for p, s in zip(loop.parameters(), loop.states, strict=True)
+            }
+            self.right.append((loss, loop.scale, own))
+
+    def rank(self, world: Any, **more: Any) -> int:
+        """Trains on this rank of the grid and compares after every batch; batches that were left out."""
+        case, loop = self.case, self.loop
+        engine = engine_of(case, world, self.grid, self.rule, self.half, self.scale, **more)
+        mine = loop.parameters(engine.split[engine.place.stage])
+        for number, (batch, (loss, after, states)) in enumerate(zip(self.batches, self.right, strict=True)):
+            where = f"{case.name} {self.grid} {self.half} batch {number} rank {world.rank}"
+            got = engine.train_batch(batch)
+            assert got == pytest.approx(loss, rel=1e-12), f"{where}: loss"
+            expected = [t for p in mine for t in states[id(p)]]
+            assert all(torch.equal(a, b) for a, b in zip(held_by(engine), expected, strict=True)), where
+            assert engine.scaler is not None
+            assert engine.scaler.scale == after, where
+            engine.evaluate([case.batch(90, 2, self.grid.data)])  # moves nothing, the scale's schedule least of all
+        assert engine.update.skipped == loop.skipped
+        engine.close()
+        return engine.update.skipped
