@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from suite.bench import resume
 from suite.comm import check_transport
 from suite.core.build import TARGET, build, locate
 from suite.core.errors import Refused, UnknownName, Unsupported
@@ -47,6 +48,7 @@ def check(config: Mapping[str, Any]) -> None:
     """Raises Refused (or a kind of it) for the first thing that cannot work."""
     check_numbers(config)
     grid = Grid(**config["grid"])
+    resume.check(config)
     if TARGET in config["executor"]:  # no rank starts: what it needs of the rest, the executor knows
         _measure(config["measure"])
         build(config["executor"]).check(config)
@@ -72,8 +74,8 @@ def check(config: Mapping[str, Any]) -> None:
     _numbers_of_ranks(config)
     if config["model"]["dtype"] not in _DTYPES:
         raise UnknownName("model.dtype", str(config["model"]["dtype"]), _DTYPES)
-    _precision(config)
     _update(config["update"])
+    _precision(config)
     chosen(config["checkpoints"], build(config["model"]["shape"]).layers, grid.inter)
     build(config["weights"])
     schedule = build(config["schedule"])
@@ -154,13 +156,11 @@ def _numbers_of_ranks(config: Mapping[str, Any]) -> None:
 
 def _precision(config: Mapping[str, Any]) -> None:
     half = config["precision"]["half"]
-    if half is None:
-        return
-    if half not in _HALVES:
+    if half not in (None, *_HALVES):
         raise UnknownName("precision.half", str(half), _HALVES)
     build(config["memory"]["layout"])(entries=1, moments=("moment",), dtype=config["model"]["dtype"], half=half)
-    if config["precision"]["loss_scale"] and "_target_" not in config["precision"]["loss_scale"]:
-        raise Refused("precision.loss_scale without _target_", rule="a class", legal="precision=fp16")
+    if config["precision"]["loss_scale"]:
+        build(config["precision"]["loss_scale"])
 
 
 def _update(update: Mapping[str, Any]) -> None:

@@ -270,3 +270,38 @@ def test_a_refusal_is_a_run_of_the_experiment_and_stops_no_other() -> None:
 def test_refusing_needs_no_torch() -> None:
     code = "import sys; from suite.bench.experiment import expand; expand([]); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["update.bucket=0"], "update.bucket=0; rule: a whole number, at least 1; legal: update.bucket=16000000"),
+        (["update.bucket=1.5"], "update.bucket=1.5; rule: a whole number"),
+        (["update.bucket=null"], "update.bucket=None"),
+        (["update.chunk=0"], "update.chunk=0; rule: a whole number, at least 1; legal: update.chunk=4"),
+        (["update.chunk=-1"], "update.chunk=-1"),
+        (["update.clip=0"], "update.clip=0; rule: above zero, or null"),
+        (["update.clip=inf"], "update.clip=inf"),
+        (["checkpoints=3"], "checkpoints=3 on stages of 4 layers; .* legal: 1, 2, 4, auto or null"),
+        (["checkpoints=4", "grid.inter=2"], "checkpoints=4 on stages of 2 layers"),
+        (["checkpoints=often"], "checkpoints=often"),
+        (["checkpoints=auto", "grid.inter=3"], "4 layers on 3 stages; rule: stages divide layers"),
+        (["precision.half=float8"], "no precision.half named 'float8'; rule: one of bfloat16, float16"),
+        (["precision=bf16", "model.dtype=bfloat16"], "bfloat16 copies of bfloat16 weights"),
+        (["precision=fp16", "precision.loss_scale.start=3"], "loss_scale.start=3; rule: a power of two"),
+        (["precision=fp16", "precision.loss_scale.patience=0"], "loss_scale.patience=0"),
+        (["memory.layout.sets=0"], "0 sets of buckets"),
+    ],
+)
+def test_settings_of_precision_updates_and_checkpoints(overrides: list[str], message: str) -> None:
+    with pytest.raises(Refused, match=message):
+        refuse.check(resolve(overrides))
+
+
+def test_settings_that_may_be() -> None:
+    for overrides in (
+        ["update.chunk=null", "update.clip=1", "checkpoints=2", "grid.inter=2"],
+        ["precision=fp16", "memory=dense", "checkpoints=auto"],
+        ["precision=bf16", "update.bucket=1", "memory.layout.sets=2", "model.dtype=float64"],
+    ):
+        refuse.check(resolve(overrides))

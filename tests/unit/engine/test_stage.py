@@ -13,7 +13,7 @@ from torch import nn
 from suite.core.errors import Refused
 from suite.core.protocols import Read
 from suite.engine.random import drawing
-from suite.engine.stage import Stage, as_value
+from suite.engine.stage import Stage, as_value, segments
 
 KEEP, RECOMPUTE = Read(0, 0, "keep"), Read(0, 0, "recompute")
 DOUBLE = torch.float64
@@ -174,3 +174,78 @@ def test_dropout_draws_by_sample_and_layer_and_rests_in_evaluation() -> None:
     assert not torch.equal(masks(1, 2), masks(1, 3))
     stage = Stage([nn.Dropout(0.5)])
     assert torch.equal(stage.evaluate((torch.ones(64),))[0], torch.ones(64))
+
+
+# -- activation checkpoints ------------------------------------------------------------------------------------------
+
+
+class End(nn.Linear):
+    """A layer whose graph is kept."""
+
+    checkpointed = False
+
+
+def chain(interval: int | None, *, last: bool = False) -> Stage:
+    kinds: list[Callable[[], nn.Module]] = [
+        lambda: End(5, 6),
+        lambda: nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.4)),
+        lambda: nn.BatchNorm1d(6),
+        lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 6)),
+        nn.Tanh,
+        lambda: End(6, 2),
+    ]
+    layers = []
+    for number, kind in enumerate(kinds):
+        with drawing(1, number, 0):
+            layers.append(kind().to(DOUBLE))
+    loss = F.cross_entropy if last else None
+    return Stage(layers, seed=1, loss=loss, checkpoints=interval)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("read", [KEEP, RECOMPUTE], ids=["keep", "recompute"])
+@pytest.mark.parametrize("interval", [1, 2, 4])
+def test_checkpoints_give_the_same_bits(interval: int, read: Read, last: bool) -> None:
+    """Two microbatches in flight, closed in the other order; dropout, running statistics, a layer that writes."""
+    targets = (torch.tensor([0, 1, 1, 0]),) if last else ()
+
+    def run(stage: Stage, read: Read) -> list[torch.Tensor]:
+        outputs = [stage.forward(i, (noise(4, 5, seed=i),), targets=targets, sample=i, read=read)[0] for i in (0, 1)]
+        statistics = [b.clone() for b in stage.layers.buffers()]
+        into = [stage.backward(i, () if last else (noise(4, 2, seed=9 + i),))[0] for i in (1, 0)]
+        assert all(torch.equal(a, b) for a, b in zip(stage.layers.buffers(), statistics, strict=True))
+        assert not stage.open
+        return [*outputs, *into, *(p.grad for p in stage.layers.parameters()), *statistics]
+
+    plain, checkpointed = run(chain(None, last=last), KEEP), run(chain(interval, last=last), read)
+    assert len(plain) == len(checkpointed)
+    assert all(torch.equal(a, b) for a, b in zip(plain, checkpointed, strict=True))
+
+
+def test_only_the_inputs_of_segments_and_the_graphs_of_ends_are_kept() -> None:
+    stage = chain(2)
+    stage.forward(0, (noise(4, 5),), sample=0, read=KEEP)
+    assert [outputs is None for outputs in stage.open[0].outputs] == [False, True, True, False]
+    assert [segment.layers for segment in stage.segments] == [range(1), range(1, 3), range(3, 5), range(5, 6)]
+
+
+@pytest.mark.parametrize(
+    ("count", "interval", "found"),
+    [
+        (4, None, [(0, 4, False)]),
+        (4, 4, [(0, 4, True)]),
+        (4, 2, [(0, 2, True), (2, 4, True)]),
+        (6, 2, [(0, 2, True), (2, 4, True), (4, 6, True)]),
+        (3, 1, [(0, 1, True), (1, 2, True), (2, 3, True)]),
+        (0, 1, [(0, 0, False)]),
+    ],
+)
+def test_segments(count: int, interval: int | None, found: list[tuple[int, int, bool]]) -> None:
+    layers = [nn.Linear(1, 1) for _ in range(count)]
+    assert [(s.layers.start, s.layers.stop, s.again) for s in segments(layers, interval)] == found
+
+
+@pytest.mark.parametrize("interval", [0, -1, 3, 5])
+def test_an_interval_that_does_not_divide_is_refused(interval: int) -> None:
+    with pytest.raises(Refused, match=f"checkpoints={interval} on a stage of 4 layers; .* legal: one of 1, 2, 4"):
+        chain(interval)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from suite.core.errors import Refused
 from suite.core.op import Work
-from suite.memory.checkpointing import activations, best_interval, interval
+from suite.memory.checkpointing import activations, best_interval, chosen, interval
 from suite.schedule import MessageDriven
 from suite.schedule.check import check
 
@@ -81,3 +81,22 @@ def test_the_rule_is_not_the_formulas_best_where_a_stage_is_short() -> None:
 def test_unequal_stages_are_refused(layers: int, stages: int, legal: str) -> None:
     with pytest.raises(Refused, match=f"{layers} layers on {stages} stages.*legal: {legal}"):
         interval(layers, stages)
+
+
+@pytest.mark.parametrize(
+    ("word", "layers", "stages", "found"),
+    [(None, 7, 2, None), ("auto", 48, 6, 8), ("auto", 48, 24, 2), (1, 48, 6, 1), (4, 48, 6, 4), (8, 48, 6, 8)],
+)
+def test_what_a_config_means(word: int | str | None, layers: int, stages: int, found: int | None) -> None:
+    assert chosen(word, layers, stages) == found
+
+
+@pytest.mark.parametrize("word", [3, 0, -2, 16, 2.0, True, "often"])
+def test_what_does_not_divide_a_stage_is_refused_with_what_does(word: object) -> None:
+    with pytest.raises(Refused, match=rf"checkpoints={word} on stages of 8 layers; .* legal: 1, 2, 4, 8, auto or null"):
+        chosen(word, 48, 6)  # type: ignore[arg-type]
+
+
+def test_stages_of_unequal_layers_have_no_interval() -> None:
+    with pytest.raises(Refused, match="7 layers on 2 stages; rule: stages divide layers"):
+        chosen("auto", 7, 2)

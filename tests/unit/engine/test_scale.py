@@ -1,0 +1,76 @@
+"""Decides whether the loss scale falls, rises and gives up when it should."""
+
+from __future__ import annotations
+
+import pytest
+
+from suite.core.errors import Diverged, Refused
+from suite.engine.scale import STUCK, Dynamic, unscaled
+
+
+def test_it_halves_at_an_overflow_and_doubles_after_patience_clean_batches() -> None:
+    scaler = Dynamic(start=16.0, patience=3)
+    seen = []
+    for overflow in (False, False, True, False, False, False, False):
+        scaler.observe(overflow)
+        seen.append(scaler.scale)
+    assert seen == [16.0, 16.0, 8.0, 8.0, 8.0, 16.0, 16.0]
+    assert scaler.clean == 1
+
+
+def test_it_stays_between_its_ends() -> None:
+    scaler = Dynamic(start=2.0, least=1.0, most=4.0, patience=1)
+    for _ in range(5):
+        scaler.observe(False)
+    assert scaler.scale == 4.0
+    for _ in range(5):
+        scaler.observe(True)
+    assert scaler.scale == 1.0
+
+
+def test_no_end_of_overflows_at_the_least_scale_is_a_failure_that_is_told() -> None:
+    """The original skips for ever, silently."""
+    scaler = unscaled()
+    for _ in range(STUCK - 1):
+        scaler.observe(True)
+    scaler.observe(False)
+    for _ in range(STUCK - 1):
+        scaler.observe(True)
+    with pytest.raises(Diverged, match=f"{STUCK} batches in a row overflow at a loss scale of 1.0"):
+        scaler.observe(True)
+
+
+def test_the_way_down_is_no_failure() -> None:
+    scaler = Dynamic(start=2.0**24)
+    for _ in range(24):
+        scaler.observe(True)
+    assert (scaler.scale, scaler.stuck) == (1.0, 0)
+
+
+def test_what_a_checkpoint_keeps_is_all_there_is() -> None:
+    scaler, other = Dynamic(start=8.0, patience=4), Dynamic(start=2.0, patience=4)
+    for overflow in (True, False, False):
+        scaler.observe(overflow)
+    other.restore(scaler.state())
+    for overflow in (False, False, True):
+        scaler.observe(overflow)
+        other.observe(overflow)
+        assert other.state() == scaler.state()
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"start": 3.0}, "loss_scale.start=3.0; rule: a power of two"),
+        ({"start": 0.0}, "loss_scale.start=0.0"),
+        ({"least": -1.0}, "loss_scale.least=-1.0"),
+        ({"start": 2.0**30}, "rule: from 1.0 to 16777216.0"),
+        ({"start": 1.0, "least": 2.0}, "loss_scale.start=1.0"),
+        ({"most": float("inf")}, "loss_scale.most=inf"),
+        ({"patience": 0}, "loss_scale.patience=0; rule: at least 1"),
+        ({"patience": 1.5}, "loss_scale.patience=1.5"),
+    ],
+)
+def test_bad_settings_are_refused(bad: dict[str, float], message: str) -> None:
+    with pytest.raises(Refused, match=message):
+        Dynamic(**bad)  # type: ignore[arg-type]
