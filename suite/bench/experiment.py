@@ -204,7 +204,7 @@ def read_files(overrides: Sequence[str]) -> list[str]:
 
 def _told(overrides: Sequence[str]) -> str:
     """The command line's own choices that a system and a grid do not tell, for the label of a run."""
-    silent = ("system", "grid", "reports", "measure", "launch", "scale", "draw", "tag", "tune")
+    silent = ("system", "grid", "reports", "measure", "launch", "scale", "draw", "tag", "tune", "resume")
     loud = ("launch.threads", "launch.binding", "launch.starter", "launch.device")  # a time depends on them
 
     def told(override: str) -> bool:

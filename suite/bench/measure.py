@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from suite.bench import emulate, predict, provenance
+from suite.bench import emulate, predict, provenance, resume
 from suite.bench.experiment import Run
 from suite.bench.launch import Ranks, Trouble
 from suite.bench.progress import Progress
@@ -37,7 +37,8 @@ class Session:
         self.run, self.key, self.turns = run, key, turns
         self.config = run.config
         self.plan = run.config["measure"]
-        self.ranks = Ranks(run.config, run.grid.size, scratch / key)
+        self.placed = resume.placed(run.config, key)
+        self.ranks = Ranks(self.placed, run.grid.size, scratch / key)
         self.durations: list[float] = []
         self.losses: list[float] = []
         self.validation: list[float] = []
@@ -84,6 +85,7 @@ class Session:
         answers = self.ranks.ask(self.plan["deadline"], do="prepare")
         self.gemm = sum(answer["gemm"] for answer in answers)
         self.extra = {name: answers[0][name] for name in ("data", "staged", "carrier", "order")}
+        self.extra |= answers[0].get("told", {})
         if self.plan["warm_up"]:
             self.train(0, self.plan["warm_up"])
         self.ranks.sleep()
@@ -112,6 +114,7 @@ class Session:
                 raise Trouble(Outcome.DIVERGED, f"the validation loss is {self.validation[-1]}")
         if self.source is Source.EMULATED:
             self.simulated = emulate.metrics(self.config, self.trace)
+        resume.finished(self.placed)
         self.ranks.dismiss()
 
     def stop(self) -> bool:
@@ -178,7 +181,7 @@ class Session:
         beside = [] if overlap == "off" else [f"overlap of steps and reductions: {overlap}"]
         skipped = self.extra.get("skipped", 0)
         left_out = [f"{skipped} batches overflowed and were left out"] if skipped else []
-        return (*staged, *static, *beside, *left_out, *self.left.notes)
+        return (*staged, *static, *beside, *left_out, *self.extra.get("resumed", ()), *self.left.notes)
 
 
 def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:

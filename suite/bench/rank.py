@@ -24,6 +24,7 @@ from time import perf_counter
 from typing import Any
 
 from suite.bench.interrupt import die_with_parent
+from suite.bench.resume import Resuming
 from suite.comm import here, started
 from suite.comm.waiting import short_sleeps
 from suite.core.build import build, locate
@@ -91,6 +92,8 @@ def limit_memory(limit: int | None) -> None:
 class Rank:
     """The commands a parent may give. Batches are counted over the whole run, evaluation apart."""
 
+    resuming: Resuming | None = None  # of a system that trains
+
     def __init__(self, config: Mapping[str, Any]) -> None:
         from suite.engine.host import device_of, gemm_rate, prepare
 
@@ -102,6 +105,7 @@ class Rank:
         device = device_of(config["launch"]["device"], started().local_rank)
         self.world = here(device=device, **config["comm"])
         self.system = system(world=self.world, config=config)
+        self.resuming = Resuming(config, self.system)
         self.seen = 0
 
     def _batch(self, number: int) -> Any:
@@ -127,6 +131,7 @@ class Rank:
             **self._messages(),
             # every rank reads the same data; one of them takes its hash
             "data": self.text.provenance() if self.world.rank == 0 else None,
+            "told": {"resumed": list(self.resuming.notes)} if self.resuming and self.resuming.notes else {},
         }
 
     def _messages(self) -> dict[str, Any]:
@@ -135,15 +140,20 @@ class Rank:
 
     def train(self, batches: int) -> dict[str, Any]:
         """Seconds and loss (where there is one) of each batch, and the spans of the last."""
-        ready = self._next(batches)
         durations, losses = [], []
+        if self.resuming:
+            for seconds, loss in self.resuming.earlier(self.seen, batches):
+                durations.append(seconds)
+                losses.append(loss)
+            self.seen += len(durations)
+        ready = self._next(batches - len(durations))
         last = perf_counter()
         for batch in ready:
             if (loss := self.system.train_batch(batch)) is not None:
                 losses.append(loss)
             end = perf_counter()
             durations.append(end - last)
-            last = end
+            last = self.resuming.trained(durations[-1], loss) if self.resuming else end
         return {"durations": durations, "losses": losses, "spans": [span.row() for span in self.system.observe()]}
 
     def memory(self) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from suite.core.grid import Grid
 from suite.core.record import Outcome, Record
 from suite.core.trace import Trace
 
-# what a record may differ in and still be the same measurement: where it lies, and which list of experiments named it
-_NOT_DECIDING = ("reports", "hydra", "scale")
+# what a record may differ in and still be the same measurement: where it and its checkpoints lie, and which list of
+# experiments named it
+_NOT_DECIDING = ("reports", "hydra", "scale", "resume")
 
 
 def key_of(config: Mapping[str, Any], circumstances: Mapping[str, Any]) -> str:

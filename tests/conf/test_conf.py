@@ -394,6 +394,7 @@ def test_resolved_configs_are_plain_data() -> None:
         ("optimizer.lr=0.01", True),
         ("launch.deadline=7", False),
         ("measure.turns=1", False),
+        ("resume.every=7", False),
     ],
 )
 def test_a_label_tells_what_a_time_depends_on(override: str, told: bool) -> None:

@@ -1,13 +1,64 @@
-"""Law 8 over MPI."""
+"""Law 8 over MPI, and of a run that was killed: the same command goes on."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ranks import run_ranks
+
+from suite.__main__ import run
+from suite.bench.experiment import resolve
+from suite.comm import loopback
+from suite.core.build import build
+from suite.core.record import Outcome
+from suite.data.text import batch_at
+from suite.engine.system import EngineSystem
+
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 def test_two_ranks_resume_where_they_stopped(tmp_path: Path) -> None:
     out = run_ranks(2, Path(__file__).with_name("program_resume.py"), str(tmp_path))
     assert "MpiWorld: " in out
     assert len([*tmp_path.iterdir()]) == 4
+
+
+def losses_of(command: list[str], batches: int) -> list[float]:
+    """Of a run that nobody ends, trained here."""
+    config: dict[str, Any] = resolve(command)
+    system = EngineSystem(loopback.LoopbackWorld(loopback.Hub(1), 0), config)
+    text, size, sequence = (
+        build(config["data"]["source"]),
+        config["batch"]["size"],
+        config["model"]["shape"]["sequence"],
+    )
+    return [
+        system.train_batch(batch_at(text.train, number, batch=size, sequence=sequence, seed=config["seed"]))
+        for number in range(batches)
+    ]
+
+
+def test_the_same_command_goes_on_after_a_kill(tmp_path: Path) -> None:
+    """A rank is killed in its third batch; the second process trains what is left, one batch and that of memory."""
+    folder, reports = tmp_path / "checkpoints", tmp_path / "reports"
+    small = ["model.shape.layers=2", "model.shape.hidden=32", "model.shape.sequence=16", "batch.size=8"]
+    small += ["measure.warm_up=1", "measure.settle=0", "measure.turns=2", "measure.batches=1", "measure.evaluate=1"]
+    command = [*small, f"reports={reports}", f"resume.folder={folder}", "resume.every=1", "measure.keep=ok"]
+    command += ["system._target_=faulty.Faulty", "system.name=faulty", "+system.fault=kill", "+system.resumes=true"]
+    command += [f"launch.python_path=[{SUPPORT}]"]
+    (killed,) = run(command)
+    assert killed.outcome is Outcome.LOST_RANK, killed.reason
+    (own,) = folder.iterdir()
+    assert own.name == killed.key
+    assert sorted(path.name for path in own.iterdir()) == ["step-000001", "step-000002"]
+    (record,) = run(command)
+    assert record.outcome is Outcome.OK, record.reason
+    assert record.key == killed.key
+    assert record.notes[-1] == "resumed after batch 2: earlier times and losses are those of a process that ended"
+    assert record.series["loss"] == losses_of(small, 4)
+    assert record.series["loss"][:2] == killed.series["loss"]
+    times = record.metrics["batch_time"].values
+    assert times[:1] == killed.metrics["batch_time"].values
+    assert len(times) == 2
+    assert [path.name for path in folder.iterdir()] == [f"{record.key}.finished"]

@@ -75,6 +75,7 @@ def test_another_config_is_another_key(path: str, value: Any) -> None:
         ("measure.keep", "none"),
         ("scale.name", "evening"),
         ("scale.reproduce", ["a", "b", "c"]),
+        ("resume", {"folder": "checkpoints", "every": 5}),
     ],
 )
 def test_what_decides_no_number_is_not_in_the_key(path: str, value: Any) -> None:

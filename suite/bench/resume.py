@@ -1,0 +1,85 @@
+"""Decides how a long run goes on after it was ended: checkpoints every few batches, with what it had measured.
+
+`resume.folder` holds a folder per run, by the key of its record, so that changed code or settings start from the
+beginning. The same command goes on: the rank tells the losses and times of batches that were trained before it as they
+were then, and the record says so. A run that is done keeps its last checkpoints under another name: one that is
+measured again is trained again. Loads no torch.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from suite.core.build import TARGET
+from suite.core.errors import Refused, Unsupported
+
+ENGINE = "suite.engine.system.EngineSystem"
+Batch = tuple[float, float | None]  # seconds, loss
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Raises Unsupported for a system or an executor that has no checkpoints, Refused for numbers that are none."""
+    resume, system = config["resume"], config["system"]
+    if resume["folder"] is None:
+        return
+    executor = config["executor"]
+    if TARGET in executor or "system" in executor:
+        what, rule = f"executor={executor.get('name', executor.get(TARGET))}", "it trains nothing"
+        raise Unsupported(f"resume.folder with {what}", rule=rule, legal="resume.folder=null")
+    if not system.get("resumes", system["_target_"] == ENGINE):
+        rule = "the systems of the suite's engine have checkpoints; one of your own says system.resumes=true"
+        raise Unsupported(f"resume.folder with system={system['name']}", rule=rule, legal="resume.folder=null")
+    for name in ("every", "keep"):
+        if not isinstance(resume[name], int) or isinstance(resume[name], bool) or resume[name] < 1:
+            raise Refused(f"resume.{name}={resume[name]}", rule="a whole number, at least 1", legal=f"resume.{name}=1")
+
+
+def placed(config: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The config of a run's ranks, whose checkpoints lie in a folder of its own."""
+    if config["resume"]["folder"] is None:
+        return dict(config)
+    folder = Path(config["resume"]["folder"]).absolute() / key
+    return {**config, "resume": {**config["resume"], "folder": str(folder)}}
+
+
+def finished(config: Mapping[str, Any]) -> None:
+    """Of a run that is done: the same command finds nothing to go on from. config: as `placed` gives it."""
+    if config["resume"]["folder"] is None or not (folder := Path(config["resume"]["folder"])).is_dir():
+        return
+    done = folder.with_name(f"{folder.name}.finished")
+    shutil.rmtree(done, ignore_errors=True)
+    folder.rename(done)
+
+
+class Resuming:
+    """What one rank has trained, by itself or as a process before it did. done: a batch after the other
+
+    notes: what a reader of the record must know
+    """
+
+    def __init__(self, config: Mapping[str, Any], system: Any) -> None:
+        self.folder, self.every, self.keep = (config["resume"][name] for name in ("folder", "every", "keep"))
+        self.system = system
+        self.done: list[Batch] = []
+        self.notes: tuple[str, ...] = ()
+        if self.folder is not None and any(Path(self.folder).glob("step-*")):
+            loaded = system.load(self.folder)
+            self.done = [(seconds, loss) for seconds, loss in loaded.extra["batches"]]
+            told = f"resumed after batch {len(self.done)}: earlier times and losses are those of a process that ended"
+            self.notes = (*loaded.notes, told)
+
+    def earlier(self, first: int, count: int) -> list[Batch]:
+        """Those of `count` batches from number `first` that were trained before."""
+        return self.done[first : first + count]
+
+    def trained(self, seconds: float, loss: float | None) -> float:
+        """One more batch; the time when the next one begins, as what is written in between is no part of it."""
+        if self.folder is not None:
+            self.done.append((seconds, loss))
+            if len(self.done) % self.every == 0:
+                self.system.save(self.folder, keep=self.keep, extra={"batches": self.done})
+        return perf_counter()

@@ -1,0 +1,141 @@
+"""Decides whether a run that goes on tells what it had measured before, and which runs can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from suite.bench import refuse, resume
+from suite.bench.experiment import freeze, resolve
+from suite.bench.store import key_of
+from suite.core.errors import Refused, Unsupported
+from suite.core.trace import Trace
+
+FOLDER = "resume.folder=somewhere"
+
+
+class Counting:
+    """A system whose loss is the number of the batch, and whose checkpoints are lists."""
+
+    def __init__(self, shelf: dict[str, Any]) -> None:
+        self.shelf, self.trained = shelf, 0
+
+    def train_batch(self, batch: int) -> float:
+        self.trained += 1
+        return float(batch)
+
+    def observe(self) -> Trace:
+        return Trace()
+
+    def save(self, folder: str, *, keep: int, extra: Any) -> None:
+        Path(folder, f"step-{len(extra['batches']):06d}").mkdir(parents=True)
+        self.shelf[folder] = {"batches": list(extra["batches"])}, keep
+
+    def load(self, folder: str) -> Any:
+        return SimpleNamespace(extra=self.shelf[folder][0], notes=("step-000009 is damaged",))
+
+
+def rank_of(folder: Path | None, shelf: dict[str, Any], every: int = 2) -> Any:
+    """A rank that was given no network and no text."""
+    from suite.bench.rank import Rank
+
+    class Bare(Rank):
+        def __init__(self) -> None:
+            self.system = Counting(shelf)
+            config = {"resume": {"folder": folder and str(folder), "every": every, "keep": 3}}
+            self.resuming, self.seen = resume.Resuming(config, self.system), 0
+
+        def _batch(self, number: int) -> Any:
+            return number
+
+    return Bare()
+
+
+def test_a_run_goes_on_where_the_last_checkpoint_stands(tmp_path: Path) -> None:
+    shelf: dict[str, Any] = {}
+    first = rank_of(tmp_path, shelf)
+    told = [first.train(2), first.train(3)]  # ended after batch 4, whose checkpoint is the last
+    assert shelf[str(tmp_path)][1] == 3
+    again = rank_of(tmp_path, shelf)
+    answers = [again.train(2), again.train(3), again.train(1)]
+    assert [answer["losses"] for answer in answers] == [[0, 1], [2, 3, 4], [5]]
+    assert answers[0]["durations"] == told[0]["durations"], "times are those of then"
+    assert answers[1]["durations"][:2] == told[1]["durations"][:2]
+    assert answers[1]["durations"][2] != told[1]["durations"][2]
+    assert again.system.trained == 2
+    assert again.resuming.notes == (
+        "step-000009 is damaged",
+        "resumed after batch 4: earlier times and losses are those of a process that ended",
+    )
+    assert len(shelf[str(tmp_path)][0]["batches"]) == 6
+
+
+def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
+    shelf: dict[str, Any] = {}
+    rank = rank_of(None, shelf, every=1)
+    assert rank.train(3)["losses"] == [0, 1, 2]
+    assert (shelf, rank.resuming.done, rank.resuming.notes) == ({}, [], ())
+
+
+def test_the_time_of_a_checkpoint_is_no_batchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    for module in ("rank", "resume"):
+        monkeypatch.setattr(f"suite.bench.{module}.perf_counter", lambda: now[0])
+
+    def taking(seconds: float, function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any, **more: Any) -> Any:
+            now[0] += seconds
+            return function(*arguments, **more)
+
+        return called
+
+    rank = rank_of(tmp_path, {})
+    rank.system.save = taking(100.0, rank.system.save)
+    rank.system.train_batch = taking(1.0, rank.system.train_batch)
+    assert rank.train(5)["durations"] == [1.0] * 5
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["system=pytorch"], "system=pytorch; rule: the systems of the suite's engine have checkpoints; .*folder=null"),
+        (["executor=emulated"], "executor=emulated; rule: it trains nothing; legal: resume.folder=null"),
+        (["executor=simulated"], "executor=simulated; rule: it trains nothing; legal: resume.folder=null"),
+    ],
+)
+def test_what_has_no_checkpoints_is_refused_by_name(more: list[str], says: str) -> None:
+    with pytest.raises(Unsupported, match=f"resume.folder with {says}"):
+        refuse.check(resolve([FOLDER, *more]))
+    config = resolve(more)
+    resume.check(config)
+    if more == ["system=pytorch"]:
+        config["resume"]["folder"], config["system"]["resumes"] = "somewhere", True
+        refuse.check(config)
+
+
+@pytest.mark.parametrize("value", ["every=0", "every=2.5", "keep=0", "keep=null"])
+def test_numbers_that_are_none(value: str) -> None:
+    name = value.partition("=")[0]
+    with pytest.raises(Refused, match=rf"resume\.{name}=.*; legal: resume\.{name}=1"):
+        refuse.check(resolve([FOLDER, f"resume.{value}"]))
+    refuse.check(resolve([f"resume.{value}"]))
+
+
+def test_a_folder_per_run_and_none_for_one_that_is_done(tmp_path: Path) -> None:
+    usual = freeze(resolve([]), "").config
+    config = freeze(resolve([f"resume.folder={tmp_path}"]), "").config
+    assert key_of(config, {}) == key_of(usual, {}), "where checkpoints lie decides no number"
+    placed = resume.placed(config, "abc")
+    assert placed["resume"] == {**config["resume"], "folder": str(tmp_path / "abc")}
+    assert resume.placed(usual, "abc") == usual
+    resume.finished(placed)  # shorter than its first checkpoint
+    for turn in range(2):
+        (tmp_path / "abc" / f"step-00000{turn}").mkdir(parents=True)
+        resume.finished(placed)
+        assert [path.name for path in tmp_path.iterdir()] == ["abc.finished"]
+        assert [path.name for path in (tmp_path / "abc.finished").iterdir()] == [f"step-00000{turn}"]
+    resume.finished(usual)
