@@ -226,9 +226,10 @@ def left(
             metrics[f"bandwidth, {name}"] = Metric("B/s", "higher", tuple(line.bandwidth for line in lines[name]))
             metrics[f"misfit, {name}"] = Metric("", "lower", tuple(line.misfit for line in lines[name]))
     metrics |= _answers(executor, curves, medians, staged, sizes)
-    title = "A message, one way" if executor["operation"] == "point_to_point" else f"An all-reduce over {ranks} ranks"
+    message = executor["operation"] == "point_to_point"
+    title = "Time of a message, one way" if message else f"Time of an all-reduce over {ranks} ranks"
     axis = f"bytes: {','.join(map(str, sizes))}"
-    series = _series(f"{title}: median time|s|{axis}", medians)
+    series = _series(f"{title}|s|{axis}", medians)
     series |= _series(f"{title}: our layer's time over its library's||{axis}", _overheads(curves, medians))
     series |= _series(f"{title}: middle half of the samples over the median|percent|{axis}", spread)
     turn_axis = f"turn: {','.join(str(turn + 1) for turn in range(len(turns)))}"

@@ -160,8 +160,12 @@ def _section(
     files = {entry.file for entry in (*group.entries, *group.earlier)}
     mine = verdicts.of_experiment(judged, group.name, files)
     asked = (view.expectations(found, labels), verdicts.beside(mine, near))
-    # a simulated figure has panels and no batch; where all is analytic there are values alone, and nothing side by side
-    ran = [row for row in rows if row.batch_time_n or row.source != Source.SIMULATED]
+    # a figure has panels and no batch; where all is analytic there are values alone, and nothing side by side
+    ran = [
+        row
+        for row, entry in zip(rows, group.entries, strict=True)
+        if row.batch_time_n or not (row.source == Source.SIMULATED or panels.read(entry.record))
+    ]
     some = any(row.source != Source.ANALYTIC for row in ran)
     tables = (view.systems(ran, reference, runs), view.memory(group.entries, runs)) if some else ()
     made = (

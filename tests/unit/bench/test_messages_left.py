@@ -78,13 +78,13 @@ def test_raw_samples_lines_and_panels_stand_in_the_record(base: dict[str, Any]) 
     record = Record("k", "x", "messages", "l", Outcome.OK, found.source, series=dict(found.series))
     drawn = {panel.title.partition(": ")[2]: panel for panel in panels.read(record)}
     assert set(drawn) == {
-        "median time",
+        "",
         "our layer's time over its library's",
         "middle half of the samples over the median",
         "latency of the line through the medians",
         "bandwidth of the line through the medians",
     }
-    medians = drawn["median time"]
+    medians = drawn[""]
     assert (medians.unit, medians.axis, medians.x) == ("s", "bytes", ("8", "64", "1024", "4096"))
     assert medians.systems == list(CURVES)
     assert medians.at("ours", "MPI Allreduce", 2) == pytest.approx(1.1 * (1e-5 + 1024 / 1e9))

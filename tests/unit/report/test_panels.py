@@ -7,6 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -340,6 +341,15 @@ def test_nothing_made_for_runs_is_shown_of_a_simulated_figure(make, store, tmp_p
     assert "Systems side by side" not in seen.tables
     assert "Loss per batch." not in seen.words()
     assert "Percent of peak = flop per batch" not in seen.words()
+
+
+def test_a_measured_figure_has_no_batch_to_set_side_by_side_and_a_refused_run_no_more(make, store, tmp_path):
+    """Messages are measured, not trained by; what could not be measured has its reason."""
+    store(tmp_path, replace(figure(make, SERIES), source=Source.MEASURED))
+    store(tmp_path, make("nccl", (), outcome=Outcome.UNSUPPORTED, source=Source.ANALYTIC, reason="no device"))
+    seen = build(tmp_path)
+    assert "Systems side by side" not in seen.tables
+    assert "no device" in seen.words()
 
 
 def test_runs_keep_their_row_beside_a_simulated_figure(make, store, tmp_path):
