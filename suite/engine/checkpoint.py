@@ -242,7 +242,6 @@ def load(engine: Engine, path: Path) -> Loaded:
             raise Refused(damaged[-1], rule="files have the manifest's SHA-256", legal=legal)
     assert found is not None
     found.take(engine)
-    together.largest(0)
     return found.told(damaged)
 
 
@@ -292,7 +291,7 @@ class _Found:
                     told = f"layer {number} of {name} has {key} {kept.get(key)}, this engine's {here.get(key)}"
                     raise Refused(told, rule=identity.RESUMES, legal=f"{key} {kept.get(key)}")
         if body["microbatches"] % engine.grid.data:
-            legal = [str(n) for n in range(1, body["microbatches"] + 1) if body["microbatches"] % n == 0]
+            legal = [str(n) for n in range(1, 1025) if body["microbatches"] % n == 0]
             raise Refused(
                 f"{name} stands after {body['microbatches']} microbatches, on {engine.grid.data} replicas",
                 rule="the replicas divide the microbatches that were trained",
@@ -306,7 +305,6 @@ class _Found:
         for live, kept in self.copies:
             live.copy_(kept)
         engine.state.refresh()
-        engine.state.gradient.zero_()
         engine.state.rule.updates, engine.updates = body["steps"], body["updates"]
         engine.update.skipped, engine.evaluated = body["skipped"], body["evaluated"]
         engine.microbatches = body["microbatches"] // engine.grid.data
