@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,11 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
     grid = Grid(**config["grid"])
     shape: Transformer = build(config["model"]["shape"])
     half = config["precision"]["half"]
-    shapes = shape.shapes(_WIDTH[half or config["model"]["dtype"]])
+    width = _WIDTH[half or config["model"]["dtype"]]
+    shapes = shape.shapes(width)
+    update, exchanged = config["update"], _exchanged(config)
+    overlaps = update["chunk"] and not update["clip"]
+    chunk = update["chunk"] * update["bucket"] if overlaps else sys.maxsize
     schedule, layout = build(config["schedule"]), build(config["memory"]["layout"])
     apart = chosen(config["checkpoints"], shape.layers, grid.inter)
     moments = ("moment_1", "moment_2") if "Adam" in config["optimizer"]["_target_"] else ("velocity",)
@@ -54,9 +59,22 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
                 in_flight=in_flight,
                 working=working,
                 waiting=max(0, before - in_flight) * entering,
+                reducing=min(chunk, entries) * width if exchanged else 0,
+                beside=chunk < entries,
             )
         )
     return result
+
+
+def _exchanged(config: Mapping[str, Any]) -> bool:
+    """Whether two replicas add by an exchange of bytes (comm.mpi), which needs room for the other's part."""
+    over_mpi = config["comm"]["transport"] in ("auto", "mpi") and config["launch"]["starter"] == "mpiexec"
+    return (
+        config["grid"]["data"] == 2
+        and over_mpi
+        and bool(config["comm"]["pair_exchange"])
+        and config["launch"]["device"] == "cpu"
+    )
 
 
 def _checkpointed(own: Sequence[LayerShape], apart: int, microbatch: int) -> tuple[int, int]:

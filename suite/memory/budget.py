@@ -20,6 +20,7 @@ class Budget:
     working: the largest transient of a pass, beyond what is saved
     waiting: messages that have come and are not yet used
     extra_versions: bytes of weight versions beside the newest
+    reducing: what a reduction allocates for itself; beside: whether a step runs while one is under way
     drains: whether nothing is in flight during an update (a flush)
     """
 
@@ -29,12 +30,15 @@ class Budget:
     working: int
     waiting: int = 0
     extra_versions: int = 0
+    reducing: int = 0
+    beside: bool = False
     drains: bool = True
 
     def by_kind(self) -> dict[str, int]:
         """Peak bytes by kind at the moment of the overall peak; they sum to `peak`."""
         kinds = dict(self.layout.by_kind())
-        scratch = self.layout.bytes(life="step") + self.layout.bytes(life="bucket")
+        step = self.layout.bytes(life="step") + self.layout.bytes(life="bucket")
+        scratch = step + self.reducing if self.beside else max(step, self.reducing)
         live = self.activations * self.in_flight + self.working + self.waiting
         if self.extra_versions:
             kinds["weights"] = kinds.get("weights", 0) + self.extra_versions

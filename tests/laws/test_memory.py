@@ -52,6 +52,8 @@ def configs(ranks: int) -> list[list[str]]:
     rows = [[f"system={name}", "grid.inter=2"] for name in systems()]
     rows += [["system=axonn", "grid.data=2"], ["grid.inter=2", "weights.graph=recompute"]]
     rows += [["precision=bf16", "grid.inter=2", "checkpoints=auto", "update.bucket=30000"]]
+    few = ["precision=bf16", "batch.size=2", "batch.microbatch=1", "model.shape.sequence=8"]  # the update is the peak
+    rows += [[*few, "grid.data=2", "update.bucket=20000"], [*few, "grid.data=2", "memory=dense", "update.chunk=null"]]
     return [*rows, ["system=gpipe", "model=gpt_overhead", "grid.inter=2", "batch.microbatch=1"]]
 
 

@@ -42,6 +42,9 @@ CONFIG: dict[str, Any] = {
     "memory": {"layout": {"_target_": "suite.memory.resident", "_partial_": True}},
     "precision": {"half": None, "loss_scale": None},
     "checkpoints": None,
+    "update": {"bucket": 16_000_000, "chunk": None, "clip": None},
+    "comm": {"transport": "auto", "pair_exchange": True},
+    "launch": {"starter": "mpiexec", "device": "cpu"},
     "optimizer": {"_target_": "suite.engine.optimizer.AdamW"},
 }
 
@@ -158,3 +161,23 @@ def test_counts() -> None:
     }
     assert predict.counts(config_of())["flops_per_batch"] == 65088.0
     assert predict.counts(config_of({"inter": 2, "data": 2})) == predict.counts(config_of())
+
+
+@pytest.mark.parametrize(
+    ("changes", "reducing", "beside"),
+    [
+        ({}, 524 * 4, False),
+        ({"update": {"bucket": 100, "chunk": 2, "clip": None}}, 200 * 4, True),
+        ({"update": {"bucket": 100, "chunk": 6, "clip": None}}, 524 * 4, False),
+        ({"update": {"bucket": 100, "chunk": 2, "clip": 1.0}}, 524 * 4, False),
+        ({"precision": {"half": "bfloat16", "loss_scale": None}}, 524 * 2, False),
+        ({"comm": {"transport": "gloo", "pair_exchange": True}}, 0, False),
+        ({"comm": {"transport": "auto", "pair_exchange": False}}, 0, False),
+        ({"launch": {"starter": "torchrun", "device": "cpu"}}, 0, False),
+        ({"launch": {"starter": "mpiexec", "device": "cuda"}}, 0, False),
+    ],
+)
+def test_two_replicas_exchange_what_they_add(changes: dict[str, Any], reducing: int, beside: bool) -> None:
+    found = predict.budgets(config_of({"data": 2}, **changes))
+    assert {(budget.reducing, budget.beside) for budget in found} == {(reducing, beside)}
+    assert predict.budgets(config_of(**changes))[0].reducing == 0

@@ -53,3 +53,9 @@ def test_buckets_count_as_scratch_and_the_host_does_not_count() -> None:
 def test_kinds_sum_to_the_peak(drains: bool, versions: int) -> None:
     budget = Budget(LAYOUT, activations=7, in_flight=2, working=3, extra_versions=versions, drains=drains)
     assert sum(budget.by_kind().values()) == budget.peak == 120 + versions + (40 if drains else 57)
+
+
+@pytest.mark.parametrize(("beside", "scratch"), [(False, 70), (True, 110)])
+def test_a_reduction_needs_room_beside_a_step_or_before_it(beside: bool, scratch: int) -> None:
+    budget = Budget(LAYOUT, activations=5, in_flight=1, working=0, reducing=70, beside=beside)
+    assert budget.by_kind()["scratch"] == scratch
