@@ -83,10 +83,11 @@ def measure(folder: Path) -> str:
         raise Ill(said.why or "two ranks said nothing", "make doctor again, when the machine is idle", UNKNOWN)
     here = machine()
     write_atomically(folder / FILE, json.dumps(described(found, here), indent=1).encode())
-    timed = sum(map(len, found.get("carriers", {}).values()))
+    timed = sum(map(len, found.get("carriers", {}).values())) or "no"
     return (
         f"{si(found['rate'], 'flop/s')} a core, messages in {si(found['latency'], 's')} and at "
-        f"{si(found['bandwidth'], 'B/s')}, {timed} ways of sending and adding; machine=local reads {folder / FILE}"
+        f"{si(found['bandwidth'], 'B/s')}, {timed} ways of sending and adding timed; "
+        f"machine=local reads {folder / FILE}"
     )
 
 

@@ -179,11 +179,11 @@ def test_a_claim_that_is_refused_here_says_by_which_run(tmp_path: Path, monkeypa
         if run.config["executor"]["carriers"] == ["mpi", "nccl"]
     ]
     (record,) = measure([run], Progress(1.0))
-    assert (record.outcome, record.label) == (Outcome.UNSUPPORTED, "mpi and nccl")
+    assert (record.outcome, record.label) == (Outcome.UNSUPPORTED, "mpi and nccl 1x2")
     assert "NCCL moves CUDA memory" in record.reason
     answer = judged(tmp_path)
     assert answer.verdict is Verdict.NOT_RUN
-    assert answer.why == "no run of it ended well: mpi and nccl unsupported"
+    assert answer.why == "no run of it ended well: mpi and nccl 1x2 unsupported"
 
 
 @pytest.mark.parametrize("name", ["axonn_fig3", "axonn_fig4"])
@@ -192,6 +192,7 @@ def test_the_experiments_ask_what_their_claims_are(name: str) -> None:
     known = {claim.id: claim for claim in claims.load()}
     for run in expand([f"experiment={name}"]):
         executor, plan = run.config["executor"], run.config["measure"]
+        assert run.label.endswith(str(run.grid)), "more ranks are another run"
         assert len(executor["sizes"]) >= 12
         assert (executor["sizes"][0], executor["sizes"][-1]) == (8, 1 << 24)
         assert plan["turns"] * plan["batches"] >= 3
