@@ -93,10 +93,6 @@ class Plan:
         """Whether a backward pass computes `piece` again: pieces of blocks are, where there are checkpoints."""
         return self.asked.checkpoints is not None and 0 < piece[0] < len(self.makers) - 1
 
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The network's loss, of outputs in half precision in float32: bfloat16 has two digits."""
-        return self.network.loss(outputs.float() if self.asked.half else outputs, targets)
-
     def rows(self, part: Any, replica: int) -> torch.Tensor:
         """A replica's microbatches of a batch, [microbatches, microbatch, ...]: chunk index * replicas + replica."""
         chunks = torch.from_numpy(part).unflatten(0, (self.microbatches, self.grid.data, self.microbatch))

@@ -78,7 +78,7 @@ def module(plan: Plan) -> Any:
     divided = Divided(
         specs,
         topology=PipeModelDataParallelTopology(grid.inter, grid.tensor, grid.data),
-        loss_fn=plan.loss,
+        loss_fn=plan.network.loss,
         activation_checkpoint_interval=1 if plan.asked.checkpoints else 0,
         checkpointable_layers=[Piece.__name__],
     )

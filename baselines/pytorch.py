@@ -37,7 +37,7 @@ class PyTorch:
         layers = {number: plan.layer(number) for number in range(len(plan.makers))}
         join(layers, plan.ties)
         self.model, self.device = stage_of(plan, layers).to(world.device), world.device
-        self.loss = plan.loss
+        self.loss = plan.network.loss
         self.stepper = Stepper(config, list(self.model.parameters()))
         self.optimizer = self.stepper.optimizer
         self.microbatch = plan.microbatch

@@ -142,7 +142,7 @@ class TorchPipelining:
         return self.share * self.stepper.factor
 
     def _loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return self.plan.loss(outputs, targets) * self.factor
+        return self.plan.network.loss(outputs, targets) * self.factor
 
     def _zero_gradients(self) -> None:
         if self.ddp:

@@ -68,11 +68,6 @@ def test_a_piece_is_one_layer_and_gives_the_same_gradients() -> None:
     assert [type(layer) for layer in stage[0]] == [Block, Block]
 
 
-def test_the_loss_of_half_precision_is_taken_in_float32() -> None:
-    logits, targets = torch.randn(1, 4, 256).bfloat16(), torch.arange(4)[None]
-    assert Plan(config_of(["precision=bf16"])).loss(logits, targets).dtype is torch.float32
-
-
 def test_ranks_that_split_a_layer_divide_its_heads() -> None:
     check_heads(24, 3)
     with pytest.raises(Refused, match=r"grid.tensor=5 with model.shape.heads=24; rule: .*; legal: grid.tensor=4"):

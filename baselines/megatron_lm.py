@@ -1,0 +1,300 @@
+"""Megatron-LM (Narayanan et al., 2021): the library megatron-core, its GPT, its split layers, its 1F1B, its optimizer.
+
+Layers, messages, order, reductions and steps are Megatron's; the suite gives it initial weights, rows and rates, and
+sums the loss. It computes on CUDA alone. Ranks stand in the suite's order (suite.core.grid), which Megatron takes as
+"tp-cp-ep-pp-dp": parts of a layer side by side, then the stages, then the replicas. Its embedding and head are split by
+the vocabulary, which is padded to a multiple of grid.tensor: padding takes part in the softmax, so losses are those of
+the other systems where grid.tensor divides the vocabulary. What a config is in Megatron's terms, `arguments` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import nn
+
+from baselines.common import DefaultGroup, Plan, asked, bytes_of, join, microbatches, optimizer_class, refuse, set_rate
+from baselines.megatron_weights import renamed
+from baselines.tensor_parallel import check_heads
+from suite.core.build import build
+from suite.core.errors import Refused, UnknownName, Unsupported
+from suite.core.protocols import Missing, Ready, Value, World
+from suite.core.trace import Trace
+from suite.engine.rate import as_rate
+from suite.engine.scale import unscaled
+
+_DTYPES = ("half", "float32")
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A config in Megatron's terms: keyword arguments of what is named.
+
+    parallel: parallel_state.initialize_model_parallel; transformer: TransformerConfig; model: GPTModel;
+    ddp: DistributedDataParallelConfig; optimizer: OptimizerConfig; passes: what get_forward_backward_func returns
+    """
+
+    parallel: dict[str, Any]
+    transformer: dict[str, Any]
+    model: dict[str, Any]
+    ddp: dict[str, Any]
+    optimizer: dict[str, Any]
+    passes: dict[str, Any]
+
+
+def arguments(config: Mapping[str, Any]) -> Arguments:
+    """Pure: nothing of Megatron is imported. Raises Refused, or a kind of it, for what Megatron cannot be told."""
+    check(config)
+    grid, model, settings, wanted = config["grid"], config["model"], config["system"], asked(config)
+    shape = build(model["shape"])
+    sizes = {"tensor_model_parallel_size": grid["tensor"], "pipeline_model_parallel_size": grid["inter"]}
+    dtype = wanted.half or torch.float32
+    halves = {"fp16": dtype is torch.float16, "bf16": dtype is torch.bfloat16, "params_dtype": dtype}
+    recompute: dict[str, Any] = {}
+    if wanted.checkpoints:
+        recompute = {"recompute_granularity": "full", "recompute_method": "uniform"}
+        recompute["recompute_num_layers"] = wanted.checkpoints
+    return Arguments(
+        parallel={**sizes, "order": "tp-cp-ep-pp-dp"},
+        transformer={
+            **sizes,
+            **halves,
+            **recompute,
+            "num_layers": shape.layers,
+            "hidden_size": shape.hidden,
+            "num_attention_heads": shape.heads,
+            "pipeline_dtype": dtype,
+            "hidden_dropout": 0.0,
+            "attention_dropout": 0.0,
+        },
+        model={
+            "vocab_size": -(-shape.vocabulary // grid["tensor"]) * grid["tensor"],
+            "max_sequence_length": shape.sequence,
+            "share_embeddings_and_output_weights": shape.tied,
+            "position_embedding_type": "learned_absolute",
+        },
+        ddp={
+            "grad_reduce_in_fp32": settings["reduce"] == "float32",
+            "overlap_grad_reduce": settings["overlap_grad_reduce"],
+        },
+        optimizer={
+            **halves,
+            **_rule(config),
+            "clip_grad": wanted.clip or 0.0,
+        },
+        passes={
+            "num_microbatches": microbatches(config),
+            "seq_length": shape.sequence,
+            "micro_batch_size": config["batch"]["microbatch"],
+        },
+    )
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Raises Refused, or a kind of it, for a combination that Megatron does not have."""
+    refuse(config, dtypes=("float32",))
+    grid, settings, shape, wanted = config["grid"], config["system"], config["model"]["shape"], asked(config)
+    check_heads(shape["heads"], grid["tensor"])
+    own, rest = divmod(shape["layers"], grid["inter"])
+    if rest or config["split"] != "even":
+        what = f"megatron_lm with {shape['layers']} blocks on {grid['inter']} stages and split={config['split']}"
+        legal = max(n for n in range(1, grid["inter"] + 1) if shape["layers"] % n == 0)
+        raise Unsupported(what, rule="the same blocks on every stage", legal=f"grid.inter={legal} split=even")
+    if wanted.checkpoints and own % wanted.checkpoints:
+        legal = max(n for n in range(1, wanted.checkpoints) if own % n == 0)
+        raise Refused(
+            f"checkpoints={wanted.checkpoints} with {own} blocks on a stage",
+            rule="Megatron computes pieces of one size again",
+            legal=f"checkpoints={legal}",
+        )
+    if config["model"]["dropout"]:
+        what = f"megatron_lm with model.dropout={config['model']['dropout']}"
+        raise Unsupported(what, rule="Megatron drops embeddings too", legal="model.dropout=0.0")
+    if settings["reduce"] not in _DTYPES:
+        raise UnknownName("system.reduce", str(settings["reduce"]), _DTYPES)
+
+
+def _rule(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The optimizer, and the loss scale, as OptimizerConfig has them."""
+    rule, scaling = config["optimizer"], asked(config)
+    told = {"lr": as_rate(build(rule["lr"]))(0), "weight_decay": rule["weight_decay"]}
+    if optimizer_class(config) is torch.optim.SGD:
+        if rule["dampening"]:
+            what = f"megatron_lm with optimizer.dampening={rule['dampening']}"
+            raise Unsupported(what, rule="Megatron's SGD has none", legal="optimizer.dampening=0.0")
+        told |= {"optimizer": "sgd", "sgd_momentum": rule["momentum"]}
+    else:
+        told |= {"optimizer": "adam", "adam_beta1": rule["beta1"], "adam_beta2": rule["beta2"]}
+        told |= {"adam_eps": rule["eps"], "decoupled_weight_decay": optimizer_class(config) is torch.optim.AdamW}
+    if scaling.half is torch.float16:
+        scale = build(scaling.loss_scale) if scaling.loss_scale else unscaled()
+        told |= {"initial_loss_scale": scale.start, "min_loss_scale": scale.least}
+        told |= {"loss_scale_window": scale.patience, "hysteresis": 1}
+    return told
+
+
+def missing(device: str) -> Missing | None:
+    """Why Megatron does not run here; None where it does."""
+    if find_spec("megatron") is None or find_spec("megatron.core") is None:
+        return Missing("megatron-core is not installed: pip install megatron-core")
+    if device != "cuda":
+        return Missing("megatron-core computes on CUDA alone: launch.device=cuda")
+    if not torch.cuda.is_available():
+        return Missing("megatron-core computes on CUDA alone, and there is no such device")
+    return None
+
+
+class MegatronLM:
+    """One rank of Megatron's pipeline on grid.inter stages, grid.tensor parts of every layer and grid.data replicas."""
+
+    @classmethod
+    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+        arguments(config)
+        return missing(config["launch"]["device"]) or Ready()
+
+    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+        from megatron.core import parallel_state
+        from megatron.core.distributed import (
+            DistributedDataParallel,
+            DistributedDataParallelConfig,
+            finalize_model_grads,
+        )
+        from megatron.core.models.gpt import GPTModel
+        from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+        from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+        from megatron.core.pipeline_parallel import get_forward_backward_func
+        from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed
+        from megatron.core.transformer.module import Float16Module
+        from megatron.core.transformer.transformer_config import TransformerConfig
+
+        told, self.plan, self.world = arguments(config), Plan(config), world
+        self.passes, grid = told.passes, self.plan.grid
+        self.group = DefaultGroup(world, grid)
+        self.place = grid.place(world.rank)
+        parallel_state.initialize_model_parallel(**told.parallel)
+        model_parallel_cuda_manual_seed(config["seed"])  # its attention wants generators, also where nothing is drawn
+        transformer = TransformerConfig(**told.transformer)
+        with torch.device(world.device):
+            model = GPTModel(
+                transformer,
+                get_gpt_layer_local_spec(),
+                pre_process=self.place.first,
+                post_process=self.place.last,
+                **told.model,
+            )
+        exact = self._fill(model, told.model["vocab_size"])
+        model.to(world.device)
+        inner = Float16Module(transformer, model) if self.plan.asked.half else model
+        self.model = DistributedDataParallel(transformer, DistributedDataParallelConfig(**told.ddp), inner)
+        self.optimizer = get_megatron_optimizer(OptimizerConfig(**told.optimizer), [self.model])
+        _unround(self.optimizer, exact)
+        transformer.grad_scale_func = self.optimizer.scale_loss
+        transformer.finalize_model_grads_func = finalize_model_grads
+        if told.ddp["overlap_grad_reduce"]:
+            transformer.no_sync_func = self.model.no_sync
+        self.run, self.rate, self.updates = get_forward_backward_func(), as_rate(build(config["optimizer"]["lr"])), 0
+
+    def train_batch(self, batch: Value) -> float:
+        self.model.train()
+        self.model.zero_grad_buffer()
+        self.optimizer.zero_grad()
+        loss = self._pass(batch, forward_only=False)
+        set_rate(self.optimizer, self.rate(self.updates))
+        applied, _, _ = self.optimizer.step()
+        self.updates += bool(applied)
+        return loss
+
+    @torch.no_grad()
+    def evaluate(self, batches: Sequence[Value]) -> float:
+        self.model.eval()
+        return sum(self._pass(batch, forward_only=True) for batch in batches) / len(batches)
+
+    def observe(self) -> Trace:
+        """Megatron's timers would wait for the device."""
+        return Trace()
+
+    def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
+        weights = [weight for weight in self.model.parameters() if weight.requires_grad]
+        before = torch.cuda.memory_allocated(self.world.device)
+        torch.cuda.reset_peak_memory_stats(self.world.device)
+        loss = self.train_batch(batch)
+        peak = torch.cuda.max_memory_allocated(self.world.device) - before
+        stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
+        masters = [p for p in stepped if all(p is not weight for weight in weights)]
+        held = {"weights": bytes_of(weights), "gradients": bytes_of(weight.main_grad for weight in weights)}
+        if masters:
+            held["masters"] = bytes_of(masters)
+        moments = sum(
+            bytes_of(value for value in state.values() if torch.is_tensor(value) and value.dim())
+            for one in _each(self.optimizer)
+            for state in one.optimizer.state.values()
+        )
+        return loss, {**held, "moments": moments, "activations": peak}
+
+    def close(self) -> None:
+        from megatron.core import parallel_state
+
+        parallel_state.destroy_model_parallel()
+        self.group.close()
+
+    def _pass(self, batch: Value, *, forward_only: bool) -> float:
+        """All microbatches of a batch: its mean loss, on every rank."""
+
+        def forward(rows: Iterator[tuple[torch.Tensor, ...]], model: nn.Module) -> Any:
+            tokens, targets = (part.to(self.world.device) for part in next(rows))
+            places = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+            return model(tokens, places, None, labels=targets), mean
+
+        def mean(losses: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+            loss = losses.float().mean()
+            return loss, {"loss": loss.detach().clone()}  # Megatron divides the loss where it lies
+
+        inputs, targets = (self.plan.rows(part, self.place.replica) for part in batch)
+        rows = iter(list(zip(inputs, targets, strict=True)))
+        found = self.run(
+            forward_step_func=forward, data_iterator=rows, model=[self.model], forward_only=forward_only, **self.passes
+        )
+        own = float(torch.stack([one["loss"] for one in found]).double().mean()) if found else 0.0
+        return self.world.total(own / (self.plan.grid.data * self.plan.grid.tensor), lambda: None)
+
+    @torch.no_grad()
+    def _fill(self, model: nn.Module, vocabulary: int) -> dict[int, torch.Tensor]:
+        """This rank's part of the weights that every system begins with; a bias that the network lacks stays zero.
+        Returns them, by the id of Megatron's weight, as they are before Megatron's half precision rounds them."""
+        plan, tensor = self.plan, self.plan.grid.tensor
+        part, own = self.world.rank % tensor, plan.split[self.place.stage]
+        layers = {number: plan.layer(number) for number in {*own, *(tie[0] for tie in plan.ties)}}
+        join(layers, plan.ties)
+        given = renamed(layers, own, blocks=len(plan.makers) - 2, part=part, parts=tensor, vocabulary=vocabulary)
+        exact = {}
+        for name, weight in model.named_parameters():
+            if name in given:
+                exact[id(weight)] = given.pop(name)
+                weight.copy_(exact[id(weight)])
+            else:
+                weight.zero_()
+                weight.requires_grad_(False)
+        if given:
+            raise Refused(
+                f"megatron-core has no weights named {', '.join(given)}", rule="the names of megatron-core 0.16"
+            )
+        return exact
+
+
+def _each(optimizer: Any) -> list[Any]:
+    return list(getattr(optimizer, "chained_optimizers", [optimizer]))
+
+
+@torch.no_grad()
+def _unround(optimizer: Any, exact: Mapping[int, torch.Tensor]) -> None:
+    """Masters begin as the weights that every system begins with, where Megatron would begin with their roundings."""
+    for one in _each(optimizer):
+        groups = zip(getattr(one, "float16_groups", ()), getattr(one, "fp32_from_float16_groups", ()), strict=True)
+        for halves, masters in groups:
+            for half, master in zip(halves, masters, strict=True):
+                if id(half) in exact:
+                    master.copy_(exact[id(half)])

@@ -1,0 +1,70 @@
+"""Decides which part of the suite's weights a rank of Megatron-LM holds, and by which name.
+
+Megatron's queries, keys and values lie head by head (q, k and v of the first head, then of the second), the suite's all
+queries first. Rows of the embedding and of the head are split by the vocabulary, a block as baselines.tensor_parallel
+has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from suite.models.gpt import Block
+
+_OF_BLOCK = {
+    "norm_1": "input_layernorm",
+    "norm_2": "pre_mlp_layernorm",
+    "qkv": "self_attention.linear_qkv",
+    "project": "self_attention.linear_proj",
+    "widen": "mlp.linear_fc1",
+    "narrow": "mlp.linear_fc2",
+}
+
+
+def renamed(
+    layers: Mapping[int, nn.Module], own: Sequence[int], *, blocks: int, part: int, parts: int, vocabulary: int
+) -> dict[str, torch.Tensor]:
+    """The weights of the layers `own` of a stage, of `layers` by number, by Megatron's names: part `part` of `parts`.
+
+    blocks: of the whole model; layer 0 is the embedding, blocks + 1 the head; vocabulary: padded rows, zeros at the end
+    """
+    found: dict[str, torch.Tensor] = {}
+    first_block = max(1, own[0])
+    last = blocks + 1
+
+    def rows(weight: torch.Tensor) -> torch.Tensor:
+        return F.pad(weight.detach(), (0, 0, 0, vocabulary - len(weight))).chunk(parts)[part]
+
+    for number in own:
+        layer = layers[number]
+        if isinstance(layer, Block):
+            found |= _block(layer, f"decoder.layers.{number - first_block}", part, parts)
+        elif number == 0:
+            found["embedding.word_embeddings.weight"] = rows(layer.get_parameter("token.weight"))
+            found["embedding.position_embeddings.weight"] = layer.get_parameter("position.weight").detach()
+        elif number == last:
+            for kind in ("weight", "bias"):
+                found[f"decoder.final_layernorm.{kind}"] = layer.get_parameter(f"norm.{kind}").detach()
+            if 0 not in own or layer.get_parameter("weight") is not layers[0].get_parameter("token.weight"):
+                found["output_layer.weight"] = rows(layer.get_parameter("weight"))
+    return found
+
+
+def _block(block: Block, name: str, part: int, parts: int) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = {}
+    for parameter, value in block.named_parameters():
+        layer, kind = parameter.split(".")
+        weight = value.detach()
+        if layer == "qkv":
+            by_head = weight.view(3, block.heads, -1, *weight.shape[1:]).transpose(0, 1)  # [heads, 3, h / heads, ...]
+            weight = by_head.chunk(parts)[part].flatten(0, 2)
+        elif layer == "widen":
+            weight = weight.chunk(parts)[part]
+        elif kind == "weight" and layer in ("project", "narrow"):
+            weight = weight.chunk(parts, dim=1)[part]
+        found[f"{name}.{_OF_BLOCK[layer]}.{kind}"] = weight
+    return found

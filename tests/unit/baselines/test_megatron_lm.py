@@ -1,0 +1,168 @@
+"""A config in Megatron's terms: AxoNN's Table II, mixed precision, refusals, and which part of a weight is whose.
+
+Nothing here needs Megatron or a device.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from curves import config_of
+from torch.nn import functional
+
+import baselines.megatron_lm
+from baselines.common import Plan
+from baselines.megatron_lm import Arguments, MegatronLM, arguments
+from baselines.megatron_weights import renamed
+from suite.core.errors import Refused, Unsupported
+from suite.core.protocols import Missing, Ready
+
+ROOT = Path(__file__).resolve().parents[3]
+KEYS = {"microbatch_size": "batch.microbatch", "g_intra": "grid.tensor", "g_inter": "grid.inter", "g_data": "grid.data"}
+
+
+def told(*overrides: str) -> Arguments:
+    return arguments(config_of(["system=megatron_lm", *overrides]))
+
+
+def table_2() -> dict[str, dict[str, Any]]:
+    """The four plans that AxoNN prints for Megatron-LM, by model: keys of a config, and the GPUs."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in yaml.safe_load((ROOT / "suite/claims/axonn.yaml").read_text()):
+        *_, table, size, system, quantity = ("", *row["id"].split("."))[-5:]
+        if (table, system) == ("table2", "megatron_lm") and quantity in KEYS:
+            plan = found.setdefault(size, {"model": row["setting"]["model"], "gpus": row["setting"]["gpus"]})
+            plan |= {KEYS[quantity]: row["value"], "batch.size": row["setting"]["batch_size"]}
+    return found
+
+
+@pytest.mark.parametrize("size", ["12b", "24b", "50b", "100b"])
+def test_the_plans_of_table_2_are_megatron_s_to_take(size: str) -> None:
+    plan = table_2()[size]
+    gpus = plan.pop("gpus")
+    config = config_of(
+        ["system=megatron_lm", "precision=fp16", "checkpoints=1", *(f"{k}={v}" for k, v in plan.items())]
+    )
+    found, shape = arguments(config), config["model"]["shape"]
+    tensor, inter = plan["grid.tensor"], plan["grid.inter"]
+    assert found.parallel == {
+        "tensor_model_parallel_size": tensor,
+        "pipeline_model_parallel_size": inter,
+        "order": "tp-cp-ep-pp-dp",
+    }
+    assert gpus == tensor * inter * plan["grid.data"], "Megatron takes the rest of the ranks for replicas"
+    assert found.passes == {
+        "num_microbatches": 16384 // (plan["grid.data"] * plan["batch.microbatch"]),
+        "seq_length": 512,
+        "micro_batch_size": plan["batch.microbatch"],
+    }
+    for name, key in (("num_layers", "layers"), ("hidden_size", "hidden"), ("num_attention_heads", "heads")):
+        assert found.transformer[name] == shape[key]
+    assert found.model["vocab_size"] % tensor == 0
+    assert 0 <= found.model["vocab_size"] - 51200 < tensor
+    assert (found.transformer["fp16"], found.transformer["params_dtype"]) == (True, torch.float16)
+    assert found.transformer["recompute_num_layers"] == 1
+
+
+def test_plain_is_float32_without_recomputation_or_clipping() -> None:
+    found = told()
+    assert not any(key.startswith("recompute") for key in found.transformer)
+    assert (found.transformer["fp16"], found.transformer["bf16"]) == (False, False)
+    assert found.transformer["pipeline_dtype"] is torch.float32
+    assert found.optimizer["clip_grad"] == 0.0, "Megatron clips unless it is told"
+    assert found.optimizer["optimizer"] == "adam"
+    assert found.optimizer["decoupled_weight_decay"]
+    assert "initial_loss_scale" not in found.optimizer
+    assert found.model["share_embeddings_and_output_weights"]
+
+
+def test_what_is_asked_for_is_told() -> None:
+    found = told("precision=bf16", "checkpoints=2", "update.clip=0.5", "system.reduce=float32", "optimizer=sgd")
+    assert found.transformer["recompute_granularity"] == "full"
+    assert found.transformer["recompute_method"] == "uniform"
+    assert found.transformer["recompute_num_layers"] == 2
+    assert (found.transformer["bf16"], found.optimizer["bf16"]) == (True, True)
+    assert found.ddp["grad_reduce_in_fp32"]
+    assert (found.optimizer["clip_grad"], found.optimizer["sgd_momentum"]) == (0.5, 0.9)
+    scaled = told("precision=fp16", "optimizer=adam")
+    assert scaled.optimizer["initial_loss_scale"] == 65536.0
+    assert (scaled.optimizer["loss_scale_window"], scaled.optimizer["hysteresis"]) == (200, 1)
+    assert not scaled.optimizer["decoupled_weight_decay"]
+    assert not scaled.ddp["grad_reduce_in_fp32"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kind", "words"),
+    [
+        (["grid.inter=3"], Unsupported, ["4 blocks on 3 stages", "legal: grid.inter=2"]),
+        (["split=cost"], Unsupported, ["split=cost", "legal: grid.inter=1 split=even"]),
+        (["grid.tensor=3"], Refused, ["grid.tensor=3", "legal: grid.tensor=2"]),
+        (["checkpoints=3"], Refused, ["checkpoints=3 with 4 blocks", "legal: checkpoints=2"]),
+        (["model.dropout=0.1"], Unsupported, ["model.dropout=0.1", "legal: model.dropout=0.0"]),
+        (["optimizer=sgd", "optimizer.dampening=0.5"], Unsupported, ["legal: optimizer.dampening=0.0"]),
+        (["system.reduce=bf16"], Refused, ["system.reduce"]),
+        (["model.dtype=float64"], Unsupported, ["legal: model.dtype=float32"]),
+    ],
+)
+def test_refusals_name_the_rule_and_a_legal_value(
+    overrides: list[str], kind: type[Exception], words: list[str]
+) -> None:
+    with pytest.raises(kind) as caught:
+        MegatronLM.probe(config_of(["system=megatron_lm", *overrides]))
+    for word in ("rule:", *words) if kind is Unsupported else words:
+        assert word in str(caught.value)
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cpu, on_cuda = (config_of(["system=megatron_lm", f"launch.device={device}"]) for device in ("cpu", "cuda"))
+    monkeypatch.setattr(baselines.megatron_lm, "find_spec", lambda name: None)
+    assert MegatronLM.probe(on_cuda) == Missing("megatron-core is not installed: pip install megatron-core")
+    monkeypatch.setattr(baselines.megatron_lm, "find_spec", lambda name: name)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert MegatronLM.probe(on_cpu) == Missing("megatron-core computes on CUDA alone: launch.device=cuda")
+    assert isinstance(MegatronLM.probe(on_cuda), Missing)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert MegatronLM.probe(on_cuda) == Ready()
+
+
+def test_parts_of_a_block_add_up_to_it() -> None:
+    """Each part as Megatron computes with it: queries, keys and values head by head, sums of two partial products."""
+    plan = Plan(config_of(["model.shape.attention_bias=true"]))
+    block = plan.layer(1)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        block.qkv.bias.normal_()
+    x = torch.randn(2, 8, 64)
+    attended, total = torch.zeros(2, 8, 64), torch.zeros(2, 8, 64)
+    for part in range(2):
+        given = renamed({1: block}, range(1, 2), blocks=4, part=part, parts=2, vocabulary=256)
+        own = {name.removeprefix("decoder.layers.0."): weight for name, weight in given.items()}
+        mixed = functional.linear(block.norm_1(x), *(own[f"self_attention.linear_qkv.{k}"] for k in ("weight", "bias")))
+        q, k, v = mixed.view(2, 8, 2, 48).transpose(1, 2).chunk(3, dim=-1)  # [b, heads / 2, s, h / heads] each
+        heads = functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(2, 8, 32)
+        attended += functional.linear(heads, own["self_attention.linear_proj.weight"])
+        wide = functional.gelu(functional.linear(x, own["mlp.linear_fc1.weight"], own["mlp.linear_fc1.bias"]))
+        total += functional.linear(wide, own["mlp.linear_fc2.weight"])
+        assert len(own) == 12
+    normed = block.qkv(block.norm_1(x)).view(2, 8, 3, 4, 16).permute(2, 0, 3, 1, 4)
+    whole = functional.scaled_dot_product_attention(*normed, is_causal=True).transpose(1, 2).reshape(2, 8, 64)
+    assert torch.allclose(attended + block.project.bias, block.project(whole), atol=1e-6)
+    assert torch.allclose(total + block.narrow.bias, block.narrow(functional.gelu(block.widen(x))), atol=1e-6)
+
+
+def test_ends_are_split_by_a_padded_vocabulary() -> None:
+    plan = Plan(config_of(["model.shape.vocabulary=257"]))
+    layers = {number: plan.layer(number) for number in (0, 3, 4, 5)}
+    first = renamed(layers, range(1), blocks=4, part=1, parts=2, vocabulary=258)
+    rows = first["embedding.word_embeddings.weight"]
+    assert torch.equal(rows[:-1], layers[0].token.weight[129:])
+    assert not rows[-1].any()
+    last = renamed(layers, range(3, 6), blocks=4, part=0, parts=2, vocabulary=258)
+    assert torch.equal(last["output_layer.weight"], layers[5].weight[:129])
+    assert {name.split(".")[2] for name in last if "layers" in name} == {"0", "1"}, "a stage counts its own blocks"
+    layers[5].weight = layers[0].token.weight
+    assert "output_layer.weight" not in renamed(layers, (0, 3, 4, 5), blocks=4, part=0, parts=2, vocabulary=258)
