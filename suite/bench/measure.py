@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from suite.bench import emulate, predict, provenance, resume
+from suite.bench import emulate, phases, predict, provenance, resume
 from suite.bench.experiment import Run
 from suite.bench.launch import Ranks, Trouble
 from suite.bench.progress import Progress
@@ -42,6 +42,7 @@ class Session:
         self.durations: list[float] = []
         self.losses: list[float] = []
         self.validation: list[float] = []
+        self.phases: list[Any] = []  # seconds of a batch, and each rank's update
         self.gemm = 0.0
         self.memory: dict[str, list[int]] = {}
         # what stands in the system's place, and trains nothing
@@ -96,6 +97,8 @@ class Session:
         self.ranks.sleep()
         took = [max(times) for times in zip(*(answer["durations"] for answer in answers), strict=True)]
         self.durations += took[settle:]
+        updates = zip(*(answer["updates"] for answer in answers), strict=True)
+        self.phases += list(zip(took, updates, strict=True))[settle:]
         self._keep_losses(answers)
         self._keep_samples([answer["told"] for answer in answers if "told" in answer], settle)
         self.trace = Trace(Span.from_row(row) for answer in answers for row in answer["spans"]).shifted()
@@ -145,7 +148,7 @@ class Session:
         note = f"oversubscribed: {self.run.grid.size} ranks on {cores} cores, not comparable" if crowded else ""
         timed = self.durations and not self.sweeps
         metrics = {"batch_time": Metric("s", "lower", tuple(self.durations), note)} if timed else {}
-        metrics |= {**self.simulated, **self.left.metrics}
+        metrics |= {**(phases.metrics(self.phases) if timed else {}), **self.simulated, **self.left.metrics}
         units = {"tokens_per_batch": "token"}
         for name, value in _counts(self.config).items() if computes else ():
             metrics[name] = Metric(units.get(name, "flop"), "", (value,))

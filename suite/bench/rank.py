@@ -23,6 +23,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from suite.bench import phases
 from suite.bench.interrupt import die_with_parent
 from suite.bench.resume import Resuming
 from suite.comm import here, started
@@ -139,12 +140,14 @@ class Rank:
         return {"staged": bool(self.world.staged), "carrier": self.world.carrier, "order": self.world.order}
 
     def train(self, batches: int) -> dict[str, Any]:
-        """Seconds and loss (where there is one) of each batch, and the spans of the last."""
+        """Seconds, loss (where there is one) and update of each batch, and the spans of the last."""
         durations, losses = [], []
+        traces: list[Any] = []
         if self.resuming:
             for seconds, loss in self.resuming.earlier(self.seen, batches):
                 durations.append(seconds)
                 losses.append(loss)
+                traces.append(())
             self.seen += len(durations)
         ready = self._next(batches - len(durations))
         last = perf_counter()
@@ -153,8 +156,14 @@ class Rank:
                 losses.append(loss)
             end = perf_counter()
             durations.append(end - last)
+            traces.append(self.system.observe())
             last = self.resuming.trained(durations[-1], loss) if self.resuming else end
-        return {"durations": durations, "losses": losses, "spans": [span.row() for span in self.system.observe()]}
+        return {
+            "durations": durations,
+            "losses": losses,
+            "updates": [phases.update(trace) for trace in traces],
+            "spans": [span.row() for span in self.system.observe()],
+        }
 
     def memory(self) -> dict[str, Any]:
         loss, held = self.system.memory(self._next(1)[0])

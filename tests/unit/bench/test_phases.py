@@ -1,0 +1,36 @@
+"""Decides whether a batch's update is that of the rank that comes to it last."""
+
+from __future__ import annotations
+
+from suite.bench.phases import metrics, update
+from suite.core.op import Kind, Op
+from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, TIE, WAIT, Trace
+
+
+def trace(*spans: tuple[str, float, float]) -> Trace:
+    made = Trace()
+    for category, start, end in spans:
+        made.add(0, category, start, end, Op(0, Kind.UPDATE, 0))
+    return made
+
+
+def test_an_update_is_from_its_first_reduction_to_its_last_step() -> None:
+    spans = trace((FORWARD, 0, 1), (WAIT, 1, 2), (BACKWARD, 2, 4), (TIE, 4, 5), (REDUCE, 5, 6), (STEP, 6, 8.5))
+    assert update(spans) == (4, 4.5)
+    assert update(trace((STEP, 3, 4))) == (3, 1)
+    assert update(trace((FORWARD, 0, 1))) is None
+    assert update(()) is None
+
+
+def test_the_last_to_come_tells_what_an_update_takes() -> None:
+    """Rank 0 waits from 5 to 9 for rank 1, whose update begins at 8 and takes 2."""
+    found = metrics([(10.0, [(5.0, 5.0), (8.0, 2.0)]), (7.0, [(3.0, 1.0), (2.0, 4.0)])])
+    assert found["update_time"].values == (2.0, 1.0)
+    assert found["pipeline_time"].values == (8.0, 6.0)
+    assert {metric.unit for metric in found.values()} == {"s"}
+
+
+def test_what_some_rank_does_not_tell_is_left_out() -> None:
+    assert metrics([(10.0, [(5.0, 5.0), None]), (10.0, [None, None])]) == {}
+    assert metrics([]) == {}
+    assert metrics([(10.0, [None]), (4.0, [(1.0, 1.0)])])["pipeline_time"].values == (3.0,)
