@@ -1,5 +1,6 @@
 # make reproduce | test | report | doctor | benchmark | install
 # SCALE=laptop chooses how much is reproduced; PYTHON=... INSTALL=no uses the interpreter at hand as it is.
+# WORKERS=2: processes that share out the tests that start no ranks; one of them runs the others when these are done
 # STRICT=yes: a test that is skipped because Chromium, mpiexec or DeepSpeed is missing fails.
 
 PYTHON  ?= python3
@@ -7,6 +8,7 @@ INSTALL ?= yes
 SCALE   ?= laptop
 TESTS   ?= tests
 STRICT  ?= no
+WORKERS ?= 2
 
 ifeq ($(INSTALL),no)
 RUN   := $(PYTHON)
@@ -29,7 +31,7 @@ reproduce: $(READY)
 	@$(GUARD) $(RUN) -m suite.reproduce scale=$(SCALE)
 
 test: $(READY) lint
-	@$(GUARD) $(RUN) -m pytest $(FATAL) $(TESTS)
+	@$(GUARD) $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(FATAL) $(TESTS)
 
 lint: $(READY)
 	@$(RUN) -m ruff check

@@ -1,8 +1,10 @@
-"""Decides what pytest's own flags here mean (--benchmark, --no-skip), and that a run ends with what it left out.
+"""Decides what pytest's own flags here mean (--benchmark, --no-skip), that a run ends with what it left out, and which
+tests run beside others.
 
     pytest                            # the tests; benchmarks are skipped
     pytest --benchmark                # the benchmarks alone; ends with the file of their numbers
     pytest --no-skip=chromium,mpiexec # a test that is skipped because one of these is missing fails
+    pytest -n 2 --dist loadfile --no-loadscope-reorder   # make test: files shared out, then all that start ranks in one
 
 A test that wants a tool skips with a reason that starts with the tool's name and a colon (tests/support/tools.py).
 """
@@ -17,6 +19,8 @@ from pathlib import Path
 import pytest
 
 TOOLS = ("chromium", "mpiexec", "deepspeed")  # what --no-skip may name
+# last, in this order and in one worker: they start ranks, and the last of them time what they start
+ALONE = ("tests/unit/test_doctor.py", "tests/laws/test_memory.py", "tests/distributed/", "tests/agreement/")
 _BENCHMARK = "Skipping benchmark"  # how pytest-benchmark begins its reason
 _STORAGE = "file://./.benchmarks"  # where pytest-benchmark saves unless told otherwise
 
@@ -64,14 +68,33 @@ def _never_skipped(config: pytest.Config) -> Sequence[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --benchmark the tests are not chosen at all: hundreds of skips would bury the numbers."""
+    """With --benchmark the tests are not chosen at all: hundreds of skips would bury the numbers. Without it those that
+    start ranks come last."""
     if not getattr(config.option, "run_benchmarks", False):
+        items.sort(key=lambda item: _alone(item.nodeid))
         return
     chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
     for item in items:
         chosen["benchmark" in getattr(item, "fixturenames", ())].append(item)
     items[:] = chosen[True]
     config.hook.pytest_deselected(items=chosen[False])
+
+
+def _alone(nodeid: str) -> int:
+    """0 for a test that may run beside others, else its place behind them."""
+    return next((place for place, start in enumerate(ALONE, 1) if nodeid.startswith(start)), 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """A worker has a file at a time, or at the end all tests that start ranks."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "ranks" if _alone(nodeid) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
 
 
 # -- skips ----------------------------------------------------------------------------------------------------------

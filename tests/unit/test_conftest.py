@@ -6,14 +6,17 @@ Each test runs pytest in a project of its own that has this one's conftest.py an
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tools import needs
@@ -281,3 +284,27 @@ def test_ci_installs_a_browser_where_it_may_and_says_so_where_it_may_not(ci: Cal
 def test_ci_without_apt_fails_and_says_why(ci: Callable[..., tuple[int, str]]) -> None:
     code, said = ci("0")
     assert (code, "chromium is missing" in said, "make" in said) == (1, True, False)
+
+
+# -- workers --------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_shared_out_and_all_that_starts_ranks_comes_last_in_one_worker() -> None:
+    spec = importlib.util.spec_from_file_location("root_conftest", ROOT / "conftest.py")
+    assert spec is not None
+    assert spec.loader is not None
+    conftest = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(conftest)
+    shared = conftest.pytest_xdist_make_scheduler(SimpleNamespace(getvalue=lambda _: ["popen", "popen"]), None)
+    files = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    starts = re.compile(r"^from ranks import .*run_ranks", re.M)
+    starting = {name for name, text in files.items() if starts.search(text) and "/benchmarks/" not in name}
+    together = {name for name in files if shared._split_scope(f"{name}::test_x[a-b]") == "ranks"}
+    assert starting <= together
+    assert "tests/distributed/test_kill.py" in together
+    assert {shared._split_scope(f"{name}::test_x") for name in files.keys() - together} == files.keys() - together
+    items = [SimpleNamespace(nodeid=f"{name}::test_x") for name in sorted(files)]
+    conftest.pytest_collection_modifyitems(SimpleNamespace(option=SimpleNamespace()), items)
+    order = [item.nodeid.partition("::")[0] for item in items]
+    assert set(order[-len(together) :]) == together
+    assert "agreement" in order[-1], "what is timed runs when all else is done"
