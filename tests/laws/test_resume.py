@@ -183,18 +183,18 @@ def test_evaluations_and_checkpoints_in_between_change_nothing(grid: Grid, tmp_p
 
     def rank(world: Any) -> Any:
         engine = engine_of(case, world, grid, **more)
-        losses, scores = [], []
+        losses, scores, others = [], [], []
         for number in range(3):
             losses.append(engine.train_batch(batch_of(case, number)))
             scores.append(engine.evaluate([batch_of(case, 9)]))
             engine.save(tmp_path)
-            other = engine_of(case, world, grid, **more)
+            others.append(other := engine_of(case, world, grid, **more))
             other.load(tmp_path)
             assert other.evaluated == engine.evaluated
             assert other.evaluate([batch_of(case, 9)]) == scores[-1]
-            other.close()
         kept = kept_by(engine, losses)
-        engine.close()
+        for one in (engine, *others):  # lanes of threads are their world's: a rank ahead sends already
+            one.close()
         return kept
 
     for right, watched in zip(plain, loopback.run(grid.size, rank), strict=True):
