@@ -83,7 +83,9 @@ def test_a_backward_at_an_older_version_is_refused() -> None:
         store.run(B0)
 
 
-@pytest.mark.parametrize("policy", [Latest("swap"), Policy(lambda op, clock: Read(clock.updates, ahead=1))], ids=str)
+@pytest.mark.parametrize(
+    "policy", [Latest("swap"), Policy(lambda op, clock: Read(clock.updates, ahead=1))], ids=["swap", "ahead"]
+)
 def test_an_engine_passes_the_refusal_on(policy: object) -> None:
     case = gpt_case("untied", "float32", tied=False)
     engine = Engine(
