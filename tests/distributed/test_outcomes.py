@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from suite.__main__ import exit_code, run
-from suite.bench.experiment import Run, expand
+from suite.bench.experiment import expand
 from suite.bench.measure import measure
 from suite.bench.progress import Progress
 from suite.core.record import Outcome, Record
@@ -118,6 +118,7 @@ def test_a_fault_ends_nothing_but_itself(tmp_path: Path) -> None:
     ]
     records = measure(runs, Progress(10))
     assert [record.outcome for record in records] == [Outcome.OK, Outcome.LOST_RANK, Outcome.OK]
+    assert [record.label for record in records] == [run.label for run in runs], "an experiment keeps its order"
     assert [len(record.metrics["batch_time"].values) for record in records] == [2, 1, 2]
     assert exit_code(records) == 1
     assert records[0].series["loss"] == pytest.approx(records[2].series["loss"], rel=1e-5)
@@ -190,12 +191,3 @@ def test_a_sweep_goes_on_after_a_bad_job(tmp_path: Path, arguments: list[str]) -
     done = subprocess.run(line, cwd=SUPPORT.parents[1], capture_output=True, text=True, check=False, timeout=120)
     assert len(list((tmp_path / "records").glob("*.json"))) == 2, done.stdout + done.stderr
     assert done.returncode in (1, 2)
-
-
-def labels(records: list[Record]) -> list[str]:
-    return [record.label for record in records]
-
-
-def test_an_experiment_keeps_its_order(tmp_path: Path) -> None:
-    runs: list[Run] = expand([*SHORT, f"reports={tmp_path}"]) + expand([*SHORT, f"reports={tmp_path}", "system=gpipe"])
-    assert labels(measure(runs, Progress(5))) == ["axonn 1x1 batch.size=8", "gpipe 1x1 batch.size=8"]
