@@ -393,6 +393,16 @@ def test_whatever_file_is_damaged_the_one_before_stands(damage: str, tmp_path: P
     kept[1].compare(kept_by(again), "mended")
 
 
+def test_a_manifest_that_was_changed_is_damaged(tmp_path: Path) -> None:
+    taught(tmp_path)
+    path = tmp_path / "step-000001" / "manifest.json"
+    text = path.read_text()
+    assert text.count('"steps": 1,') == 1
+    path.write_text(text.replace('"steps": 1,', '"steps": 8,'))
+    engine = made()
+    untouched(engine, lambda: engine.load(path.parent), r"manifest\.json does not have its own SHA-256")
+
+
 def test_where_all_are_damaged_every_one_is_told(tmp_path: Path) -> None:
     taught(tmp_path, 2)
     for step in (1, 2):

@@ -142,6 +142,9 @@ def test_a_process_that_dies_at_any_step_leaves_the_last_good_one(before: Path, 
         is_new = all(torch.equal(found.tensors[name], tensor) for name, tensor in new.tensors.items())
         (new if is_new else last).compare(found, f"operation {len(outcomes)}")
         outcomes.append("new" if is_new else "last")
+        for path in (shelf.path_of(folder, order) for order in shelf.standing(folder)):
+            for name, told in shelf.manifest(path)["files"].items():
+                shelf.fetch(path, name, told)  # what has a name is whole, an old one too
         saving.save(folder, keep=2)  # whatever was left, the next is whole
         assert engine.load(folder).notes == ()
         new.compare(kept_by(engine), f"after operation {len(outcomes)}")
@@ -162,9 +165,17 @@ def test_names_and_order() -> None:
 
 
 def test_the_order_is_by_updates_not_by_name(tmp_path: Path) -> None:
-    for name in ("step-999999", "step-1000000", "step-000007.old", "step-000007", "others", ".step-000009.unfinished"):
+    for name in (
+        "step-999999",
+        "step-1000000",
+        "step-000100",
+        "step-000007.old",
+        "step-000007",
+        "others",
+        ".step-000009.unfinished",
+    ):
         (tmp_path / name).mkdir()
     (tmp_path / "step-000008").write_text("a file")
     found = [shelf.path_of(tmp_path, order).name for order in shelf.standing(tmp_path)]
-    assert found == ["step-000007.old", "step-000007", "step-999999", "step-1000000"]
+    assert found == ["step-000007.old", "step-000007", "step-000100", "step-999999", "step-1000000"]
     assert shelf.standing(tmp_path / "nowhere") == []
