@@ -25,20 +25,23 @@ from suite.memory.layout import offloaded
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
 MOMENTUM = SGD(0.1, momentum=0.9, weight_decay=0.01)
-OFFLOADED = {"memory": partial(offloaded, bucket=700, sets=2), "bucket": 700, "chunk": 3}
+OFFLOADED = {"memory": partial(offloaded, bucket=400, sets=2), "bucket": 400, "chunk": 3}
 SCALED = {"half": "float16", "scaler": Dynamic(start=2.0**24, patience=2)}
 VARIANTS: dict[str, tuple[Case, dict[str, Any]]] = {
-    "float32 AdamW dropout": (gpt_case("dropout", "float32", dropout=0.3), {"optimizer": AdamW(0.01)}),
+    "float32 AdamW dropout": (gpt_case("dropout", "float32", dropout=0.3, layers=1), {"optimizer": AdamW(0.01)}),
     "float32 SGD statistics": (odd_case(torch.float32), {"optimizer": MOMENTUM}),
-    "bfloat16 AdamW": (gpt_case("tied", "float32"), {"optimizer": AdamW(0.01), "half": "bfloat16", "checkpoints": 1}),
+    "bfloat16 AdamW": (
+        gpt_case("tied", "float32", layers=1),
+        {"optimizer": AdamW(0.01), "half": "bfloat16", "checkpoints": 1},
+    ),
     "bfloat16 SGD statistics": (odd_case(torch.float32), {"optimizer": MOMENTUM, "half": "bfloat16"}),
     "float16 offloaded dropout": (
-        gpt_case("dropout", "float32", dropout=0.3),
+        gpt_case("dropout", "float32", dropout=0.3, layers=1),
         {"optimizer": AdamW(0.01), "half": "float16", **OFFLOADED},
     ),
     "float32 offloaded": (
-        gpt_case("tied", "float32"),
-        {"optimizer": Adam(0.01), **OFFLOADED, "memory": partial(offloaded, bucket=700, half=None), "clip": 0.5},
+        gpt_case("tied", "float32", layers=1),
+        {"optimizer": Adam(0.01), **OFFLOADED, "memory": partial(offloaded, bucket=400, half=None), "clip": 0.5},
     ),
 }
 
@@ -64,7 +67,7 @@ def test_resuming_changes_nothing(grid: Grid, variant: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 def test_batches_that_overflow_before_and_after(grid: Grid, tmp_path: Path) -> None:
     """The loss scale falls, is saved in the middle of its patience, rises until a batch overflows again."""
-    case = gpt_case("tied", "float32")
+    case = gpt_case("tied", "float32", layers=1)
     run = partial(trained, case, grid=grid, optimizer=AdamW(0.01), half="float16")
 
     def scaler() -> Dynamic:

@@ -179,3 +179,25 @@ def test_the_order_is_by_updates_not_by_name(tmp_path: Path) -> None:
     found = [shelf.path_of(tmp_path, order).name for order in shelf.standing(tmp_path)]
     assert found == ["step-000007.old", "step-000007", "step-000100", "step-999999", "step-1000000"]
     assert shelf.standing(tmp_path / "nowhere") == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names of open files are told by /proc")
+def test_everything_is_on_the_disk_before_it_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a power failure would show and a killed process does not."""
+    seen: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def noted(descriptor: int) -> None:
+        seen.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    def renamed(path: Path, to: Path) -> Path:
+        seen.append(f"rename {to.name}")
+        return rename(path, to)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(Path, "rename", renamed)
+    path = engine_of().save(tmp_path)
+    files = {file.name for file in path.iterdir()}
+    assert set(seen[: seen.index("rename step-000000")]) == files | {".step-000000.unfinished"}
+    assert seen[-4:] == [shelf.MANIFEST, ".step-000000.unfinished", "rename step-000000", tmp_path.name]
