@@ -110,6 +110,7 @@ def test_what_does_not_fit_is_not_measured(system: str) -> None:
     room = max(budget.peak for budget in tune.predict.budgets(config))
     found = plans(system, 2, f"machine.memory={room}")
     assert found["2x1 microbatch 2"].reason == ""
+    assert plans(system, 2, f"machine.memory={room - 1}")["2x1 microbatch 2"].reason.startswith("does not fit: ")
     assert found["2x1 microbatch 4"].reason.startswith("does not fit: ")
     assert found["2x1 microbatch 4"].reason.endswith(f"on a device of h200 with {tune.si(room, 'B')}")
 
