@@ -76,6 +76,7 @@ def test_the_numbers_of_a_run_are_those_of_the_tuner() -> None:
     run = planned(["system=axonn", "tune.turns=7", "tune.batches=3"], Grid(), 2)
     assert (run.config["measure"]["turns"], run.config["measure"]["batches"]) == (7, 3)
     assert run.config["experiment"]["name"] == "tuning"
+    assert run.label == "axonn 1x1 batch.microbatch=2"
 
 
 def test_a_system_that_has_one_microbatch_is_left_that_one() -> None:
