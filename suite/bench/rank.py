@@ -175,6 +175,8 @@ class Rank:
 
         from suite.data.text import windows
 
+        if self.resuming and self.seen in self.resuming.scores:  # by these weights, in a process before this one
+            return {"loss": self.resuming.scores[self.seen]}
         size, sequence = self.config["batch"]["size"], self.config["model"]["shape"]["sequence"]
         whole = (b for b in windows(self.text.validation, batch=size, sequence=sequence) if len(b[0]) == size)
         chosen = list(islice(whole, batches))
@@ -184,7 +186,10 @@ class Rank:
                 rule="at least one whole batch",
                 legal="measure.evaluate=0",
             )
-        return {"loss": self.system.evaluate(chosen)}
+        loss = self.system.evaluate(chosen)
+        if self.resuming:
+            self.resuming.scores[self.seen] = loss
+        return {"loss": loss}
 
     def close(self) -> None:
         self.system.close()

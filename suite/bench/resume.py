@@ -58,6 +58,7 @@ def finished(config: Mapping[str, Any]) -> None:
 class Resuming:
     """What one rank has trained, by itself or as a process before it did. done: a batch after the other
 
+    scores: validation losses by the number of batches trained before
     notes: what a reader of the record must know
     """
 
@@ -65,10 +66,12 @@ class Resuming:
         self.folder, self.every, self.keep = (config["resume"][name] for name in ("folder", "every", "keep"))
         self.system = system
         self.done: list[Batch] = []
+        self.scores: dict[int, float] = {}
         self.notes: tuple[str, ...] = ()
         if self.folder is not None and any(Path(self.folder).glob("step-*")):
             loaded = system.load(self.folder)
             self.done = [(seconds, loss) for seconds, loss in loaded.extra["batches"]]
+            self.scores = dict(loaded.extra["scores"])
             told = f"resumed after batch {len(self.done)}: earlier times and losses are those of a process that ended"
             self.notes = (*loaded.notes, told)
 
@@ -81,5 +84,7 @@ class Resuming:
         if self.folder is not None:
             self.done.append((seconds, loss))
             if len(self.done) % self.every == 0:
-                self.system.save(self.folder, keep=self.keep, extra={"batches": self.done})
+                self.system.save(
+                    self.folder, keep=self.keep, extra={"batches": self.done, "scores": list(self.scores.items())}
+                )
         return perf_counter()

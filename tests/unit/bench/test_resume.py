@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from suite.bench import refuse, resume
@@ -22,18 +23,22 @@ class Counting:
     """A system whose loss is the number of the batch, and whose checkpoints are lists."""
 
     def __init__(self, shelf: dict[str, Any]) -> None:
-        self.shelf, self.trained = shelf, 0
+        self.shelf, self.trained, self.scored = shelf, 0, 0
 
     def train_batch(self, batch: int) -> float:
         self.trained += 1
         return float(batch)
+
+    def evaluate(self, batches: Any) -> float:
+        self.scored += 1
+        return float(100 + self.trained)
 
     def observe(self) -> Trace:
         return Trace()
 
     def save(self, folder: str, *, keep: int, extra: Any) -> None:
         Path(folder, f"step-{len(extra['batches']):06d}").mkdir(parents=True)
-        self.shelf[folder] = {"batches": list(extra["batches"])}, keep
+        self.shelf[folder] = {name: list(items) for name, items in extra.items()}, keep
 
     def load(self, folder: str) -> Any:
         return SimpleNamespace(extra=self.shelf[folder][0], notes=("step-000009 is damaged",))
@@ -47,6 +52,8 @@ def rank_of(folder: Path | None, shelf: dict[str, Any], every: int = 2) -> Any:
         def __init__(self) -> None:
             self.system = Counting(shelf)
             config = {"resume": {"folder": folder and str(folder), "every": every, "keep": 3}}
+            self.config = {"batch": {"size": 1}, "model": {"shape": {"sequence": 2}}}
+            self.text = SimpleNamespace(validation=np.arange(9))
             self.resuming, self.seen = resume.Resuming(config, self.system), 0
 
         def _batch(self, number: int) -> Any:
@@ -72,6 +79,23 @@ def test_a_run_goes_on_where_the_last_checkpoint_stands(tmp_path: Path) -> None:
         "resumed after batch 4: earlier times and losses are those of a process that ended",
     )
     assert len(shelf[str(tmp_path)][0]["batches"]) == 6
+
+
+def test_a_validation_of_then_is_not_made_with_the_weights_of_now(tmp_path: Path) -> None:
+    shelf: dict[str, Any] = {}
+    first = rank_of(tmp_path, shelf)
+    scores = []
+    for _ in range(3):
+        first.train(1)
+        scores.append(first.evaluate(1)["loss"])
+    assert scores == [101, 102, 103]
+    again = rank_of(tmp_path, shelf)  # after batch 2, whose validation came after the checkpoint
+    found = []
+    for _ in range(3):
+        again.train(1)
+        found.append(again.evaluate(1)["loss"])
+    assert found[0] == 101
+    assert (found[1:], again.system.scored) == ([100, 101], 2), "a new process counts from its own first batch"
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
