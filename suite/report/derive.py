@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 
@@ -17,12 +17,13 @@ import pandas as pd
 
 from suite.core.record import Outcome, Record
 from suite.core.trace import BUBBLE, allowed_makespan, breakdown
-from suite.report.load import Entry, Store, grid_of, text_at
+from suite.report.load import Entry, Store, at, grid_of, real, text_at
 
 NAN = float("nan")
 BATCH_TIME = "batch_time"
 PREDICTED = {BATCH_TIME: "simulated_time", "payload_bytes": "simulated_bytes"}  # who predicts which metric
 OVERSUBSCRIBED = "oversubscribed"  # a note of batch_time that starts so: its times stand in no ratio
+TOKENS = 3e11  # that AxoNN's Equation 2 trains on
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,12 @@ def comparable(record: Record) -> bool:
     return not note(record, BATCH_TIME).startswith(OVERSUBSCRIBED)
 
 
+def crowded(record: Record, metric: str) -> str:
+    """Why the times of `metric` may not stand beside others: what the record notes of ranks and cores, or nothing."""
+    notes = (note(record, BATCH_TIME), note(record, metric), *record.notes)
+    return next((text for text in notes if text.startswith(OVERSUBSCRIBED)), "")
+
+
 def not_in_turns(records: Iterable[Record]) -> str:
     """Why the batch times of `records` may stand in no ratio: they did not take turns; empty if they did."""
     calls = {text_at(record.provenance, "turns"): record.label for record in records}
@@ -148,6 +155,32 @@ def not_in_turns(records: Iterable[Record]) -> str:
 def ratio(above: float, below: float) -> float:
     """above / below, nan where that is no number."""
     return above / below if math.isfinite(above) and math.isfinite(below) and below > 0 else NAN
+
+
+def percent_of_peak(record: Record, seconds: float) -> float:
+    """Flops of a batch, without recomputation, in percent of what the peak does in `seconds`; nan without either."""
+    return 100 * ratio(samples(record, "flops_per_batch").median, seconds * samples(record, "peak_flops").high)
+
+
+def training_days(record: Record, seconds: float) -> float:
+    """AxoNN Equation 2: days of training on 300e9 tokens at `seconds` a batch; nan where no config says the tokens."""
+    batch, sequence = at(record.config, "batch", "size"), at(record.config, "model", "shape", "sequence")
+    return ratio(TOKENS * seconds, real(batch) * real(sequence)) / 86400
+
+
+DERIVED: Mapping[str, tuple[str, Callable[[Record, float], float]]] = {  # unit, and the value at seconds per batch
+    "percent_of_peak": ("percent", percent_of_peak),
+    "training_days": ("day", training_days),
+}
+
+
+def quantity(record: Record, metric: str) -> tuple[Samples, str]:
+    """A metric's samples and unit; of a derived one, what it is at the batch times' median and ends."""
+    if metric not in DERIVED:
+        return samples(record, metric), record.metrics[metric].unit if metric in record.metrics else ""
+    (unit, value), time = DERIVED[metric], samples(record, BATCH_TIME)
+    middle, *ends = (value(record, seconds) for seconds in (time.median, time.low, time.high))
+    return Samples(middle, min(ends), max(ends), time.n if math.isfinite(middle) else 0), unit
 
 
 def prediction_error(record: Record, metric: str) -> float:
@@ -224,7 +257,7 @@ def derive(entry: Entry, reference: Entry | None, *, current: bool = True) -> Ro
         flops_per_batch=flops,
         flops_per_batch_recompute=samples(record, "flops_per_batch_recompute").median,
         peak_flops=peak,
-        percent_of_peak=100 * ratio(flops, time.median * peak),
+        percent_of_peak=percent_of_peak(record, time.median),
         efficiency=efficiency(entry),
         bubble_share=ratio(seconds.get(BUBBLE, NAN), sum(seconds.values())),
         memory_predicted_peak=memory_peak(record, "predicted"),

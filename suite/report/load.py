@@ -206,8 +206,14 @@ def grid_of(record: Record) -> Grid | None:
         return None
 
 
-def text_at(mapping: Any, *path: str) -> str:
-    """The text at `path` of nested mappings, empty where there is none: a config may hold anything."""
+def at(mapping: Any, *path: str) -> Any:
+    """What stands at `path` of nested mappings, None where nothing does: a config may hold anything."""
     for name in path:
         mapping = mapping.get(name) if isinstance(mapping, dict) else None
-    return mapping if isinstance(mapping, str) else ""
+    return mapping
+
+
+def text_at(mapping: Any, *path: str) -> str:
+    """The text at `path` of nested mappings, empty where there is none."""
+    found = at(mapping, *path)
+    return found if isinstance(found, str) else ""

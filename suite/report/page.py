@@ -34,6 +34,7 @@ from suite.report import (
     panels,
     perfetto,
     scorecard,
+    swept,
     verdicts,
     view,
 )
@@ -57,11 +58,11 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """The paper's points beside ours. run: links to the run; more: a table that is folded away."""
+    """The paper's points beside ours; no picture where nothing can be drawn. run, more: as in panels.Shown."""
 
     title: str
     run: tuple[tuple[str, str], ...]
-    picture: Picture
+    picture: Picture | None
     table: view.Table
     more: view.Table | None = None
 
@@ -79,6 +80,8 @@ class Section:
     score: str
     sources: str
     panels: tuple[Panel, ...]
+    swept: tuple[Panel, ...]
+    unswept: tuple[tuple[str, str], ...]
     asked: tuple[view.Table, ...]
     tables: tuple[view.Table, ...]
     pictures: tuple[Picture, ...]
@@ -168,6 +171,11 @@ def _section(
     ]
     some = any(row.source != Source.ANALYTIC for row in ran)
     tables = (view.systems(ran, reference, runs), view.memory(group.entries, runs)) if some else ()
+    # a record's own panels, and those that the experiment makes of several runs
+    own = [shown for entry in group.entries for shown in panels.shown(entry, runs)]
+    several, unswept = swept.read(group, {item.claim.id: item.claim for item in judged}, runs)
+    systems = dict.fromkeys(name for shown in (*own, *several) for name in shown.panel.systems)
+    looks = {name: number for number, name in enumerate(systems)}
     made = (
         view.runs(group.entries, exports, "Runs and the commands that make them", runs),
         view.runs(group.earlier, exports, "Earlier records of the same labels", runs),
@@ -181,7 +189,9 @@ def _section(
         where=text_at(config, "experiment", "where"),
         score=_score(found, mine),
         sources=", ".join(sorted({row.source for row in rows})),
-        panels=tuple(_panels(group.entries, salt, runs)),
+        panels=tuple(_panels(own, looks, f"{salt}-panel")),
+        swept=tuple(_panels(several, looks, f"{salt}-swept")),
+        unswept=tuple(unswept),
         asked=tuple(table for table in asked if table is not None),
         tables=tuple(table for table in tables if table is not None),
         pictures=tuple(_pictures(group.entries, salt)),
@@ -215,24 +225,16 @@ def _remarks(entries: Sequence[Entry], claimed: set[str]) -> list[tuple[str, str
     return [("all" if len(labels) == whole > 1 else ", ".join(labels), note) for note, labels in found.items()]
 
 
-def _panels(entries: Sequence[Entry], salt: str, runs: Mapping[str, str]) -> list[Panel]:
-    """What the records hold of published figures, the first so many."""
-    held = [(entry, panel) for entry in entries for panel in panels.read(entry.record)]
-    more = len(held) - _MOST_PANELS
-    held = held[:_MOST_PANELS]
-    looks = {name: n for n, name in enumerate(dict.fromkeys(name for _, panel in held for name in panel.systems))}
-    found = []
-    for number, (entry, panel) in enumerate(held):
-        source = entry.record.source.value
-        beside, all_ours = panels.compared(panel, source), panels.values(panel, source)
-        svg = Markup(curves.picture(panel, looks, source, f"{salt}-panel{number}"))
-        caption = panels.caption(panel, source)
+def _panels(held: Sequence[panels.Shown], looks: Mapping[str, int], salt: str) -> list[Panel]:
+    """Pictures and tables, the first so many."""
+    found, more = [], len(held) - _MOST_PANELS
+    for number, shown in enumerate(held[:_MOST_PANELS]):
+        panel, caption = shown.panel, panels.caption(shown.panel, shown.source)
         if number + 1 == _MOST_PANELS and more > 0:
             caption += f" {more} more panels stand in the records."
-        drawn = Picture(caption, svg, curves.legend(panel, looks))
-        folded = all_ours if beside and panels.rest(panel) else None
-        run = view.to_run(entry.record.label, entry.file, runs)
-        found.append(Panel(panel.title, run, drawn, beside or all_ours, folded))
+        svg = Markup(curves.picture(panel, looks, shown.source, f"{salt}{number}")) if panel.systems else None
+        drawn = Picture(caption, svg, curves.legend(panel, looks)) if svg else None
+        found.append(Panel(panel.title, shown.run, drawn, shown.table, shown.more))
     return found
 
 

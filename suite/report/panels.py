@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 from suite.core.record import Record
 from suite.report import derive
+from suite.report.load import Entry
 from suite.report.verdicts import plain, short
-from suite.report.view import NONE, Cell, Column, Table, number
+from suite.report.view import NONE, Cell, Column, Table, number, to_run
 
 CURVES = OURS, PAPER, NULL = "ours", "paper", "null"
 CALIBRATED = "calibrated"
@@ -29,6 +30,7 @@ class Panel:
 
     curves: ours, paper and null, each with the systems that have a value; axis: what the points count, empty where the
     record does not say; calibrated: (system, index) that a constant was fitted to; cut: whether the record holds more
+    told: the caption, where it is not the one that the curves tell
     """
 
     title: str
@@ -38,6 +40,7 @@ class Panel:
     curves: Mapping[str, Mapping[str, tuple[float, ...]]]
     calibrated: frozenset[tuple[str, int]]
     cut: bool
+    told: str = ""
 
     @property
     def systems(self) -> list[str]:
@@ -46,6 +49,29 @@ class Panel:
     def at(self, curve: str, system: str, index: int) -> float:
         values = self.curves[curve].get(system)
         return values[index] if values else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A panel and what stands beside it. source: the word for ours; run: links to the run that it is of, if it is of
+    one; more: a table that is folded away"""
+
+    panel: Panel
+    source: str
+    run: tuple[tuple[str, str], ...]
+    table: Table
+    more: Table | None = None
+
+
+def shown(entry: Entry, runs: Mapping[str, str]) -> list[Shown]:
+    """The panels of one record with their tables. runs: a run's anchor by its record's file."""
+    source, run = entry.record.source.value, to_run(entry.record.label, entry.file, runs)
+    found = []
+    for panel in read(entry.record):
+        beside, all_ours = compared(panel, source), values(panel, source)
+        folded = all_ours if beside and rest(panel) else None
+        found.append(Shown(panel, source, run, beside or all_ours, folded))
+    return found
 
 
 def read(record: Record) -> list[Panel]:
@@ -105,6 +131,8 @@ def rest(panel: Panel) -> bool:
 
 def caption(panel: Panel, source: str) -> str:
     """What is drawn, in words: the unit, whether the paper prints numbers, and which points are calibrated."""
+    if panel.told:
+        return panel.told
     unit = f", in {UNITS.get(panel.unit, panel.unit)}" if panel.unit else ""
     if panel.curves[PAPER]:
         text = f"Printed and {source} values{unit}."
