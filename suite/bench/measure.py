@@ -14,17 +14,16 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from suite.bench import emulate, phases, predict, provenance, resume
+from suite.bench import emulate, phases, predict, provenance, resume, unranked
 from suite.bench.experiment import Run
 from suite.bench.launch import Ranks, Trouble
 from suite.bench.progress import Progress
 from suite.bench.store import Store, key_of
-from suite.core.build import TARGET, build, locate
-from suite.core.errors import DoesNotFit, MissingDependency, SuiteError, Unsupported
+from suite.core.build import TARGET, locate
+from suite.core.errors import SuiteError
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import Span, Trace
@@ -94,6 +93,8 @@ class Session:
     def train(self, batches: int, settle: int) -> None:
         """One turn; its first `settle` batches are not samples. A batch takes as long as its slowest rank."""
         answers = self.ranks.ask(self.plan["deadline"], do="train", batches=settle + batches)
+        if batches and self.plan["validate"] == "turn":
+            self._validate()
         self.ranks.sleep()
         took = [max(times) for times in zip(*(answer["durations"] for answer in answers), strict=True)]
         self.durations += took[settle:]
@@ -110,11 +111,8 @@ class Session:
         self.extra |= answers[0].get("told", {})
         kinds = dict.fromkeys(kind for answer in answers for kind in answer["memory"])
         self.memory = {kind: [answer["memory"].get(kind, 0) for answer in answers] for kind in kinds}
-        if self.plan["evaluate"]:
-            answers = self.ranks.ask(self.plan["deadline"], do="evaluate", batches=self.plan["evaluate"])
-            self.validation += [] if answers[0]["loss"] is None else [answers[0]["loss"]]
-            if not all(map(math.isfinite, self.validation)):
-                raise Trouble(Outcome.DIVERGED, f"the validation loss is {self.validation[-1]}")
+        if self.plan["validate"] == "end":
+            self._validate()
         if self.source is Source.EMULATED:
             self.simulated = emulate.metrics(self.config, self.trace)
         resume.finished(self.placed)
@@ -133,6 +131,13 @@ class Session:
         bad = next((number for number, loss in enumerate(self.losses) if not math.isfinite(loss)), None)
         if bad is not None:
             raise Trouble(Outcome.DIVERGED, f"the loss of batch {bad} is {self.losses[bad]}")
+
+    def _validate(self) -> None:
+        if self.plan["evaluate"]:
+            answers = self.ranks.ask(self.plan["deadline"], do="evaluate", batches=self.plan["evaluate"])
+            self.validation += [] if answers[0]["loss"] is None else [answers[0]["loss"]]
+            if not all(map(math.isfinite, self.validation)):
+                raise Trouble(Outcome.DIVERGED, f"the validation loss is {self.validation[-1]}")
 
     def _keep_samples(self, told: Sequence[dict[str, Any]], settle: int) -> None:
         if told and self.stand_in is not None:
@@ -173,7 +178,9 @@ class Session:
             series={"loss": self.losses, "validation_loss": self.validation, **self.left.series},
             trace=store.write_trace(self.key, self.run.grid, self.trace) if self.trace else None,
             notes=self._notes(),
-            provenance=_provenance(self.run, self.started, self.seconds, {"turns": self.turns, **self.extra}),
+            provenance=unranked.provenance_of(
+                self.run, self.started, self.seconds, {"turns": self.turns, **self.extra}
+            ),
         )
 
     def _notes(self) -> tuple[str, ...]:
@@ -199,10 +206,10 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
     ranked = []
     for run in todo:
         if run.refusal is not None:
-            store.write(_refused(run, keys[id(run)]))
+            store.write(unranked.refused(run, keys[id(run)]))
         elif TARGET in run.config["executor"]:
             progress.show(f"{title} · {run.label}")
-            store.write(_carried(run, keys[id(run)], store))
+            store.write(unranked.carried(run, keys[id(run)], store))
         else:
             ranked.append(run)
     scratch = Path(tempfile.mkdtemp(prefix="suite-"))
@@ -239,71 +246,6 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
                 store.write(session.record(store))
         shutil.rmtree(scratch, ignore_errors=True)
     return [record for run in runs if (record := store.find(keys[id(run)])) is not None]
-
-
-def _refused(run: Run, key: str) -> Record:
-    """The record of a run that was refused before any rank started."""
-    assert run.refusal is not None
-    claim = run.config["executor"].get("claim")
-    kinds = {Unsupported: Outcome.UNSUPPORTED, MissingDependency: Outcome.MISSING_DEPENDENCY}
-    outcome = next((outcome for kind, outcome in kinds.items() if isinstance(run.refusal, kind)), Outcome.UNSUPPORTED)
-    return Record(
-        key=key,
-        experiment=run.config["experiment"]["name"],
-        system=run.config["system"]["name"],
-        label=run.label,
-        outcome=outcome,
-        reason=str(run.refusal),
-        source=Source.ANALYTIC,
-        config=run.config,
-        metrics={claim["id"]: Metric("", "", ())} if claim else {},  # that claim's row says why it has no answer
-        provenance=_provenance(run, time.time(), 0.0, {}),
-    )
-
-
-def _carried(run: Run, key: str, store: Store) -> Record:
-    """The record of a run that needs no ranks, as its executor leaves it; what goes wrong in it is a reason."""
-    begin, now = time.monotonic(), time.time()
-    reason, outcome = "", Outcome.FAILED
-    try:
-        found = build(run.config["executor"]).run(run.config)
-    except DoesNotFit as error:
-        memory = {"predicted": error.memory} if error.memory else {}
-        found, reason, outcome = Carried(Source.SIMULATED, memory=memory), str(error), Outcome.OOM
-    except Exception as error:  # must not end the others
-        found, reason = Carried(Source.ANALYTIC), "".join(traceback.format_exception(error)).strip()
-    return Record(
-        key=key,
-        experiment=run.config["experiment"]["name"],
-        system=run.config["system"]["name"],
-        label=run.label,
-        outcome=outcome if reason else Outcome.OK,
-        reason=reason,
-        source=found.source,
-        config=run.config,
-        metrics=dict(found.metrics),
-        memory=dict(found.memory),
-        series=dict(found.series),
-        trace=store.write_trace(key, run.grid, found.trace) if found.trace else None,
-        notes=found.notes,
-        provenance=_provenance(
-            run,
-            now,
-            time.monotonic() - begin,
-            {"calibrated_on": list(found.calibrated_on)} if found.calibrated_on else {},
-        ),
-    )
-
-
-def _provenance(run: Run, started: float, seconds: float, extra: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **provenance.circumstances(run.config),
-        "commit": provenance.commit(),
-        "command": run.command,
-        "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
-        "seconds": round(seconds, 3),
-        **extra,
-    }
 
 
 def _counts(config: dict[str, Any]) -> dict[str, float]:

@@ -181,6 +181,8 @@ def _measure(measure: Mapping[str, Any]) -> None:
             raise Refused(f"measure.{name}={measure[name]}", rule=f"at least {least}", legal=str(least))
     if not isinstance(measure["deadline"], int | float) or not measure["deadline"] > 0:
         raise Refused(f"measure.deadline={measure['deadline']}", rule="more than 0 seconds", legal="120")
+    if measure["validate"] not in ("end", "turn"):
+        raise UnknownName("measure.validate", str(measure["validate"]), ("end", "turn"))
     if measure["keep"] not in ("all", "ok", "none"):
         raise UnknownName("measure.keep", str(measure["keep"]), ("all", "ok", "none"))
 

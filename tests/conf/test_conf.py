@@ -328,7 +328,7 @@ def test_per_replica_leaves_the_faults_to_those_who_name_them() -> None:
         ("system=axon", "axonn"),
         ("system=gpip", "gpipe"),
         ("model=gpt_tinny", "gpt_tiny"),
-        ("experiment=axonn_fig1", "axonn_fig10"),
+        ("experiment=axonn_fig100", "axonn_fig10"),
         ("schedule=one_forward_one_back", "one_f_one_b"),
         ("optimizer='adamm'", "adam"),
         ("grid.intr=2", "grid.inter"),

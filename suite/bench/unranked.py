@@ -1,0 +1,81 @@
+"""Decides what a run leaves that starts no ranks: one that was refused, and one that an executor carries out alone."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from datetime import UTC, datetime
+from typing import Any
+
+from suite.bench import provenance
+from suite.bench.experiment import Run
+from suite.bench.store import Store
+from suite.core.build import build
+from suite.core.errors import DoesNotFit, MissingDependency, Unsupported
+from suite.core.protocols import Carried
+from suite.core.record import Metric, Outcome, Record, Source
+
+
+def refused(run: Run, key: str) -> Record:
+    """The record of a run that was refused before any rank started."""
+    assert run.refusal is not None
+    claim = run.config["executor"].get("claim")
+    kinds = {Unsupported: Outcome.UNSUPPORTED, MissingDependency: Outcome.MISSING_DEPENDENCY}
+    outcome = next((outcome for kind, outcome in kinds.items() if isinstance(run.refusal, kind)), Outcome.UNSUPPORTED)
+    return Record(
+        key=key,
+        experiment=run.config["experiment"]["name"],
+        system=run.config["system"]["name"],
+        label=run.label,
+        outcome=outcome,
+        reason=str(run.refusal),
+        source=Source.ANALYTIC,
+        config=run.config,
+        metrics={claim["id"]: Metric("", "", ())} if claim else {},  # that claim's row says why it has no answer
+        provenance=provenance_of(run, time.time(), 0.0, {}),
+    )
+
+
+def carried(run: Run, key: str, store: Store) -> Record:
+    """The record of a run that needs no ranks, as its executor leaves it; what goes wrong in it is a reason."""
+    begin, now = time.monotonic(), time.time()
+    reason, outcome = "", Outcome.FAILED
+    try:
+        found = build(run.config["executor"]).run(run.config)
+    except DoesNotFit as error:
+        memory = {"predicted": error.memory} if error.memory else {}
+        found, reason, outcome = Carried(Source.SIMULATED, memory=memory), str(error), Outcome.OOM
+    except Exception as error:  # must not end the others
+        found, reason = Carried(Source.ANALYTIC), "".join(traceback.format_exception(error)).strip()
+    return Record(
+        key=key,
+        experiment=run.config["experiment"]["name"],
+        system=run.config["system"]["name"],
+        label=run.label,
+        outcome=outcome if reason else Outcome.OK,
+        reason=reason,
+        source=found.source,
+        config=run.config,
+        metrics=dict(found.metrics),
+        memory=dict(found.memory),
+        series=dict(found.series),
+        trace=store.write_trace(key, run.grid, found.trace) if found.trace else None,
+        notes=found.notes,
+        provenance=provenance_of(
+            run,
+            now,
+            time.monotonic() - begin,
+            {"calibrated_on": list(found.calibrated_on)} if found.calibrated_on else {},
+        ),
+    )
+
+
+def provenance_of(run: Run, started: float, seconds: float, extra: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **provenance.circumstances(run.config),
+        "commit": provenance.commit(),
+        "command": run.command,
+        "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 3),
+        **extra,
+    }
