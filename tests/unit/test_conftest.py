@@ -266,7 +266,7 @@ def test_ci_runs_the_readmes_command_with_every_skip_for_want_of_a_tool_forbidde
         check=True,
         timeout=20,
     ).stdout
-    assert "-m pytest --no-skip=chromium,mpiexec,deepspeed tests" in plan
+    assert "--no-loadscope-reorder --no-skip=chromium,mpiexec,deepspeed tests" in plan
 
 
 def test_ci_installs_a_browser_where_it_may_and_says_so_where_it_may_not(ci: Callable[..., tuple[int, str]]) -> None:
