@@ -291,6 +291,7 @@ def test_refusing_needs_no_torch() -> None:
         (["precision=fp16", "precision.loss_scale.start=3"], "loss_scale.start=3; rule: a power of two"),
         (["precision=fp16", "precision.loss_scale.patience=0"], "loss_scale.patience=0"),
         (["memory.layout.sets=0"], "0 sets of buckets"),
+        (["measure.validate=often"], "no measure.validate named 'often'; rule: one of end, turn"),
     ],
 )
 def test_settings_of_precision_updates_and_checkpoints(overrides: list[str], message: str) -> None:
