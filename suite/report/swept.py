@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from suite.core.claim import Claim
 from suite.core.errors import SuiteError
 from suite.core.record import Outcome, Record, Source
-from suite.report import derive
+from suite.report import derive, panels
 from suite.report.asked import LONG, SECONDS, Asked, Paper, Printed, factor, parse, published, told, word
 from suite.report.derive import Samples
 from suite.report.load import Entry, at, grid_of
@@ -70,9 +70,11 @@ def _panel(
     asked: Asked, group: derive.Group, claims: Mapping[str, Claim], runs: Mapping[str, str]
 ) -> tuple[Shown, list[str]]:
     """A panel with its table, and what there is to remark."""
-    own = _own_unit(asked, group.entries, claims)
+    # a published figure has panels of its own, and is no run of a system
+    entries = [e for e in group.entries if e.record.outcome is not Outcome.OK or not panels.read(e.record)]
+    own = _own_unit(asked, entries, claims)
     unit = "ratio" if asked.relative else "percent" if asked.share else own
-    spots = [spot for entry in group.entries for spot in _spots(asked, entry, own)]
+    spots = [spot for entry in entries for spot in _spots(asked, entry, own)]
     _mark_twice(spots)
     for curve in dict.fromkeys(spot.curve for spot in spots):
         _set_values(asked, [spot for spot in spots if spot.curve == curve and not spot.why], _timed(asked, own))
@@ -113,7 +115,7 @@ def _own_unit(asked: Asked, entries: Iterable[Entry], claims: Mapping[str, Claim
 def _spots(asked: Asked, entry: Entry, own: str) -> Iterator[_Spot]:
     """A run's places in the panel: one, or one per metric where these are the points and the run did not fail."""
     record = entry.record
-    curve = record.system[:LONG] if asked.curve == "system" else word(at(record.config, *asked.curve.split(".")))
+    curve = record.system[:LONG] if asked.curve == "system" else _value(asked.curve, record)
     for name, metric in asked.metrics.items():
         point = name or _point(asked, record)
         spot = _Spot(entry, curve or record.system[:LONG] or NONE, asked.shown(point) if point else "")
@@ -145,7 +147,12 @@ def _point(asked: Asked, record: Record) -> str:
     if asked.key in ("ranks", "grid"):
         grid = grid_of(record)
         return "" if grid is None else str(grid if asked.key == "grid" else grid.size)
-    *parents, last = asked.key.split(".")
+    return _value(asked.key, record)
+
+
+def _value(path: str, record: Record) -> str:
+    """What stands at a path of a run's config, as text; empty where nothing does, or no single value."""
+    *parents, last = path.split(".")
     holder = at(record.config, *parents)
     return word(holder[last]) if isinstance(holder, dict) and last in holder else ""
 

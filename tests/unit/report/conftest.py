@@ -136,6 +136,8 @@ def realistic(folder: Path) -> None:
         held = {kind: [int(size / inter)] * grid.size for kind, size in kinds.items()}
         seen = {kind: [int(size * (1 + 0.04 * rng.random())) for size in sizes] for kind, sizes in held.items()}
         base = record(label, loss=[x * (1 + 1e-7 * rng.random()) for x in loss])
+        asked = [{"title": "A batch over its ranks", "unit": "s", "key": "ranks", "metric": "batch_time"}]
+        base.config["experiment"]["panels"] = asked
         times = tuple(middle * (1 + 0.12 * rng.random() ** 2) for _ in range(20))
         save(
             folder,

@@ -82,7 +82,9 @@ def page(
     metrics = {name: Metric(units[name], "", values) for name, values in found.items() if values}
     store(folder, make("axonn 1x1", metrics=metrics, experiment="values"))
     for number, text in enumerate(HOSTILE):
-        config = {"experiment": dict.fromkeys(("title", "question", "paper", "where"), text), text: [text]}
+        told = dict.fromkeys(("title", "question", "paper", "where"), text)
+        asked = [{"title": text, "axis": text, "key": "tag", "metric": text, "paper": {text: {text: text}}}, text]
+        config = {"experiment": told | {"panels": asked}, "tag": text, text: [text]}
         bad = {"label": text, "reason": text, "notes": (text,), "config": config, "experiment": f"bad {number}{text}"}
         store(folder, make("x", outcome=Outcome.FAILED, key=text, **bad), f"bad '\"<{number}.json")
     with pytest.MonkeyPatch.context() as patch:

@@ -85,7 +85,7 @@ def test_the_page_holds_every_part(filled):
     ):
         assert text in words
     pictures = page.all("svg")
-    assert len(pictures) == 4 + 5 + 2 + 2  # curves and bars, gantts; twice
+    assert len(pictures) == 1 + 4 + 5 + 2 + 2  # a panel; curves and bars, gantts, twice
     assert all(picture["role"] == "img" and picture["aria-label"] for picture in pictures)
     for attributes in page.all("a"):
         address = attributes["href"] or ""

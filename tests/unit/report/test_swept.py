@@ -109,6 +109,7 @@ def test_a_curve_is_the_medians_of_its_runs_no_value_first(run):
         ("run", "source, or why it is not drawn"),
         ("samples", "[least … greatest]"),
     ]
+    assert shown.table.rows[0][3].links == (("#r2", "axonn 2x1 None"),)
     assert rows(shown) == [
         ["axonn", "no overlap", "2", "axonn 2x1 None measured", "3 [1 … 3]"],
         ["axonn", "2", "0.5", "axonn 2x1 2 measured", "4 [0.2 … 0.8]"],
@@ -279,8 +280,9 @@ def test_a_curve_is_named_by_what_is_asked_for(run, path, names):
     assert list(only(one, two).panel.curves[OURS]) == names
 
 
-def test_a_run_without_a_curve_has_a_row(run):
-    shown = only(run(1, [1.0] * 3, panels=[K | {"curve": "precision.name"}], config={"precision": {"name": [1]}}))
+@pytest.mark.parametrize("precision", [{"name": [1]}, {}, "full"])
+def test_a_run_without_a_curve_has_a_row(run, precision):
+    shown = only(run(1, [1.0] * 3, panels=[K | {"curve": "precision.name"}], config={"precision": precision}))
     assert rows(shown) == [["axonn", "1", "–", "axonn 2x1 1 no single value at precision.name", "–"]]
 
 
@@ -363,6 +365,13 @@ def test_what_no_clock_measured_is_not_drawn(run, source):
     shown = only(run(1, [1.0] * 3), run(2, [1.0] * 3, source=source))
     assert shown.panel.x == ("1",)
     assert rows(shown)[1][3] == f"axonn 2x1 2 {source.value}: only what a clock measured is drawn"
+
+
+def test_a_published_figure_of_the_experiment_is_no_run_of_it(run):
+    figure = {"source": Source.SIMULATED, "metrics": {}, "series": {"Fig|s|1,2|ours|axonn": [1.0, 2.0]}}
+    assert len(rows(only(run(1, [1.0] * 3), run(None, [], tag="fig", **figure)))) == 1
+    failed = run(None, [], tag="fig", **figure, outcome=Outcome.FAILED, reason="it broke")
+    assert "it broke" in rows(only(run(1, [1.0] * 3), failed))[0][3]
 
 
 def test_runs_that_ended_badly_have_a_row_each_and_their_point_stays_empty(run):
