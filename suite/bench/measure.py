@@ -29,6 +29,9 @@ from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import Span, Trace
 
 
+_PLAIN = ("off", "off (nothing is reduced)", "off (one chunk holds everything)")  # not worth a remark
+
+
 class Session:
     """One run while it goes on: its ranks, and what it has left so far."""
 
@@ -188,7 +191,7 @@ class Session:
         staged = ["messages are staged through host memory"] if self.extra.get("staged") else []
         static = ["order=static: ops ran in the checker's order"] if self.extra.get("order") == "static" else []
         overlap = self.extra.get("overlap", "off")
-        beside = [] if overlap == "off" else [f"overlap of steps and reductions: {overlap}"]
+        beside = [] if overlap in _PLAIN else [f"overlap={overlap}: of steps and reductions"]
         skipped = self.extra.get("skipped", 0)
         left_out = [f"{skipped} batches overflowed and were left out"] if skipped else []
         return (*staged, *static, *beside, *left_out, *self.extra.get("resumed", ()), *self.left.notes)

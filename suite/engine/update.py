@@ -69,7 +69,7 @@ class Update:
         self.state, self.rule, self.progress = state, rule, progress
         self.column, self.ends, self.everyone = column, ends, everyone
         self.clip, self.scaler, self.own = clip, scaler, own
-        self.chunk = None if clip else chunk
+        self.chunk = chunk
         self.skipped = 0  # batches that overflowed
         self.twins = {id(parameter) for parameter in twins}
         self.tied: list[slice] = []  # what the other end holds too
@@ -89,9 +89,15 @@ class Update:
     @property
     def overlap(self) -> str:
         """What the record says of the step beside the reduction."""
+        if self.chunk is None:
+            return "off"
         if self.clip:
             return "off (clipping)"
-        return "off" if self.chunk is None else f"chunks of {self.chunk} buckets of {self.state.bucket}"
+        if not self.reduces:
+            return "off (nothing is reduced)"
+        if self.chunk * self.state.bucket >= self.state.entries:
+            return "off (one chunk holds everything)"
+        return f"chunks of {self.chunk} buckets of {self.state.bucket}"
 
     def run(self, step: bool = True) -> Iterator[str]:
         """Reduce and, if told to, step, while messages keep moving. Yields what each piece of time went into."""
@@ -106,7 +112,7 @@ class Update:
             self.state.finish(stepped=False)
             yield STEP
             return
-        if step and self.chunk is not None:
+        if step and not self.overlap.startswith("off"):
             yield from self._overlapped(1.0 / scale)
         else:
             yield from self._sums([slice(0, self.state.entries)])

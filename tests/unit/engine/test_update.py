@@ -199,6 +199,7 @@ def test_reductions_begin_before_the_step_before_them_ends() -> None:
             return Done()
 
     update = update_of(alone(), [parameter(*range(10))], bucket=2, chunk=2)
+    assert update.overlap == "off (nothing is reduced)"
     update.column = Told()
     step = update.state.step
     update.state.step = lambda rule, pieces, factor: (events.append("step"), step(rule, pieces, factor))  # type: ignore
@@ -303,7 +304,6 @@ def test_clipping_is_by_the_norm_of_all_ranks_and_a_tie_counts_once(half: torch.
             clip=1.0,
             scaler=Dynamic(start=16.0) if half else None,
         )
-        assert update.overlap == "off (clipping)"
         update.state.gradient.copy_(torch.tensor([3.0 + world.rank, 6.0]) * (16.0 if half else 1.0))
         list(update.run())
         return [float(update.state.export(p)["weight"]) for p in (own, tied)]
@@ -347,5 +347,11 @@ def test_bad_settings_are_refused(bad: dict[str, Any], message: str) -> None:
 
 
 def test_what_the_record_says_of_overlap() -> None:
-    assert update_of(alone(), [parameter(1.0)]).overlap == "off"
-    assert update_of(alone(), [parameter(1.0, 2.0)], bucket=1, chunk=4).overlap == "chunks of 4 buckets of 1"
+    def rank(world: loopback.LoopbackWorld) -> list[str]:
+        settings: list[dict[str, Any]] = [{}, {"chunk": 2}, {"chunk": 5}, {"chunk": 2, "clip": 1.0}, {"clip": 1.0}]
+        column = range(world.size)
+        return [update_of(world, [parameter(*range(5))], bucket=1, column=column, **s).overlap for s in settings]
+
+    clipped, one = "off (clipping)", "off (one chunk holds everything)"
+    assert loopback.run(2, rank)[0] == ["off", "chunks of 2 buckets of 1", one, clipped, "off"]
+    assert loopback.run(1, rank)[0] == ["off", *["off (nothing is reduced)"] * 2, clipped, "off"]
