@@ -46,8 +46,6 @@ class Asked:
 
     def shown(self, name: str) -> str:
         """A point as it is drawn, from its value's text or from the name that it is drawn by."""
-        if name in self.names.values():
-            return name
         if name in _NOTHING:
             return next((self.names[text] for text in _NOTHING if text in self.names), "none")
         return self.names.get(name) or self.names.get(name.capitalize()) or name  # true is True where it is a key

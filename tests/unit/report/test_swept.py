@@ -259,9 +259,14 @@ def test_a_point_is_what_a_runs_config_says(run, key, point):
     assert ("no single value at" in rows(shown)[0][3]) == (not point)
 
 
+def test_a_name_that_is_also_a_value_is_the_values(run):
+    shown = only(*(run(k, [1.0] * 3, panels=[K | {"names": {"a": "b", "b": "c"}}]) for k in "ab"))
+    assert shown.panel.x == ("b", "c")
+
+
 def test_points_come_in_their_natural_order(run):
     values = [32, 4, 0.5, None, "b10", "b9", -1, "10", True]
-    shown = only(*(run(k, [1.0] * 3, panels=[K | {"names": {"true": "on"}}], label=f"l{k!r}") for k in values))
+    shown = only(*(run(k, [1.0] * 3, panels=[K | {"names": {"True": "on"}}], label=f"l{k!r}") for k in values))
     assert shown.panel.x == ("none", "-1", "0.5", "4", "10", "32", "b9", "b10", "on")
 
 
@@ -524,6 +529,7 @@ def test_the_panels_of_our_own_experiments_are_well_formed_and_name_claims(choic
         ({"names": "x"}, "names is 'x'"),
         ({"share": True}, "share is True"),
         ({"share": "yes"}, "share is 'yes'"),
+        (PHASES | {"key": None, "metric": None, "share": "yes"}, "share is 'yes'"),
         ({"relative": [1]}, "relative is [1]"),
         ({"relative": NAN}, "relative is nan"),
         (PHASES | {"key": None, "metric": None, "relative": "update"}, "both share and relative"),
