@@ -28,7 +28,6 @@ from suite.core.protocols import Carried
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import Span, Trace
 
-
 _PLAIN = ("off", "off (nothing is reduced)", "off (one chunk holds everything)")  # not worth a remark
 
 
