@@ -160,7 +160,7 @@ def _value(path: str, record: Record) -> str:
 def _reason(text: str) -> str:
     """The line of a reason that says most: the last of a traceback, the first of anything else."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason was recorded"]
-    return lines[-1 if lines[0].startswith("Traceback") else 0][:300]
+    return lines[-1 if "Traceback (most recent call last)" in lines[0] else 0][:300]
 
 
 def _timed(asked: Asked, own: str) -> bool:

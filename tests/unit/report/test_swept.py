@@ -381,7 +381,7 @@ def test_a_published_figure_of_the_experiment_is_no_run_of_it(run):
 
 def test_runs_that_ended_badly_have_a_row_each_and_their_point_stays_empty(run):
     refused = {"outcome": Outcome.UNSUPPORTED, "source": Source.ANALYTIC, "metrics": {}}
-    trace = "Traceback (most recent call last):\n  File x\nRuntimeError: rank 1\n"
+    trace = "rank 0: Traceback (most recent call last):\n  File x\nRuntimeError: rank 1\n"
     records = [
         run(1, [1.0] * 3),
         run(2, [], **refused, reason="chunk=2; rule: 1\nmore"),
