@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from suite.core.errors import Refused
 from suite.memory.layout import State
 
 _SUFFIX = "_bucket"
@@ -23,13 +24,20 @@ class Shuttle:
 
     def __init__(self, fetched: Sequence[State], bucket: int, device: torch.device) -> None:
         self.fetched, self.bucket, self.device = tuple(fetched), bucket, device
-        self.sets = max((state.entries // bucket for state in fetched if bucket), default=1)
+        sets = {divmod(state.entries, bucket) for state in fetched} if bucket else {(1, 0)}
+        if len(sets) > 1 or any(whole < 1 or rest for whole, rest in sets):
+            raise Refused(
+                f"buckets of {bucket} entries in a layout with {', '.join(str(s.entries) for s in fetched)}",
+                rule="a step takes what the layout fetches at a time",
+                legal="memory.layout.bucket=${update.bucket}",
+            )
+        self.sets = next(iter(sets))[0]
 
     def carry(
         self, kept: Mapping[str, torch.Tensor], pieces: Sequence[slice]
     ) -> Iterator[tuple[slice, dict[str, torch.Tensor]]]:
-        """For each of `pieces` (at most a bucket each): the device's copies of `kept` there, and scratch of that size.
-        What they hold when the next is asked for is written back."""
+        """For each of `pieces` (at most a bucket each), in order: the device's copies of `kept` there, and scratch of
+        that size. What they hold when the next is asked for is written back."""
         if not pieces:
             return
         buffers = {
@@ -38,21 +46,23 @@ class Shuttle:
             )
             for state in self.fetched
         }
-        lanes = _Streams(self.device, self.sets)
-        coming = self._fetch(buffers, kept, pieces, 0, lanes)
-        for number, at in enumerate(pieces):
-            here = coming
-            if self.sets > 1 and number + 1 < len(pieces):
-                coming = self._fetch(buffers, kept, pieces, number + 1, lanes)
-            lanes.arrived(number)
-            yield at, here
-            lanes.stepped(number)
-            with lanes.leaving(number):
-                for name, state in kept.items():
-                    state[at].copy_(here[name], non_blocking=True)
-            if self.sets == 1 and number + 1 < len(pieces):
-                coming = self._fetch(buffers, kept, pieces, number + 1, lanes)
-        lanes.close()
+        lanes = Streams(self.device, self.sets)
+        try:
+            coming = self._fetch(buffers, kept, pieces, 0, lanes)
+            for number, at in enumerate(pieces):
+                here = coming
+                if self.sets > 1 and number + 1 < len(pieces):
+                    coming = self._fetch(buffers, kept, pieces, number + 1, lanes)
+                lanes.arrived(number)
+                yield at, here
+                lanes.stepped(number)
+                with lanes.leaving(number):
+                    for name, state in kept.items():
+                        state[at].copy_(here[name], non_blocking=True)
+                if self.sets == 1 and number + 1 < len(pieces):
+                    coming = self._fetch(buffers, kept, pieces, number + 1, lanes)
+        finally:
+            lanes.close()  # buffers must not go while copies are under way
 
     def _fetch(
         self,
@@ -60,7 +70,7 @@ class Shuttle:
         kept: Mapping[str, torch.Tensor],
         pieces: Sequence[slice],
         number: int,
-        lanes: _Streams,
+        lanes: Streams,
     ) -> dict[str, torch.Tensor]:
         at = pieces[number]
         start, size = (number % self.sets) * self.bucket, at.stop - at.start
@@ -71,7 +81,7 @@ class Shuttle:
         return here
 
 
-class _Streams:
+class Streams:
     """The order of fetch, step and write-back of buckets: by streams and events on CUDA, by itself on a CPU."""
 
     def __init__(self, device: torch.device, sets: int) -> None:
@@ -82,7 +92,7 @@ class _Streams:
             self.come.wait_stream(self.step)  # the buffers are new, and earlier write-backs may be under way
             self.events: dict[tuple[str, int], Any] = {}
 
-    def _mark(self, what: str, number: int, stream: Any) -> None:
+    def mark(self, what: str, number: int, stream: Any) -> None:
         event = torch.cuda.Event()
         event.record(stream)
         self.events[what, number] = event
@@ -102,7 +112,7 @@ class _Streams:
 
     def stepped(self, number: int) -> None:
         if self.cuda:
-            self._mark("stepped", number, self.step)
+            self.mark("stepped", number, self.step)
 
     def leaving(self, number: int) -> Any:
         """Inside, copies from the set of bucket `number` to the host follow its step."""
@@ -120,7 +130,7 @@ class _Streams:
 class _Marked:
     """Work on a stream, with an event recorded behind it."""
 
-    def __init__(self, streams: _Streams, what: str, number: int, stream: Any) -> None:
+    def __init__(self, streams: Streams, what: str, number: int, stream: Any) -> None:
         self.streams, self.what, self.number, self.stream = streams, what, number, stream
         self.entered = torch.cuda.stream(stream)
 
@@ -129,4 +139,4 @@ class _Marked:
 
     def __exit__(self, *problem: object) -> None:
         self.entered.__exit__(*problem)
-        self.streams._mark(self.what, self.number, self.stream)
+        self.streams.mark(self.what, self.number, self.stream)

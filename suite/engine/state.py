@@ -66,17 +66,18 @@ class ModelState:
     def _hold(self, moments: tuple[str, ...]) -> None:
         """Allocate what the layout holds for ever, and make the layers' weights what passes compute with."""
         self.gradient = self._tensor(self.layout["half_gradient" if self.half else "gradient"])
-        full = [parameter.data for parameter in self.parameters]
         self.widened: torch.Tensor | None = None  # the full-precision gradient, where all of it is held
         if self.half:
             master = self._tensor(self.layout["master"])
-            for parameter, weight in zip(self.parameters, full, strict=True):
-                self._of(master, parameter).copy_(weight.reshape(-1))
+            for parameter in self.parameters:  # one at a time: what was drawn goes as its copies come
+                self._of(master, parameter).copy_(parameter.data.reshape(-1))
                 parameter.grad = None
-                parameter.data = weight.to(self.half)
+                parameter.data = parameter.data.to(self.half)
             full = [master]
-            if self.layout["gradient"].life == "always":
-                self.widened = self._tensor(self.layout["gradient"])
+        else:
+            full = [parameter.data for parameter in self.parameters]
+        if self.half and self.layout["gradient"].life == "always":
+            self.widened = self._tensor(self.layout["gradient"])
         self.rule = RuleState(full, {name: self._tensor(self.layout[name]) for name in moments})
         fetched = [state for state in self.layout if state.life == "bucket"]
         self.shuttle = Shuttle(fetched, self.bucket, self.device) if fetched else None
@@ -126,16 +127,23 @@ class ModelState:
         for start in range(0, self.entries, max(1, self.bucket)):
             yield slice(start, min(self.entries, start + self.bucket))
 
-    @torch.no_grad()
-    def step(self, rule: UpdateRule, pieces: Iterable[slice], factor: float = 1.0) -> None:
-        """Step the weights in `pieces` by their gradients times `factor`, which it uses up. Counts nothing."""
+    def step(self, rule: UpdateRule, factor: float = 1.0) -> None:
+        """Step all weights by their gradients times `factor`, which it uses up. Counts nothing."""
+        for _ in self.stepping(rule, factor):
+            pass
+
+    def stepping(self, rule: UpdateRule, factor: float = 1.0) -> Iterator[slice]:
+        """Step the weights bucket by bucket by their gradients times `factor`, which it uses up. Yields each bucket
+        when its gradient is wanted, and steps it when asked for the next. Counts nothing."""
         if self.shuttle is None:
-            for at in pieces:
+            for at in self.buckets():
+                yield at
                 moments = {name: moment[at] for name, moment in self.rule.moments.items()}
                 self._step(rule, at, self._weights(at), moments, self._gradient(at, self.widened), factor)
             return
         kept = {**self.rule.moments, **({"master": self.rule.weights[0]} if self.half else {})}
-        for at, fetched in self.shuttle.carry(kept, list(pieces)):
+        for at, fetched in self.shuttle.carry(kept, list(self.buckets())):
+            yield at
             moments = {name: fetched[name] for name in self.rule.moments}
             own = [fetched["master"]] if self.half else self._weights(at)
             widened = fetched.get("gradient")
@@ -144,6 +152,7 @@ class ModelState:
     def _gradient(self, at: slice, widened: torch.Tensor | None) -> torch.Tensor:
         return self.gradient[at] if widened is None else widened[at]
 
+    @torch.no_grad()
     def _step(
         self,
         rule: UpdateRule,

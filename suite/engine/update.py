@@ -117,8 +117,7 @@ class Update:
         else:
             yield from self._sums([slice(0, self.state.entries)])
             if step:
-                factor = self._clipped(1.0 / scale)
-                self.state.step(self.rule, self.state.buckets(), factor)
+                self.state.step(self.rule, self._clipped(1.0 / scale))
         if step:
             self.state.finish(stepped=True)
         yield STEP
@@ -157,28 +156,19 @@ class Update:
         assert self.chunk is not None
         first = sorted([*self.tied, *(span for pair in self.local for span in pair)], key=lambda span: span.start)
         yield from self._sums(first)
-        buckets = list(self.state.buckets())
-        chunks = [buckets[start : start + self.chunk] for start in range(0, len(buckets), self.chunk)]
-        coming = self._start(chunks[0], first) if chunks else []
-        for number, chunk in enumerate(chunks):
-            if coming:
+        size = self.chunk * self.state.bucket
+        coming = self._start(slice(0, size), first)
+        for bucket in self.state.stepping(self.rule, factor):
+            if bucket.start % size == 0:  # a chunk begins: its sums are wanted, and those of the next may start
+                if bucket.start:
+                    yield STEP
                 yield from self._wait(REDUCE, coming)
-            if number + 1 < len(chunks):
-                coming = self._start(chunks[number + 1], first)
-            for bucket in self._progressing(chunk):
-                self.state.step(self.rule, [bucket], factor)
-            yield STEP
-
-    def _progressing(self, buckets: Sequence[slice]) -> Iterator[slice]:
-        for bucket in buckets:
-            yield bucket
+                coming = self._start(slice(bucket.start + size, bucket.start + 2 * size), first)
             self.progress()
 
-    def _start(self, chunk: Sequence[slice], done: Sequence[slice]) -> list[Handle]:
+    def _start(self, chunk: slice, done: Sequence[slice]) -> list[Handle]:
         """Begin the sums of a chunk, less what was added before."""
-        if not self.reduces:
-            return []
-        rest = without(slice(chunk[0].start, chunk[-1].stop), done)
+        rest = without(slice(chunk.start, min(chunk.stop, self.state.entries)), done)
         return [self.column.all_reduce(self.state.gradient[span]) for span in rest]
 
     # -- clipping ----------------------------------------------------------------------------------------------------

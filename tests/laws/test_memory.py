@@ -83,7 +83,7 @@ def test_model_states_of_mixed_precision(memory: Any, bucket: int, always: int, 
     assert sum(state.allocated().values()) == always * phi
     assert sum(state.allocated("host").values()) == (0 if always == 20 else 12 * phi)
     with LiveBytes() as live:
-        state.step(engine.update.rule, state.buckets())
+        state.step(engine.update.rule)
     assert live.peak == step * bucket
     assert state.layout.bytes() == always * phi + step * bucket
 

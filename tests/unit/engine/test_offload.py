@@ -1,0 +1,225 @@
+"""Decides whether buckets come, are stepped and leave in an order that loses nothing, on one stream or on three.
+
+The streams of a device that is not here are played by a list of what they were told.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from suite.comm import loopback
+from suite.core.errors import Refused
+from suite.engine import offload
+from suite.engine.offload import Shuttle, Streams
+from suite.engine.optimizer import Adam
+from suite.engine.state import ModelState
+from suite.engine.update import Update
+from suite.memory.layout import State, offloaded, resident
+
+
+class Told:
+    """In the place of Streams: what was asked for, in order."""
+
+    def __init__(self, device: Any, sets: int) -> None:
+        self.events: list[tuple[str, int]] = []
+        made.append(self)
+
+    @contextmanager
+    def coming(self, number: int) -> Iterator[None]:
+        self.events.append(("come", number))
+        yield
+
+    @contextmanager
+    def leaving(self, number: int) -> Iterator[None]:
+        yield
+        self.events.append(("left", number))
+
+    def arrived(self, number: int) -> None:
+        self.events.append(("wanted", number))
+
+    def stepped(self, number: int) -> None:
+        self.events.append(("stepped", number))
+
+    def close(self) -> None:
+        self.events.append(("closed", -1))
+
+
+made: list[Told] = []
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[Told]:
+    made.clear()
+    monkeypatch.setattr(offload, "Streams", Told)
+    return made
+
+
+def carried(sets: int, count: int) -> list[tuple[str, int]]:
+    fetched = [State("master_bucket", "scratch", "float32", 4 * sets, life="bucket")]
+    shuttle = Shuttle(fetched, 4, torch.device("cpu"))
+    assert shuttle.sets == sets
+    kept = torch.arange(4.0 * count)
+    for at, here in shuttle.carry({"master": kept}, [slice(4 * n, 4 * n + 4) for n in range(count)]):
+        assert here["master"].tolist() == kept[at].tolist()
+        here["master"].mul_(2)
+    assert kept.tolist() == [2 * value for value in range(4 * count)]
+    return made[-1].events
+
+
+def test_with_one_set_a_bucket_comes_when_the_one_before_has_left(told: list[Told]) -> None:
+    one = [("come", 0), ("wanted", 0), ("stepped", 0), ("left", 0)]
+    assert carried(1, 2) == [*one, *[(what, 1) for what, _ in one], ("closed", -1)]
+
+
+def test_with_two_sets_the_next_is_on_its_way_while_one_is_stepped(told: list[Told]) -> None:
+    assert carried(2, 3) == [
+        ("come", 0),
+        ("come", 1),
+        ("wanted", 0),
+        ("stepped", 0),
+        ("left", 0),
+        ("come", 2),
+        ("wanted", 1),
+        ("stepped", 1),
+        ("left", 1),
+        ("wanted", 2),
+        ("stepped", 2),
+        ("left", 2),
+        ("closed", -1),
+    ]
+
+
+def test_a_step_that_fails_leaves_no_copy_under_way(told: list[Told]) -> None:
+    shuttle = Shuttle([State("master_bucket", "scratch", "float32", 4, life="bucket")], 4, torch.device("cpu"))
+    carrying = shuttle.carry({"master": torch.zeros(8)}, [slice(0, 4), slice(4, 8)])
+    next(carrying)
+    with pytest.raises(ZeroDivisionError):
+        carrying.throw(ZeroDivisionError)
+    assert made[-1].events == [("come", 0), ("wanted", 0), ("closed", -1)]
+
+
+class Stream:
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name, self.log = name, log
+
+    def wait_stream(self, other: Stream) -> None:
+        self.log.append(f"{self.name} waits for {other.name}")
+
+    def wait_event(self, event: Any) -> None:
+        self.log.append(f"{self.name} waits for {event.what}")
+
+    def synchronize(self) -> None:
+        self.log.append(f"host waits for {self.name}")
+
+
+def test_streams_wait_for_what_they_need_and_the_host_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket comes when its set is free, is stepped when it is here, leaves when it is stepped."""
+    log: list[str] = []
+    names = iter(["come", "leave"])
+
+    class Event:
+        def record(self, stream: Stream) -> None:
+            self.what = f"the end of {stream.name}'s work"
+            log.append(f"{stream.name} marks")
+
+    @contextmanager
+    def on(stream: Stream) -> Iterator[None]:
+        log.append(f"on {stream.name}")
+        yield
+
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("step", log))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream(next(names), log))
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    streams = Streams(torch.device("cuda"), 1)
+    for number in range(2):
+        with streams.coming(number):
+            pass
+        streams.arrived(number)
+        streams.stepped(number)
+        with streams.leaving(number):
+            pass
+    streams.close()
+    bucket = [
+        "on come",
+        "come marks",
+        "step waits for the end of come's work",
+        "step marks",
+        "leave waits for the end of step's work",
+        "on leave",
+        "leave marks",
+    ]
+    again = ["come waits for the end of leave's work", *bucket]
+    assert log == ["come waits for step", *bucket, *again, "host waits for leave"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("sets", [1, 2])
+def test_on_cuda_the_bits_are_those_of_resident_states(sets: int) -> None:
+    def weights(layout: Any) -> torch.Tensor:
+        torch.manual_seed(0)
+        own = nn.Parameter(torch.randn(1 << 20, device="cuda"))
+        state = ModelState([own], Adam(0.1).states, layout, half=torch.bfloat16, bucket=100_000)
+        for _ in range(3):
+            state.gradient.copy_(torch.randn(1 << 20))
+            state.step(Adam(0.1))
+            state.finish(stepped=True)
+        return state.rule.weights[0].cpu()
+
+    assert torch.equal(weights(partial(offloaded, bucket=100_000, sets=sets)), weights(resident))
+
+
+def state_of(bucket: int, layout_bucket: int, entries: int = 10) -> ModelState:
+    layout = partial(offloaded, bucket=layout_bucket)
+    return ModelState([nn.Parameter(torch.ones(entries))], Adam(0.1).states, layout, half=torch.bfloat16, bucket=bucket)
+
+
+@pytest.mark.parametrize(("bucket", "layout"), [(5, 3), (3, 100), (3, 5), (10, 4)])
+def test_a_layout_of_other_buckets_is_refused(bucket: int, layout: int) -> None:
+    with pytest.raises(Refused, match=f"buckets of {bucket} entries in a layout with .*; rule: a step takes what"):
+        state_of(bucket, layout)
+
+
+def test_whole_and_short_buckets_are_fetched_once_per_update(told: list[Told]) -> None:
+    """Overlapped or not: one set of buffers and streams per update, and the host waits at its end alone."""
+
+    def rank(world: loopback.LoopbackWorld) -> None:
+        state = state_of(3, 3)
+        group = world.group(range(world.size))
+        progress = world.transport(None, None, 1).progress
+        update = Update(
+            state, Adam(0.1), column=group, ends=world.group([world.rank]), ties=[], progress=progress, chunk=2
+        )
+        assert update.overlap == "chunks of 2 buckets of 3"
+        list(update.run())
+
+    loopback.run(2, rank)
+    assert [events.count(("closed", -1)) for events in (one.events for one in told)] == [1, 1]
+    assert [sum(what == "stepped" for what, _ in one.events) for one in told] == [4, 4]
+
+
+class Watched(ModelState):
+    """Counts, whenever a weight is about to be copied, how many are still held as they were drawn."""
+
+    drawn: tuple[Any, ...] = ()
+    seen: tuple[int, ...] = ()
+
+    def _of(self, flat: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
+        self.seen += (sum(storage() is not None for storage in self.drawn),)
+        return super()._of(flat, parameter)
+
+
+def test_setting_up_lets_go_of_each_weight_as_its_copies_come() -> None:
+    """AxoNN's code held all of them until the last was copied: a higher peak than any step's."""
+    parameters = [nn.Parameter(torch.full((7,), float(number))) for number in range(5)]
+    Watched.drawn = tuple(weakref.ref(p.data.untyped_storage()) for p in parameters)
+    state = Watched(parameters, Adam(0.1).states, partial(offloaded, bucket=4), half=torch.bfloat16, bucket=4)
+    assert state.seen[:6] == (5, 4, 3, 2, 1, 0)
