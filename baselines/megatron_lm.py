@@ -4,7 +4,9 @@ Layers, messages, order, reductions and steps are Megatron's; the suite gives it
 sums the loss. It computes on CUDA alone. Ranks stand in the suite's order (suite.core.grid), which Megatron takes as
 "tp-cp-ep-pp-dp": parts of a layer side by side, then the stages, then the replicas. Its embedding and head are split by
 the vocabulary, which is padded to a multiple of grid.tensor: padding takes part in the softmax, so losses are those of
-the other systems where grid.tensor divides the vocabulary. What a config is in Megatron's terms, `arguments` says.
+the other systems where grid.tensor divides the vocabulary. Every weight decays, as in the other systems: by default
+megatron-core marks biases and norms (wd_mult=0), which its own scheduler, not used here, would spare. What a config is
+in Megatron's terms, `arguments` says.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Arguments:
     """A config in Megatron's terms: keyword arguments of what is named.
 
     parallel: parallel_state.initialize_model_parallel; transformer: TransformerConfig; model: GPTModel;
-    ddp: DistributedDataParallelConfig; optimizer: OptimizerConfig; passes: what get_forward_backward_func returns
+    ddp: DistributedDataParallelConfig; optimizer: OptimizerConfig; groups: get_megatron_optimizer, beside them;
+    passes: what get_forward_backward_func returns
     """
 
     parallel: dict[str, Any]
@@ -43,6 +46,7 @@ class Arguments:
     model: dict[str, Any]
     ddp: dict[str, Any]
     optimizer: dict[str, Any]
+    groups: dict[str, Any]
     passes: dict[str, Any]
 
 
@@ -86,6 +90,7 @@ def arguments(config: Mapping[str, Any]) -> Arguments:
             **_rule(config),
             "clip_grad": wanted.clip or 0.0,
         },
+        groups={"config_overrides": {}},
         passes={
             "num_microbatches": microbatches(config),
             "seq_length": shape.sequence,
@@ -190,7 +195,7 @@ class MegatronLM:
         model.to(world.device)
         inner = Float16Module(transformer, model) if self.plan.asked.half else model
         self.model = DistributedDataParallel(transformer, DistributedDataParallelConfig(**told.ddp), inner)
-        self.optimizer = get_megatron_optimizer(OptimizerConfig(**told.optimizer), [self.model])
+        self.optimizer = get_megatron_optimizer(OptimizerConfig(**told.optimizer), [self.model], **told.groups)
         _unround(self.optimizer, exact)
         transformer.grad_scale_func = self.optimizer.scale_loss
         transformer.finalize_model_grads_func = finalize_model_grads

@@ -76,6 +76,7 @@ def test_plain_is_float32_without_recomputation_or_clipping() -> None:
     assert found.optimizer["clip_grad"] == 0.0, "Megatron clips unless it is told"
     assert found.optimizer["optimizer"] == "adam"
     assert found.optimizer["decoupled_weight_decay"]
+    assert found.groups == {"config_overrides": {}}, "by default Megatron marks biases and norms not to decay"
     assert "initial_loss_scale" not in found.optimizer
     assert found.model["share_embeddings_and_output_weights"]
 
