@@ -15,7 +15,8 @@ BF16_Optimizer is at work, which adds and reduces gradients in bfloat16; ZeRO st
 or, told to add in float32 (system.accumulate), the former. Reductions are in bfloat16 unless system.reduce says else.
 
 Masters begin as the weights that every system begins with, not as DeepSpeed's roundings of them. In float16 DeepSpeed
-scales the loss by its own rule, with the suite's numbers; on a CPU without instructions for float16 it refuses.
+scales the loss by its own rule, with the suite's numbers; on a CPU without instructions for float16 it refuses. A batch
+that it skips is no update: the rate does not move.
 
 A piece of blocks that is computed again is one layer to DeepSpeed, which then checkpoints every such layer and none
 else.
@@ -98,11 +99,9 @@ class DeepSpeed3D:
         with _quiet():
             self.engine, self.rate = _engine(self.plan, config)
         self.replica = self.engine.grid.get_data_parallel_id()
-        self.updates = 0
 
     def train_batch(self, batch: Value) -> float:
-        set_rate(self.engine.optimizer, self.rate(self.updates))
-        self.updates += 1
+        set_rate(self.engine.optimizer, self.rate(self.engine.global_steps - self.engine.skipped_steps))
         return float(self.engine.train_batch(self._microbatches(batch)))
 
     def evaluate(self, batches: Sequence[Value]) -> float:
