@@ -21,6 +21,7 @@ from suite.core.build import build
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import World
+from suite.engine.host import check_half
 from suite.engine.random import drawing, initial
 from suite.engine.rate import Rate, as_rate
 from suite.memory.checkpointing import interval
@@ -57,6 +58,13 @@ def asked(config: Mapping[str, Any]) -> Asked:
     if checkpoints is not None and not (type(checkpoints) is int and checkpoints > 0):
         raise Refused(f"checkpoints={checkpoints}", rule="blocks, at least 1, or auto, or null", legal="checkpoints=1")
     return Asked(_HALVES[half] if half else None, precision.get("loss_scale"), clip, checkpoints)
+
+
+def check_device(config: Mapping[str, Any], device: torch.device) -> None:
+    """Raises Unsupported for a half precision that the device has no kernels for, as the suite's engine does."""
+    half = (config.get("precision") or {}).get("half")
+    if half:
+        check_half(half, device)
 
 
 class Plan:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from baselines.common import Plan, asked, join, stage_of
+from baselines.common import Plan, asked, check_device, join, stage_of
 from baselines.stepping import Stepper
 from suite.core.errors import Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
@@ -33,6 +33,7 @@ class PyTorch:
         return Ready()
 
     def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+        check_device(config, world.device)
         plan = Plan(config)
         layers = {number: plan.layer(number) for number in range(len(plan.makers))}
         join(layers, plan.ties)

@@ -21,6 +21,7 @@ from torch import nn
 from baselines.common import (
     DefaultGroup,
     Plan,
+    check_device,
     join,
     microbatches,
     refuse,
@@ -56,6 +57,7 @@ class TorchPipelining:
     def __init__(self, world: World, config: Mapping[str, Any]) -> None:
         from torch.distributed import pipelining
 
+        check_device(config, world.device)
         self.world, self.plan = world, Plan(config)
         plan, grid, settings = self.plan, self.plan.grid, config["system"]
         self.group = DefaultGroup(world, grid)

@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from curves import config_of
 
+import baselines.common
 from baselines.common import Asked, Plan, asked, stage_of
+from baselines.pytorch import PyTorch
 from baselines.tensor_parallel import check_heads
-from suite.core.errors import Refused, UnknownName
+from baselines.torch_pipelining import TorchPipelining
+from suite.comm.loopback import Hub, LoopbackWorld
+from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.models.gpt import Block
 
 
@@ -72,3 +77,24 @@ def test_ranks_that_split_a_layer_divide_its_heads() -> None:
     check_heads(24, 3)
     with pytest.raises(Refused, match=r"grid.tensor=5 with model.shape.heads=24; rule: .*; legal: grid.tensor=4"):
         check_heads(24, 5)
+
+
+@pytest.mark.parametrize(("system", "kind"), [("pytorch", PyTorch), ("torch_1f1b", TorchPipelining)])
+@pytest.mark.parametrize(("precision", "half"), [("bf16", "bfloat16"), ("fp16", "float16")])
+def test_half_precision_without_kernels_is_refused_before_anything_is_made(
+    system: str, kind: Any, precision: str, half: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks: list[tuple[str, str]] = []
+
+    def without(half: str, device: torch.device) -> None:
+        asks.append((half, device.type))
+        raise Unsupported(f"{half} on {device}")
+
+    monkeypatch.setattr(baselines.common, "check_half", without, raising=False)
+    with pytest.raises(Unsupported, match=f"{half} on cpu"):
+        kind(LoopbackWorld(Hub(1), 0), config_of([f"system={system}", f"precision={precision}"]))
+    assert asks == [(half, "cpu")]
+    assert not dist.is_initialized()
+    one = kind(LoopbackWorld(Hub(1), 0), config_of([f"system={system}"]))
+    one.close()
+    assert len(asks) == 1, "one precision asks for no kernels"
