@@ -166,6 +166,8 @@ def predicted(run: Run, predictor: Simulated) -> Candidate:
         seconds = search.run(plan, machine, stack).makespan if twin else search.estimate(plan, machine, stack)
     except SuiteError as error:
         return Candidate(run, reason=f"not predicted: {error}")
+    except Exception as error:  # a fault of one plan's prediction must not end the others'
+        return Candidate(run, reason=f"not predicted: {type(error).__name__}: {error}")
     found = Candidate(run, seconds, SIMULATED if twin else CLOSED_FORM)
     if peak > machine.memory:
         told = f"does not fit: {si(peak, 'B')} on a device of {machine.name} with {si(machine.memory, 'B')}"
@@ -297,7 +299,8 @@ def write(tuned: Tuned, overrides: Sequence[str]) -> Path | None:
     told = [o for o in without(overrides, LEFT_OUT) if not o.startswith(("system=", "model="))]
     spread = [f"grid.{axis}={getattr(grid, axis)}" for axis in ("data", "inter", "tensor")]
     values = [*named, *told, *spread, f"batch.microbatch={config['batch']['microbatch']}"]
-    path = Path(config["reports"]) / "tuned" / f"{tuned.system}-{model}-{tuned.devices}.yaml"
+    precision = f"-{config['precision']['name']}" if config["precision"]["half"] else ""
+    path = Path(config["reports"]) / "tuned" / f"{tuned.system}-{model}-{tuned.devices}{precision}.yaml"
     comments = [f"# {line.strip()}" for line in lines(tuned)]
     text = "\n".join([*comments, f"# python -m suite @{path}", yaml.safe_dump(values, width=1000)])
     write_atomically(path, text.encode())

@@ -116,6 +116,25 @@ def test_what_does_not_fit_is_not_measured(system: str) -> None:
     assert found["2x1 microbatch 4"].reason.endswith(f"on a device of h200 with {tune.si(room, 'B')}")
 
 
+@pytest.mark.parametrize("error", [IndexError("list index out of range"), KeyError("graph"), ZeroDivisionError()])
+def test_a_plan_whose_budget_fails_is_named_and_the_others_are_predicted(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = tune.predict.budgets
+
+    def budgets(config: dict[str, Any]) -> list[Any]:
+        if config["batch"]["microbatch"] == 1:
+            raise error
+        return known(config)
+
+    monkeypatch.setattr(tune.predict, "budgets", budgets)
+    found = {one.plan: one for one in candidates(["system=axonn", *SMALL], 2)}
+    failed = found["2x1 microbatch 1"]
+    assert failed.reason == f"not predicted: {type(error).__name__}: {error}"
+    assert found["2x1 microbatch 2"].reason == ""
+    assert ranked([*found.values()])[0].reason == ""
+
+
 def test_the_quickest_is_first_and_what_cannot_be_measured_last() -> None:
     run = planned(["system=axonn", *SMALL], Grid(), 1)
     named = {seconds: Candidate(run, seconds) for seconds in (3.0, 1.0, 2.0)}
@@ -228,6 +247,18 @@ def test_the_file_is_taken_by_a_run_and_by_an_experiment(tuned: Tuned, tmp_path:
     inside = expand([f"experiment.runs=[['@{path}'],['system=gpipe']]", f"reports={tmp_path}"])
     assert [one.config["system"]["name"] for one in inside] == ["axonn", "gpipe"]
     assert inside[0].config["batch"] == {"size": 4, "microbatch": 2}
+
+
+def test_another_precision_is_another_file(tuned: Tuned, tmp_path: Path) -> None:
+    told = {name: [*SMALL, f"reports={tmp_path}", f"precision={name}"] for name in ("full", "bf16", "fp16")}
+    paths = []
+    for overrides in told.values():
+        kept = Candidate(planned(["system=axonn", *overrides], Grid(data=2), 2))
+        paths.append(tune.write(replace(tuned, candidates=(kept,), choice=Choice(0, (0,))), overrides))
+    stem = "axonn-gpt_tiny-2"
+    assert [path.name for path in paths if path] == [f"{stem}.yaml", f"{stem}-bf16.yaml", f"{stem}-fp16.yaml"]
+    (run,) = expand([f"@{paths[1]}", f"reports={tmp_path}"])
+    assert run.config["precision"]["half"] == "bfloat16"
 
 
 @pytest.mark.parametrize("text", ["a: 1", "- [1]", "- 1", "{"])
