@@ -23,7 +23,7 @@ from suite.comm.waiting import until
 from suite.core.errors import Refused
 from suite.core.protocols import Group, Handle, Transport
 
-_PATIENCE = timedelta(days=30)  # a lane may be silent for as long as a rank sleeps between its turns
+PATIENCE = timedelta(days=30)  # a lane may be silent for as long as a rank sleeps between its turns
 
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 
@@ -128,7 +128,7 @@ class TorchWorld:
         self.listener, store, local = _meeting(start)
         self.collectives = ProcessGroups(self.rank, self.size, store=store, local=local, device=self.device)
         self.everyone = self.collectives.group(range(self.size))
-        self.lanes = dist.new_group(list(range(self.size)), backend="gloo", timeout=_PATIENCE)
+        self.lanes = dist.new_group(list(range(self.size)), backend="gloo", timeout=PATIENCE)
         self.made = 0
 
     def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
@@ -146,7 +146,7 @@ class TorchWorld:
         dist.all_gather_object(named, after, group=self.lanes)
         pairs = [(rank, other) for rank, other in enumerate(named) if other is not None]
         both = [pair for a, b in pairs for pair in ((a, b), (b, a))]
-        return {pair: dist.new_group(sorted(pair), timeout=_PATIENCE) for pair in both}
+        return {pair: dist.new_group(sorted(pair), timeout=PATIENCE) for pair in both}
 
     def group(self, ranks: Sequence[int]) -> Group:
         return self.collectives.group(ranks)

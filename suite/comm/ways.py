@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from suite.comm.mpi import PairGroup, cuda_aware
-from suite.comm.process_group import _PATIENCE, TorchWorld
+from suite.comm.process_group import PATIENCE, TorchWorld
 from suite.comm.waiting import until
 from suite.core.errors import RankError
 from suite.core.op import Kind, Op
@@ -139,7 +139,7 @@ class Beside(TorchWorld):
         self.rank, self.size, self.device, self.inline = world.rank, world.size, world.device, world.inline
         self.carrier, self.order = carrier, "static" if carrier == "nccl" else "any"
         self.staged = self.device.type == "cuda" and carrier == "gloo"
-        self.lanes = dist.new_group(list(range(self.size)), backend="gloo", timeout=_PATIENCE)
+        self.lanes = dist.new_group(list(range(self.size)), backend="gloo", timeout=PATIENCE)
         self.made = 0
 
 
