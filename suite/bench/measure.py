@@ -27,6 +27,7 @@ from suite.core.errors import SuiteError
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import Span, Trace
+from suite.core.units import si
 
 _PLAIN = ("off", "off (nothing is reduced)", "off (one chunk holds everything)")  # not worth a remark
 
@@ -95,9 +96,8 @@ class Session:
     def train(self, batches: int, settle: int) -> None:
         """One turn; its first `settle` batches are not samples. A batch takes as long as its slowest rank."""
         answers = self.ranks.ask(self.plan["deadline"], do="train", batches=settle + batches)
-        if batches and self.plan["validate"] == "turn":
-            self._validate()
-        self.ranks.sleep()
+        if self.plan["validate"] != "turn":
+            self.ranks.sleep()
         took = [max(times) for times in zip(*(answer["durations"] for answer in answers), strict=True)]
         self.durations += took[settle:]
         updates = zip(*(answer["updates"] for answer in answers), strict=True)
@@ -105,12 +105,18 @@ class Session:
         self._keep_losses(answers)
         self._keep_samples([answer["told"] for answer in answers if "told" in answer], settle)
         self.trace = Trace(Span.from_row(row) for answer in answers for row in answer["spans"]).shifted()
+        if self.plan["validate"] == "turn":
+            if batches:
+                self._validate()
+            self.ranks.sleep()
 
     def finish(self) -> None:
         """Memory over one more batch, validation, and the end of the ranks."""
         answers = self.ranks.ask(self.plan["deadline"], do="memory")
         self._keep_losses(answers)
-        self.extra |= answers[0].get("told", {})
+        told = [answer.get("told", {}) for answer in answers]
+        self.extra |= told[0]
+        self.extra["host"] = {k: max(rank.get("host", {}).get(k, 0) for rank in told) for k in told[0].get("host", {})}
         kinds = dict.fromkeys(kind for answer in answers for kind in answer["memory"])
         self.memory = {kind: [answer["memory"].get(kind, 0) for answer in answers] for kind in kinds}
         if self.plan["validate"] == "end":
@@ -185,15 +191,22 @@ class Session:
             ),
         )
 
+    def _host(self) -> str:
+        """Predicted bytes of states on the host, on the rank that holds most of them."""
+        return si(max(budget.layout.bytes(home="host") for budget in predict.budgets(self.config)), "B")
+
     def _notes(self) -> tuple[str, ...]:
         """What a reader of the times must know about the messages."""
         staged = ["messages are staged through host memory"] if self.extra.get("staged") else []
         static = ["order=static: ops ran in the checker's order"] if self.extra.get("order") == "static" else []
         overlap = self.extra.get("overlap", "off")
         beside = [] if overlap in _PLAIN else [f"overlap={overlap}: of steps and reductions"]
+        host = {kind: size for kind, size in self.extra.get("host", {}).items() if size}
+        kinds = ", ".join(f"{kind} {si(size, 'B')}" for kind, size in host.items())
+        away = [f"on the host of the fullest rank: {kinds}; predicted {self._host()}"] if host else []
         skipped = self.extra.get("skipped", 0)
         left_out = [f"{skipped} batches overflowed and were left out"] if skipped else []
-        return (*staged, *static, *beside, *left_out, *self.extra.get("resumed", ()), *self.left.notes)
+        return (*staged, *static, *beside, *away, *left_out, *self.extra.get("resumed", ()), *self.left.notes)
 
 
 def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:

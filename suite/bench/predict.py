@@ -13,7 +13,7 @@ from suite.memory.budget import Budget
 from suite.memory.checkpointing import chosen
 from suite.workload import flops
 from suite.workload.shapes import LayerShape, Transformer
-from suite.workload.split import divide
+from suite.workload.split import blocks, divide
 
 _WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -29,11 +29,11 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
     overlaps = update["chunk"] and not update["clip"]
     chunk = update["chunk"] * update["bucket"] if overlaps else sys.maxsize
     schedule, layout = build(config["schedule"]), build(config["memory"]["layout"])
-    apart = chosen(config["checkpoints"], shape.layers, grid.inter)
     moments = ("moment_1", "moment_2") if "Adam" in config["optimizer"]["_target_"] else ("velocity",)
     microbatch = config["batch"]["microbatch"]
     work = Work(0, config["batch"]["size"] // (microbatch * grid.data), None, 0)
     split = divide(shape, grid.inter, config["split"])
+    apart = chosen(config["checkpoints"], blocks(shape, split))
     recompute = config["weights"].get("graph") == "recompute"
     result = []
     for rank in range(grid.size):
@@ -48,7 +48,7 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
         in_flight = schedule.in_flight(place, work)
         # every microbatch open on the stage before is open here, or waits here, or comes back as a gradient
         before = 0 if place.first else schedule.in_flight(grid.place(rank - 1), work)
-        if apart:
+        if apart and blocks(shape, split)[place.stage]:
             saved, working = _checkpointed(own, apart, microbatch)
         if recompute:
             working, saved = saved + working, entering

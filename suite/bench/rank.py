@@ -29,7 +29,7 @@ from suite.bench.resume import Resuming
 from suite.comm import here, started
 from suite.comm.waiting import short_sleeps
 from suite.core.build import build, locate
-from suite.core.errors import MissingDependency, Refused
+from suite.core.errors import Diverged, MissingDependency, Refused
 from suite.core.protocols import Missing
 from suite.core.record import Outcome
 
@@ -70,6 +70,8 @@ def outcome_of(error: BaseException) -> Outcome:
         return Outcome.OOM
     if isinstance(error, Refused):
         return Outcome.UNSUPPORTED
+    if isinstance(error, Diverged):
+        return Outcome.DIVERGED
     if isinstance(error, MissingDependency | ModuleNotFoundError):
         return Outcome.MISSING_DEPENDENCY
     return Outcome.FAILED

@@ -18,7 +18,7 @@ from suite.core.op import Work
 from suite.core.protocols import Schedule
 from suite.memory.checkpointing import chosen
 from suite.schedule.check import check as check_schedule
-from suite.workload.split import divide
+from suite.workload.split import blocks, divide
 
 _DTYPES = ("float64", "float32", "float16", "bfloat16")
 _HALVES = ("bfloat16", "float16")
@@ -70,13 +70,14 @@ def check(config: Mapping[str, Any]) -> None:
         _numbers_of_messages(config)
         locate(config["executor"]["system"]).check(config)
         return
-    divide(build(config["model"]["shape"]), grid.inter, config["split"])
+    shape = build(config["model"]["shape"])
+    split = divide(shape, grid.inter, config["split"])
     _numbers_of_ranks(config)
     if config["model"]["dtype"] not in _DTYPES:
         raise UnknownName("model.dtype", str(config["model"]["dtype"]), _DTYPES)
     _update(config["update"])
     _precision(config)
-    chosen(config["checkpoints"], build(config["model"]["shape"]).layers, grid.inter)
+    chosen(config["checkpoints"], blocks(shape, split))
     build(config["weights"])
     schedule = build(config["schedule"])
     if not isinstance(schedule, Schedule):

@@ -16,7 +16,7 @@ from suite.core.trace import Trace
 from suite.engine.checkpoint import Loaded
 from suite.engine.train import Engine
 from suite.memory.checkpointing import chosen
-from suite.workload.split import divide
+from suite.workload.split import blocks, divide
 
 
 def network(config: Mapping[str, Any]) -> Any:
@@ -40,6 +40,7 @@ class EngineSystem:
         model, made = config["model"], network(config)
         shape = build(model["shape"])
         grid, precision, update = Grid(**config["grid"]), config["precision"], config["update"]
+        split = divide(shape, grid.inter, config["split"])
         self.engine = Engine(
             made.layers(shape, dropout=model["dropout"], dtype=model["dtype"]),
             loss=made.loss,
@@ -49,7 +50,7 @@ class EngineSystem:
             schedule=build(config["schedule"]),
             weights=build(config["weights"]),
             memory=build(config["memory"]["layout"]),
-            split=divide(shape, grid.inter, config["split"]),
+            split=split,
             tied=made.ties(shape),
             seed=config["seed"],
             half=precision["half"],
@@ -57,7 +58,7 @@ class EngineSystem:
             bucket=update["bucket"],
             chunk=update["chunk"],
             clip=update["clip"],
-            checkpoints=chosen(config["checkpoints"], shape.layers, grid.inter),
+            checkpoints=chosen(config["checkpoints"], blocks(shape, split)),
             world=world,
         )
 
@@ -65,7 +66,8 @@ class EngineSystem:
         """What the record says beside the numbers: how updates overlapped, and how many batches overflowed."""
         scaler = self.engine.scaler
         scale = {"loss_scale": scaler.scale, "skipped": self.engine.update.skipped} if scaler else {}
-        return {"overlap": self.engine.update.overlap, **scale}
+        host = self.engine.state.allocated("host")
+        return {"overlap": self.engine.update.overlap, "host": host, **scale}
 
     def train_batch(self, batch: Value) -> float:
         return self.engine.train_batch(tensors(batch))

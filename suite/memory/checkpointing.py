@@ -7,6 +7,7 @@ interval need not divide the layers of a stage.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from math import sqrt
 
@@ -33,24 +34,23 @@ def best_interval(layers: int, stages: int = 1) -> float:
     return float(minimum(lambda interval: activations(layers, stages, interval), Fraction(1, 2), layers))
 
 
-def chosen(checkpoints: int | str | None, layers: int, stages: int) -> int | None:
-    """The interval that a config's `checkpoints` means for `layers` layers on equal stages; 'auto' is AxoNN's rule.
+def chosen(checkpoints: int | str | None, stages: Sequence[int]) -> int | None:
+    """The interval that a config's `checkpoints` means for `stages` with so many layers each; 'auto' is AxoNN's rule.
 
-    Raises Refused for anything else than auto, nothing or a number that divides a stage's layers."""
+    Raises Refused for anything else than auto, nothing or a number that divides every stage's layers, and for auto on
+    stages that differ."""
     if checkpoints is None:
         return None
-    rule = interval(layers, stages)
-    if checkpoints == "auto":
-        return rule
-    own = layers // stages
-    if not isinstance(checkpoints, int) or isinstance(checkpoints, bool) or checkpoints < 1 or own % checkpoints:
-        legal = ", ".join(str(n) for n in range(1, own + 1) if own % n == 0)
+    found = interval(sum(stages), len(stages)) if checkpoints == "auto" else checkpoints
+    whole = isinstance(found, int) and not isinstance(found, bool) and found > 0
+    if not whole or any(own % int(found) for own in stages):
+        legal = [str(n) for n in range(1, max(stages) + 1) if not any(own % n for own in stages)]
         raise Refused(
-            f"checkpoints={checkpoints} on stages of {own} layers",
+            f"checkpoints={checkpoints} on stages of {', '.join(map(str, dict.fromkeys(stages)))} layers",
             rule="it divides the layers of a stage (AxoNN V-A)",
-            legal=f"{legal}, auto or null",
+            legal=f"{', '.join(legal)}{', auto' if len(set(stages)) == 1 else ''} or null",
         )
-    return checkpoints
+    return int(found)
 
 
 def interval(layers: int, stages: int) -> int:

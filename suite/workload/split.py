@@ -68,6 +68,11 @@ def evenly(layers: int, stages: int, *, ends: bool = False) -> Split:
     return by_cost(costs, stages)
 
 
+def blocks(shape: Transformer, split: Split) -> tuple[int, ...]:
+    """Transformer blocks on each stage of a GPT, whose first layer is an embedding and whose last a head."""
+    return tuple(sum(0 < layer <= shape.layers for layer in own) for own in split)
+
+
 @cache
 def divide(shape: Transformer, stages: int, by: str) -> Split:
     """The layers of a GPT (embedding, blocks, head) on `stages` stages: 'even' counts blocks, 'cost' adds flops."""

@@ -181,3 +181,11 @@ def test_two_replicas_exchange_what_they_add(changes: dict[str, Any], reducing: 
     found = predict.budgets(config_of({"data": 2}, **changes))
     assert {(budget.reducing, budget.beside) for budget in found} == {(reducing, beside)}
     assert predict.budgets(config_of(**changes))[0].reducing == 0
+
+
+def test_a_stage_without_blocks_has_nothing_to_compute_again() -> None:
+    """A head so wide that it stands alone."""
+    shape = CONFIG["model"]["shape"] | {"vocabulary": 5000, "layers": 4}
+    config = config_of({"inter": 2}, model=CONFIG["model"] | {"shape": shape}, split="cost", checkpoints=2)
+    _, last = predict.budgets(config)
+    assert last.activations == predict.budgets({**config, "checkpoints": None})[1].activations

@@ -284,6 +284,10 @@ def test_refusing_needs_no_torch() -> None:
         (["update.clip=inf"], "update.clip=inf"),
         (["checkpoints=3"], "checkpoints=3 on stages of 4 layers; .* legal: 1, 2, 4, auto or null"),
         (["checkpoints=4", "grid.inter=2"], "checkpoints=4 on stages of 2 layers"),
+        (
+            ["checkpoints=4", "grid.inter=2", "split=cost", "model.shape.layers=8", "model.shape.vocabulary=2000"],
+            "checkpoints=4 on stages of 5, 3 layers; .* legal: 1 or null",
+        ),
         (["checkpoints=often"], "checkpoints=often"),
         (["checkpoints=auto", "grid.inter=3"], "4 layers on 3 stages; rule: stages divide layers"),
         (["precision.half=float8"], "no precision.half named 'float8'; rule: one of bfloat16, float16"),
@@ -303,6 +307,7 @@ def test_settings_that_may_be() -> None:
     for overrides in (
         ["update.chunk=null", "update.clip=1", "checkpoints=2", "grid.inter=2"],
         ["precision=fp16", "memory=dense", "checkpoints=auto"],
+        ["checkpoints=1", "grid.inter=3", "split=cost"],
         ["precision=bf16", "update.bucket=1", "memory.layout.sets=2", "model.dtype=float64"],
     ):
         refuse.check(resolve(overrides))

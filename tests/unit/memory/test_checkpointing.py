@@ -84,19 +84,31 @@ def test_unequal_stages_are_refused(layers: int, stages: int, legal: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("word", "layers", "stages", "found"),
-    [(None, 7, 2, None), ("auto", 48, 6, 8), ("auto", 48, 24, 2), (1, 48, 6, 1), (4, 48, 6, 4), (8, 48, 6, 8)],
+    ("word", "stages", "found"),
+    [
+        (None, [3, 4], None),
+        ("auto", [8] * 6, 8),
+        ("auto", [2] * 24, 2),
+        (1, [5, 3], 1),
+        (4, [8] * 6, 4),
+        (2, [6, 2, 0], 2),
+        (4, [4, 0], 4),
+    ],
 )
-def test_what_a_config_means(word: int | str | None, layers: int, stages: int, found: int | None) -> None:
-    assert chosen(word, layers, stages) == found
+def test_what_a_config_means(word: int | str | None, stages: list[int], found: int | None) -> None:
+    assert chosen(word, stages) == found
 
 
 @pytest.mark.parametrize("word", [3, 0, -2, 16, 2.0, True, "often"])
 def test_what_does_not_divide_a_stage_is_refused_with_what_does(word: object) -> None:
     with pytest.raises(Refused, match=rf"checkpoints={word} on stages of 8 layers; .* legal: 1, 2, 4, 8, auto or null"):
-        chosen(word, 48, 6)  # type: ignore[arg-type]
+        chosen(word, [8] * 6)  # type: ignore[arg-type]
 
 
-def test_stages_of_unequal_layers_have_no_interval() -> None:
+def test_stages_of_unequal_layers_have_no_rule_and_fewer_intervals() -> None:
     with pytest.raises(Refused, match="7 layers on 2 stages; rule: stages divide layers"):
-        chosen("auto", 7, 2)
+        chosen("auto", [4, 3])
+    with pytest.raises(Refused, match=r"checkpoints=4 on stages of 6, 4 layers; .* legal: 1, 2 or null"):
+        chosen(4, [6, 4])
+    with pytest.raises(Refused, match=r"checkpoints=auto on stages of 5, 3 layers; .* legal: 1 or null"):
+        chosen("auto", [5, 3])

@@ -1,0 +1,27 @@
+"""Decides which outcome an exception of a rank stands for."""
+
+from __future__ import annotations
+
+import pytest
+
+from suite.bench.rank import outcome_of
+from suite.core.errors import Diverged, MissingDependency, Refused, Unsupported
+from suite.core.record import Outcome
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (Diverged("16 batches in a row overflow"), Outcome.DIVERGED),
+        (Refused("no"), Outcome.UNSUPPORTED),
+        (Unsupported("no"), Outcome.UNSUPPORTED),
+        (MissingDependency("x", "pip install x"), Outcome.MISSING_DEPENDENCY),
+        (ModuleNotFoundError("x"), Outcome.MISSING_DEPENDENCY),
+        (MemoryError(), Outcome.OOM),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), Outcome.OOM),
+        (ValueError("wrong"), Outcome.FAILED),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_error_has_its_outcome(error: BaseException, outcome: Outcome) -> None:
+    assert outcome_of(error) is outcome
