@@ -163,6 +163,7 @@ class Update:
                 if bucket.start:
                     yield STEP
                 yield from self._wait(REDUCE, coming)
+                coming = []  # the room that a reduction took goes before the next takes its own
                 coming = self._start(slice(bucket.start + size, bucket.start + 2 * size), first)
             self.progress()
 
