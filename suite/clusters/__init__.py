@@ -8,6 +8,7 @@ knows which plan the papers ran (plans.yaml), what each figure measured, and whi
     axonn.py, axonn_scaling.py   AxoNN's Figures 5, 6 and 8; 9 and 11, Tables I and II
     samo.py        SAMO's Figures 6, 7, 8 and Table II
     counted.py     AxoNN's lemmas and SAMO's equations, counted from what programs do
+    small.py       what AxoNN claims that needs no cluster, counted too
     scaling.py     13B beyond the published counts, and what dominates
     calibrate.py   the constants of a stack, fitted to the cells they name
     variants.py    what else was tried, with its errors

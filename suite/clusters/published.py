@@ -7,7 +7,7 @@ from typing import Any
 
 from suite import claims
 from suite.analytic.question import Question
-from suite.clusters import axonn, axonn_scaling, counted, samo, scaling, variants  # noqa: F401 (each enters its figures)
+from suite.clusters import axonn, axonn_scaling, counted, samo, scaling, small, variants  # noqa: F401 (they enter figures)
 from suite.clusters.figure import Figure, Panel, find
 from suite.clusters.lab import Lab, published_plans
 from suite.core.claim import Claim
