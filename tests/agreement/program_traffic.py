@@ -6,6 +6,7 @@ Calls are seen where torch hands them to a process group, below every name that 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 from curves import batch
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+from mpi4py import MPI
 from torch._C._distributed_c10d import ProcessGroup
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -86,3 +88,6 @@ def main(cases: list[tuple[bool, dict[str, Any]]]) -> None:
 
 if __name__ == "__main__":
     main(json.loads(Path(sys.argv[1]).read_text()))
+    MPI.Finalize()
+    sys.stdout.flush()
+    os._exit(0)  # threads that libraries leave to the interpreter's end abort it now and then: all is said by here
