@@ -29,8 +29,6 @@ from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import Span, Trace
 from suite.core.units import si
 
-_PLAIN = ("off", "off (nothing is reduced)", "off (one chunk holds everything)")  # not worth a remark
-
 
 class Session:
     """One run while it goes on: its ranks, and what it has left so far."""
@@ -199,8 +197,9 @@ class Session:
         """What a reader of the times must know about the messages."""
         staged = ["messages are staged through host memory"] if self.extra.get("staged") else []
         static = ["order=static: ops ran in the checker's order"] if self.extra.get("order") == "static" else []
-        overlap = self.extra.get("overlap", "off")
-        beside = [] if overlap in _PLAIN else [f"overlap={overlap}: of steps and reductions"]
+        overlap = self.extra.get("overlap", "")  # why there was nothing to overlap is no remark
+        told = overlap.startswith(("chunks", "off (clipping)"))
+        beside = [f"overlap={overlap}: of steps and reductions"] if told else []
         host = {kind: size for kind, size in self.extra.get("host", {}).items() if size}
         kinds = ", ".join(f"{kind} {si(size, 'B')}" for kind, size in host.items())
         away = [f"on the host of the fullest rank: {kinds}; predicted {self._host()}"] if host else []

@@ -11,9 +11,7 @@ from collections.abc import Iterable, Sequence
 from suite.core.record import Metric
 from suite.core.trace import REDUCE, STEP, TIE, Span
 
-Update = tuple[
-    float, float
-]  # when a rank's update began, on the clock that ranks of a host share, and how long it took
+Update = tuple[float, float]  # when it began, on the clock that ranks of a host share, and how long it took
 _UPDATE = (REDUCE, TIE, STEP)
 
 

@@ -87,17 +87,21 @@ class Update:
         return len(self.column.ranks) > 1 and self.state.entries > 0
 
     @property
+    def overlaps(self) -> bool:
+        """Whether steps run beside reductions: there are several chunks to add, and no norm to wait for."""
+        several = self.chunk is not None and self.chunk * self.state.bucket < self.state.entries
+        return several and self.reduces and not self.clip
+
+    @property
     def overlap(self) -> str:
         """What the record says of the step beside the reduction."""
+        if self.overlaps:
+            return f"chunks of {self.chunk} buckets of {self.state.bucket}"
         if self.chunk is None:
             return "off"
         if self.clip:
             return "off (clipping)"
-        if not self.reduces:
-            return "off (nothing is reduced)"
-        if self.chunk * self.state.bucket >= self.state.entries:
-            return "off (one chunk holds everything)"
-        return f"chunks of {self.chunk} buckets of {self.state.bucket}"
+        return "off (one chunk holds everything)" if self.reduces else "off (nothing is reduced)"
 
     def run(self, step: bool = True) -> Iterator[str]:
         """Reduce and, if told to, step, while messages keep moving. Yields what each piece of time went into."""
@@ -112,7 +116,7 @@ class Update:
             self.state.finish(stepped=False)
             yield STEP
             return
-        if step and not self.overlap.startswith("off"):
+        if step and self.overlaps:
             yield from self._overlapped(1.0 / scale)
         else:
             yield from self._sums([slice(0, self.state.entries)])
