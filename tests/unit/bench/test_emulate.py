@@ -5,13 +5,13 @@ Ranks are threads here, which sleep as well as processes; tests/agreement has re
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
 import pytest
+from configs import altered
 
 from suite.bench import emulate, refuse
 from suite.bench.emulate import Emulated, Plan, hops, metrics, predict
@@ -30,18 +30,6 @@ NETWORK = {"latency": 0.001, "bandwidth": 1.0e6}
 @pytest.fixture(scope="module")
 def base() -> dict[str, Any]:
     return resolve(["executor=emulated", "batch.size=4", "batch.microbatch=1"])
-
-
-def altered(base: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """`base` with values at dotted paths (written with __) replaced."""
-    config = copy.deepcopy(dict(base))
-    for path, value in changes.items():
-        *groups, leaf = path.split("__")
-        at = config
-        for group in groups:
-            at = at[group]
-        at[leaf] = value
-    return config
 
 
 def fixed(**costs: Any) -> dict[str, Any]:

@@ -5,13 +5,13 @@ Ranks are threads here; tests/distributed has real ones, under MPI and gloo.
 
 from __future__ import annotations
 
-import copy
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
+from configs import altered
 
 from suite.bench import messages
 from suite.bench.experiment import freeze, resolve
@@ -29,18 +29,6 @@ Patch = pytest.MonkeyPatch
 @pytest.fixture(scope="module")
 def base() -> dict[str, Any]:
     return resolve(["executor=messages", "grid.data=2", "executor.sizes=[8,64,1024,4096]"])
-
-
-def altered(base: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """`base` with values at dotted paths (written with __) replaced."""
-    config = copy.deepcopy(dict(base))
-    for path, value in changes.items():
-        *groups, leaf = path.split("__")
-        at = config
-        for group in groups:
-            at = at[group]
-        at[leaf] = value
-    return config
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------

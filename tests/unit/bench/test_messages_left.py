@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import altered
 
 from suite import claims
 from suite.bench import launch
@@ -29,18 +29,6 @@ Patch = pytest.MonkeyPatch
 @pytest.fixture(scope="module")
 def base() -> dict[str, Any]:
     return resolve(["executor=messages", "grid.data=2", "executor.sizes=[8,64,1024,4096]"])
-
-
-def altered(base: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """`base` with values at dotted paths (written with __) replaced."""
-    config = copy.deepcopy(dict(base))
-    for path, value in changes.items():
-        *groups, leaf = path.split("__")
-        at = config
-        for group in groups:
-            at = at[group]
-        at[leaf] = value
-    return config
 
 
 CURVES = {

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import altered
 
 from suite.bench import refuse
 from suite.bench.experiment import expand, freeze, resolve
@@ -21,18 +20,6 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture(scope="module")
 def base() -> dict[str, Any]:
     return resolve([])
-
-
-def altered(base: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """`base` with values at dotted paths (written with __) replaced."""
-    config = copy.deepcopy(dict(base))
-    for path, value in changes.items():
-        *groups, leaf = path.split("__")
-        at = config
-        for group in groups:
-            at = at[group]
-        at[leaf] = value
-    return config
 
 
 def refusal(config: dict[str, Any], kind: type[SuiteError] = Refused) -> str:
