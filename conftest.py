@@ -20,7 +20,13 @@ import pytest
 
 TOOLS = ("chromium", "mpiexec", "deepspeed")  # what --no-skip may name
 # last, in this order and in one worker: they start ranks, and the last of them time what they start
-ALONE = ("tests/unit/test_doctor.py", "tests/laws/test_memory.py", "tests/distributed/", "tests/agreement/")
+ALONE = (
+    "tests/unit/test_doctor.py",
+    "tests/laws/test_memory.py",
+    "tests/distributed/",
+    "tests/unit/bench/test_emulate.py",  # its ranks are threads, whose sleeps it times
+    "tests/agreement/",
+)
 _BENCHMARK = "Skipping benchmark"  # how pytest-benchmark begins its reason
 _STORAGE = "file://./.benchmarks"  # where pytest-benchmark saves unless told otherwise
 
