@@ -22,6 +22,8 @@ class LayerShape:
     output: bytes of its output, which is a message where a stage ends
     working: bytes of the largest transient of its passes beyond `saved`; weight_working: those that do not grow with
         the microbatch (a weight's gradient before it is added to the sum)
+    prunable: entries of its weights that a ticket may prune: of linear layers inside the network and of convolutions.
+        Biases, norms, embeddings and a language head stay whole
     """
 
     name: str
@@ -32,6 +34,7 @@ class LayerShape:
     working: int
     weight_working: int
     tied: int = 0
+    prunable: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,7 @@ class Transformer:
             output=unit,
             working=6 * unit,  # the gradients of the perceptron's hidden layer and of its two neighbours
             weight_working=4 * h * h * width,
+            prunable=12 * h * h,
         )
 
     def head(self, width: int = 4) -> LayerShape:
