@@ -1,20 +1,21 @@
-"""Decides how many parameters the papers' convolutional networks have: each layer with its own, from its shape.
+"""Decides the shape of the papers' convolutional networks: each layer with parameters, flops and activation bytes.
 
-VGG-19 and Wide-ResNet-101-2 are those of torchvision (SAMO V-A), for 1000 classes. Here are counts only.
+VGG-19 and Wide-ResNet-101-2 are those of torchvision (SAMO V-A), for 1000 classes at 224 x 224; narrower ones train on
+a laptop. Counts are per image, flops those of convolutions and dense layers only. A layer's ReLU writes over its input,
+as torchvision's do, so that it keeps nothing that the layer does not keep anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
-Layer = tuple[str, int]  # name, parameters
+from suite.core.errors import Refused
+from suite.workload.shapes import LayerShape, Network
 
-_VGG_19 = ((64, 2), (128, 2), (256, 4), (512, 4), (512, 4))  # channels, convolutions before each pooling
-_RESNET_101 = ((64, 3), (128, 4), (256, 23), (512, 3))  # planes, blocks of each group
-
-
-def parameters(layers: tuple[Layer, ...]) -> int:
-    return sum(count for _, count in layers)
+INDEX = 8  # bytes of the place of a maximum, which pooling keeps for its backward pass
+EXPANSION = 4  # a bottleneck block's outputs over its planes
 
 
 def convolution(inputs: int, outputs: int, side: int, *, bias: bool) -> int:
@@ -31,38 +32,237 @@ def norm(channels: int) -> int:
     return 2 * channels
 
 
-def vgg_19(classes: int = 1000) -> tuple[Layer, ...]:
-    """16 convolutions of 3 x 3 and three dense layers, on images of 224 x 224 (Simonyan and Zisserman, row E)."""
+def halved(side: int) -> int:
+    """Of a convolution or pooling with stride 2, padded by half its own side."""
+    return -(-side // 2)
 
-    def layers() -> Iterator[Layer]:
-        inputs = 3
-        for group, (channels, count) in enumerate(_VGG_19):
+
+@dataclass(frozen=True, slots=True)
+class VGG:
+    """Convolutions of 3 x 3 in groups, a pooling behind each group, and three dense layers (Simonyan and Zisserman).
+
+    The defaults are VGG-19, row E. channels, convolutions: of each group; hidden: width of the dense layers; image:
+    side of an image, which every pooling halves; colours: 1 or 3
+    """
+
+    channels: Sequence[int] = (64, 128, 256, 512, 512)
+    convolutions: Sequence[int] = (2, 2, 4, 4, 4)
+    hidden: int = 4096
+    image: int = 224
+    colours: int = 3
+    classes: int = 1000
+
+    def __post_init__(self) -> None:
+        _whole(self, lists=("channels", "convolutions"), single=("hidden", "image", "colours", "classes"))
+        if len(self.channels) != len(self.convolutions):
+            raise Refused(
+                f"model.shape.channels={list(self.channels)} with model.shape.convolutions={list(self.convolutions)}",
+                rule="one of each per group",
+                legal=f"model.shape.convolutions={[1] * len(self.channels)}",
+            )
+        least = 1 << len(self.channels)
+        if self.image % least:
+            raise Refused(
+                f"model.shape.image={self.image} with {len(self.channels)} poolings",
+                rule="every pooling halves the image",
+                legal=f"model.shape.image={-(-self.image // least) * least}",
+            )
+
+    @property
+    def layers(self) -> int:
+        return sum(self.convolutions) + 3
+
+    @property
+    def parameters(self) -> int:
+        return parameters(self)
+
+    @property
+    def features(self) -> int:
+        """What enters the first dense layer, per image."""
+        side = self.image >> len(self.channels)
+        return self.channels[-1] * side * side
+
+    def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
+        """Every layer in order; `width` is the bytes of one activation entry."""
+        return (*self._convolutions(width), *self._dense(width))
+
+    def _convolutions(self, width: int) -> Iterator[LayerShape]:
+        inputs, side = self.colours, self.image
+        for group, (channels, count) in enumerate(zip(self.channels, self.convolutions, strict=True)):
             for number in range(count):
-                yield f"conv {group}.{number}", convolution(inputs, channels, 3, bias=True)
+                weights = convolution(inputs, channels, 3, bias=False)
+                entered, made = inputs * side * side, channels * side * side
+                pooled = made // 4 if number == count - 1 else 0
+                first = group == number == 0  # images have no gradient
+                yield LayerShape(
+                    name=f"conv {group}.{number}",
+                    parameters=weights + channels,
+                    flops=2 * weights * side * side,
+                    saved=(entered + (made if pooled else 0)) * width + pooled * INDEX,
+                    output=(pooled or made) * width,
+                    working=max(2 * made, made + (0 if first else entered)) * width,
+                    weight_working=weights * width,
+                    prunable=weights,
+                )
                 inputs = channels
-        side = 224 >> len(_VGG_19)  # each pooling halves the image
-        for number, (rows, columns) in enumerate(((inputs * side * side, 4096), (4096, 4096), (4096, classes))):
-            yield f"linear {number}", linear(rows, columns)
+            side //= 2
 
-    return tuple(layers())
+    def _dense(self, width: int) -> Iterator[LayerShape]:
+        widths = (self.features, self.hidden, self.hidden, self.classes)
+        for number, (inputs, outputs) in enumerate(pairwise(widths)):
+            loss = outputs * max(4, width) if number == 2 else 0
+            yield _linear(f"linear {number}", inputs, outputs, width, loss=loss)
 
 
-def wide_resnet_101(classes: int = 1000, widen: int = 2) -> tuple[Layer, ...]:
-    """Bottleneck blocks whose inner width is `widen` times ResNet-101's; widen=1 is ResNet-101 itself."""
+@dataclass(frozen=True, slots=True)
+class WideResNet:
+    """Bottleneck blocks whose inner width is `widen` times ResNet's (Zagoruyko and Komodakis); widen=1 is ResNet.
 
-    def layers() -> Iterator[Layer]:
-        yield "stem", convolution(3, 64, 7, bias=False) + norm(64)
-        inputs = 64
-        for group, (planes, blocks) in enumerate(_RESNET_101):
-            inner, outputs = widen * planes, 4 * planes
-            for block in range(blocks):
-                count = convolution(inputs, inner, 1, bias=False) + norm(inner)
-                count += convolution(inner, inner, 3, bias=False) + norm(inner)
-                count += convolution(inner, outputs, 1, bias=False) + norm(outputs)
-                if block == 0:  # the way round the first block of a group changes the number of channels
-                    count += convolution(inputs, outputs, 1, bias=False) + norm(outputs)
-                yield f"block {group}.{block}", count
+    The defaults are Wide-ResNet-101-2. planes, blocks: of each group, all but the first of which halve the image, as
+    the stem does twice; stem: its channels; image: side of an image; colours: 1 or 3
+    """
+
+    planes: Sequence[int] = (64, 128, 256, 512)
+    blocks: Sequence[int] = (3, 4, 23, 3)
+    widen: int = 2
+    stem: int = 64
+    image: int = 224
+    colours: int = 3
+    classes: int = 1000
+
+    def __post_init__(self) -> None:
+        _whole(self, lists=("planes", "blocks"), single=("widen", "stem", "image", "colours", "classes"))
+        if len(self.planes) != len(self.blocks):
+            raise Refused(
+                f"model.shape.planes={list(self.planes)} with model.shape.blocks={list(self.blocks)}",
+                rule="one of each per group",
+                legal=f"model.shape.blocks={[1] * len(self.planes)}",
+            )
+
+    @property
+    def layers(self) -> int:
+        return sum(self.blocks) + 2
+
+    @property
+    def parameters(self) -> int:
+        return parameters(self)
+
+    @property
+    def least_microbatch(self) -> int:
+        """Images without which a batch norm has no spread to divide by: two where the last image is a single point."""
+        side = halved(halved(self.image))
+        for _ in self.planes[1:]:
+            side = halved(side)
+        return 2 if side == 1 else 1
+
+    @property
+    def outputs(self) -> int:
+        """Channels that enter the last layer."""
+        return EXPANSION * self.planes[-1]
+
+    def bottlenecks(self) -> Iterator[tuple[str, int, int, int, int]]:
+        """Of each block: its name, channels in, inner channels, channels out and stride."""
+        inputs = self.stem
+        for group, (planes, count) in enumerate(zip(self.planes, self.blocks, strict=True)):
+            for number in range(count):
+                outputs = EXPANSION * planes
+                yield f"block {group}.{number}", inputs, self.widen * planes, outputs, 2 if group and not number else 1
                 inputs = outputs
-        yield "linear", linear(inputs, classes)
 
-    return tuple(layers())
+    def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
+        """Every layer in order; `width` is the bytes of one activation entry."""
+        middle = halved(self.image)
+        found = [_stem(self.colours, self.stem, self.image, width)]
+        side = halved(middle)
+        for name, inputs, inner, outputs, stride in self.bottlenecks():
+            entered, side = side, halved(side) if stride == 2 else side
+            found.append(_bottleneck(name, inputs, inner, outputs, sides=(entered, side), width=width))
+        loss = self.classes * max(4, width)
+        last = _linear("linear", self.outputs, self.classes, width, loss=loss, averaged=side * side)
+        return (*found, last)
+
+
+def parameters(network: Network) -> int:
+    return sum(layer.parameters for layer in network.shapes())
+
+
+def vgg_19(classes: int = 1000) -> Network:
+    """16 convolutions of 3 x 3 and three dense layers, on images of 224 x 224."""
+    return VGG(classes=classes)
+
+
+def wide_resnet_101(classes: int = 1000, widen: int = 2) -> Network:
+    """101 layers with weights; widen=1 is ResNet-101."""
+    return WideResNet(classes=classes, widen=widen)
+
+
+def _linear(name: str, inputs: int, outputs: int, width: int, *, loss: int = 0, averaged: int = 1) -> LayerShape:
+    """A dense layer; `loss` bytes for log-probabilities where it is the last; `averaged` points enter it as one."""
+    weights = inputs * outputs
+    pooled = inputs if averaged > 1 else 0
+    return LayerShape(
+        name=name,
+        parameters=linear(inputs, outputs),
+        flops=2 * weights,
+        saved=(inputs * averaged + pooled) * width + loss,
+        output=outputs * width,
+        working=max(2 * loss, (inputs * averaged + pooled + outputs) * width),
+        weight_working=weights * width,
+        prunable=weights,
+    )
+
+
+def _stem(colours: int, channels: int, image: int, width: int) -> LayerShape:
+    """A convolution of 7 x 7 and a pooling of 3 x 3, both with stride 2."""
+    middle = halved(image)
+    weights = convolution(colours, channels, 7, bias=False)
+    made, pooled = channels * middle * middle, channels * halved(middle) ** 2
+    return LayerShape(
+        name="stem",
+        parameters=weights + norm(channels),
+        flops=2 * weights * middle * middle,
+        saved=(colours * image * image + 2 * made) * width + pooled * INDEX,
+        output=pooled * width,
+        working=2 * made * width,
+        weight_working=weights * width,
+        prunable=weights,
+    )
+
+
+def _bottleneck(name: str, inputs: int, inner: int, outputs: int, *, sides: tuple[int, int], width: int) -> LayerShape:
+    """1 x 1, 3 x 3 (which has the stride) and 1 x 1, each with a batch norm, and a way round; where the channels or the
+    side change, that is a convolution of 1 x 1 with a batch norm too. Each norm keeps what enters it."""
+    before, after = sides[0] ** 2, sides[1] ** 2
+    squeeze, middle, widen = inputs * inner, inner * inner * 9, inner * outputs
+    round_ = inputs * outputs if inputs != outputs or before != after else 0
+    weights = squeeze + middle + widen + round_
+    entered, made = inputs * before, outputs * after
+    # beside the way round's gradient, the largest pair that one step of the backward pass reads and makes
+    pairs = (made + inner * after, 2 * inner * after, inner * (after + before), 2 * inner * before, inner * before)
+    held = entered if round_ else made
+    return LayerShape(
+        name=name,
+        parameters=weights + norm(inner) * 2 + norm(outputs) * (2 if round_ else 1),
+        flops=2 * ((squeeze * before) + (middle + widen + round_) * after),
+        saved=(entered + 2 * inner * (before + after) + made * (2 if round_ else 1)) * width,
+        output=made * width,
+        working=max(held + max(*pairs, inner * before + entered), held + made * (2 if round_ else 1)) * width,
+        weight_working=max(squeeze, middle, widen, round_) * width,
+        prunable=weights,
+    )
+
+
+def _whole(shape: VGG | WideResNet, *, lists: Sequence[str], single: Sequence[str]) -> None:
+    """Refuses what is no count; lists become tuples, as a shape is a key."""
+    for name in lists:
+        values = tuple(getattr(shape, name))
+        if not values or not all(_count(value) for value in values):
+            raise Refused(f"model.shape.{name}={list(values)}", rule="whole numbers, at least 1", legal="[8, 16]")
+        object.__setattr__(shape, name, values)
+    for name in single:
+        if not _count(getattr(shape, name)):
+            raise Refused(f"model.shape.{name}={getattr(shape, name)}", rule="a whole number, at least 1", legal="1")
+
+
+def _count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -1,7 +1,7 @@
-"""Decides how many flops training a GPT takes, and what share of a peak that is.
+"""Decides how many flops training a network takes, and what share of a peak that is.
 
 A backward pass is two forward passes; recomputation adds one forward pass of every block (not of the head). Percent of
-peak is always printed with the formula, the count and the peak that it used.
+peak is always printed with the formula, the count and the peak that it used. The papers' own formulas are for GPTs.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from fractions import Fraction
 
 from suite.core.errors import Refused
 from suite.core.exact import Exact
-from suite.workload.shapes import Transformer
+from suite.workload.shapes import Network, Transformer
 
 
-def forward(shape: Transformer) -> int:
-    """Flops of one forward pass of one sequence."""
+def forward(shape: Network) -> int:
+    """Flops of one forward pass of one sequence or image."""
     return sum(layer.flops for layer in shape.shapes())
 
 
-def training(shape: Transformer, sequences: int, *, recompute: bool = False) -> int:
+def training(shape: Network, samples: int, *, recompute: bool = False) -> int:
     """Flops of one training batch: 3 forward passes, and with recomputation one more of the blocks."""
-    again = shape.layers * shape.block().flops if recompute else 0
-    return sequences * (3 * forward(shape) + again)
+    again = sum(layer.flops for layer in shape.shapes() if layer.checkpointed) if recompute else 0
+    return samples * (3 * forward(shape) + again)
 
 
 def attention(shape: Transformer) -> int:

@@ -1,12 +1,14 @@
 """Decides the shape of every GPT: its layers in order, with parameters, flops and activation bytes of each.
 
-A model is embedding, `layers` blocks, head. The head shares its weight matrix with the embedding (tied) unless told
-otherwise. Counts are per sequence of `sequence` tokens; flops are those of matrix products only.
+Any network is a list of such layers (suite.workload.convnet has others). A GPT is
+embedding, `layers` blocks, head. The head shares its weight matrix with the embedding (tied) unless told otherwise.
+Counts are per sequence of `sequence` tokens; flops are those of matrix products only.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from suite.core.errors import Refused
 
@@ -22,8 +24,9 @@ class LayerShape:
     output: bytes of its output, which is a message where a stage ends
     working: bytes of the largest transient of its passes beyond `saved`; weight_working: those that do not grow with
         the microbatch (a weight's gradient before it is added to the sum)
-    prunable: entries of its weights that a ticket may prune: of linear layers inside the network and of convolutions.
-        Biases, norms, embeddings and a language head stay whole
+    prunable: entries of its weights that a ticket may prune: of linear layers and convolutions. Biases, norms,
+        embeddings and a language head stay whole
+    checkpointed: whether activation checkpoints count it, and a split that is even (a block)
     """
 
     name: str
@@ -35,6 +38,14 @@ class LayerShape:
     weight_working: int
     tied: int = 0
     prunable: int = 0
+    checkpointed: bool = True
+
+
+class Network(Protocol):
+    """A model as splits, budgets and counts of flops see it: its layers in order."""
+
+    def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
+        """`width` is the bytes of one activation entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +91,7 @@ class Transformer:
             output=s * h * width,
             working=0,
             weight_working=v * h * width,
+            checkpointed=False,
         )
 
     def block(self, width: int = 4) -> LayerShape:
@@ -115,6 +127,7 @@ class Transformer:
             output=s * v * width,
             working=2 * s * v * loss,
             weight_working=0,
+            checkpointed=False,
         )
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from suite.core.errors import Refused, UnknownName
-from suite.workload.shapes import Transformer
+from suite.workload.shapes import Network
 
 Split = tuple[range, ...]
 
@@ -68,16 +68,19 @@ def evenly(layers: int, stages: int, *, ends: bool = False) -> Split:
     return by_cost(costs, stages)
 
 
-def blocks(shape: Transformer, split: Split) -> tuple[int, ...]:
-    """Transformer blocks on each stage of a GPT, whose first layer is an embedding and whose last a head."""
-    return tuple(sum(0 < layer <= shape.layers for layer in own) for own in split)
+def blocks(shape: Network, split: Split) -> tuple[int, ...]:
+    """Blocks on each stage: the layers that activation checkpoints count, so not a GPT's embedding and head."""
+    shapes = shape.shapes()
+    return tuple(sum(shapes[layer].checkpointed for layer in own) for own in split)
 
 
 @cache
-def divide(shape: Transformer, stages: int, by: str) -> Split:
-    """The layers of a GPT (embedding, blocks, head) on `stages` stages: 'even' counts blocks, 'cost' adds flops."""
+def divide(shape: Network, stages: int, by: str) -> Split:
+    """The layers of a network on `stages` stages: 'even' counts blocks (of a GPT all but embedding and head, where
+    there are enough), 'cost' adds flops."""
+    shapes = shape.shapes()
     if by == "even":
-        return evenly(shape.layers + 2, stages, ends=True)
+        return evenly(len(shapes), stages, ends=not (shapes[0].checkpointed or shapes[-1].checkpointed))
     if by == "cost":
-        return by_cost([layer.flops for layer in shape.shapes()], stages)
+        return by_cost([layer.flops for layer in shapes], stages)
     raise UnknownName("split", by, ("even", "cost"))

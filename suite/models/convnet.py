@@ -1,0 +1,157 @@
+"""Decides the convolutional networks that are trained: modules for the layers that workload.convnet counts.
+
+They are torchvision's (SAMO V-A), a layer per convolution of VGG and per bottleneck block of a Wide-ResNet, so that a
+pipeline can cut between any two. Images come as bytes, 0 to 255, and have no gradient. The running statistics of a
+batch norm are each replica's own. A layer says with `draws` whether it uses random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from suite.workload.convnet import VGG, WideResNet
+
+DEVIATION, PUBLISHED_WIDTH = 0.01, 4096  # of VGG's dense weights, at the width that they were published with
+
+
+def _scaled(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Bytes as numbers from -1 to 1 in the type of `like`; anything else as it is."""
+    return x if x.is_floating_point() else x.to(like.dtype).div_(127.5).sub_(1.0)
+
+
+class Convolution(nn.Module):
+    """VGG's 3 x 3 convolution and ReLU, [b, c, s, s] to [b, k, s, s]; a group's last one pools to half the side."""
+
+    draws = False
+
+    def __init__(self, inputs: int, outputs: int, *, pooled: bool) -> None:
+        super().__init__()
+        self.conv, self.pooled = nn.Conv2d(inputs, outputs, 3, padding=1), pooled
+        nn.init.kaiming_normal_(self.conv.weight, mode="fan_out", nonlinearity="relu")
+        nn.init.zeros_(self.conv.bias)  # type: ignore[arg-type]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.relu_(self.conv(_scaled(x, self.conv.weight)))
+        return F.max_pool2d(x, 2) if self.pooled else x
+
+
+class Dense(nn.Module):
+    """VGG's dense layer, [b, ...] to [b, k]; all but the last with ReLU and dropout."""
+
+    def __init__(self, inputs: int, outputs: int, *, last: bool, dropout: float, deviation: float) -> None:
+        super().__init__()
+        self.linear, self.last, self.dropout = nn.Linear(inputs, outputs), last, dropout
+        self.draws = dropout > 0 and not last
+        nn.init.normal_(self.linear.weight, std=deviation)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.linear(x.flatten(1))
+        if self.last:
+            return x
+        x = F.relu_(x)
+        return F.dropout(x, self.dropout, self.training) if self.dropout else x
+
+
+def _conv(inputs: int, outputs: int, side: int, stride: int = 1) -> nn.Conv2d:
+    conv = nn.Conv2d(inputs, outputs, side, stride=stride, padding=side // 2, bias=False)
+    nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+    return conv
+
+
+class Stem(nn.Module):
+    """A 7 x 7 convolution with batch norm and ReLU, and a pooling: [b, c, s, s] to [b, k, s / 4, s / 4]."""
+
+    draws = False
+
+    def __init__(self, shape: WideResNet) -> None:
+        super().__init__()
+        self.conv, self.norm = _conv(shape.colours, shape.stem, 7, stride=2), nn.BatchNorm2d(shape.stem)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.relu_(self.norm(self.conv(_scaled(x, self.conv.weight))))
+        return F.max_pool2d(x, 3, stride=2, padding=1)
+
+
+class Bottleneck(nn.Module):
+    """A residual block of 1 x 1, 3 x 3 and 1 x 1: [b, c, s, s] to [b, k, s / stride, s / stride]. Its stride is the
+    3 x 3 convolution's, as in torchvision."""
+
+    draws = False
+
+    def __init__(self, inputs: int, inner: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv_1, self.norm_1 = _conv(inputs, inner, 1), nn.BatchNorm2d(inner)
+        self.conv_2, self.norm_2 = _conv(inner, inner, 3, stride), nn.BatchNorm2d(inner)
+        self.conv_3, self.norm_3 = _conv(inner, outputs, 1), nn.BatchNorm2d(outputs)
+        self.around: nn.Module | None = None
+        if inputs != outputs or stride != 1:
+            self.around = nn.Sequential(_conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.relu_(self.norm_1(self.conv_1(x)))
+        y = F.relu_(self.norm_2(self.conv_2(y)))
+        y = self.norm_3(self.conv_3(y))
+        y += x if self.around is None else self.around(x)
+        return F.relu_(y)
+
+
+class Classifier(nn.Module):
+    """The mean over all points, and a dense layer: [b, c, s, s] to logits [b, k]."""
+
+    draws = False
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x.mean((2, 3)) if x.shape[2:].numel() > 1 else x.flatten(1))
+
+
+def _vgg(shape: VGG, dropout: float) -> list[Callable[[], nn.Module]]:
+    kinds: list[Callable[[], nn.Module]] = []
+    inputs = shape.colours
+    for channels, count in zip(shape.channels, shape.convolutions, strict=True):
+        for number in range(count):
+            kinds.append(partial(Convolution, inputs, channels, pooled=number == count - 1))
+            inputs = channels
+    deviation = DEVIATION * (PUBLISHED_WIDTH / shape.hidden) ** 0.5
+    dense = partial(Dense, dropout=dropout, deviation=deviation)
+    return [
+        *kinds,
+        partial(dense, shape.features, shape.hidden, last=False),
+        partial(dense, shape.hidden, shape.hidden, last=False),
+        partial(dense, shape.hidden, shape.classes, last=True),
+    ]
+
+
+def _wide_resnet(shape: WideResNet) -> list[Callable[[], nn.Module]]:
+    blocks = [partial(Bottleneck, *sizes) for _, *sizes in shape.bottlenecks()]
+    return [partial(Stem, shape), *blocks, partial(Classifier, shape.outputs, shape.classes)]
+
+
+def layers(shape: VGG | WideResNet, *, dropout: float = 0.0, dtype: str = "float32") -> list[Callable[[], nn.Module]]:
+    """One function per layer: a stage makes only its own, and draws the same weights wherever it stands. dropout: of
+    VGG's dense layers (0.5 as published); a Wide-ResNet has none."""
+
+    def make(kind: Callable[[], nn.Module]) -> nn.Module:
+        return kind().to(getattr(torch, dtype))  # drawn in float32: every precision starts from the same numbers
+
+    kinds = _vgg(shape, dropout) if isinstance(shape, VGG) else _wide_resnet(shape)
+    return [partial(make, kind) for kind in kinds]
+
+
+def ties(shape: VGG | WideResNet) -> list[tuple[int, str, int, str]]:
+    """No two weights are one."""
+    return []
+
+
+def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy per image, in nats, at least in single precision. logits [b, classes], targets [b]."""
+    return F.cross_entropy(logits.float() if logits.dtype.itemsize < 4 else logits, targets)

@@ -1,0 +1,98 @@
+"""Decides whether the modules are the networks that are counted: parameters and sizes of every layer, and what they compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from suite.models.convnet import layers, loss, ties
+from suite.workload import VGG, WideResNet
+
+NARROW_VGG = VGG((4, 8), (1, 2), hidden=12, image=16, colours=1, classes=10)
+NARROW_RESNET = WideResNet((4, 8), (1, 2), widen=2, stem=8, image=32, colours=1, classes=10)
+
+
+@pytest.mark.parametrize(
+    ("shape", "published"), [(VGG(), 143_667_240), (WideResNet(), 126_886_696)], ids=["vgg_19", "wideresnet_101"]
+)
+def test_published_networks_layer_by_layer(shape: Any, published: int) -> None:
+    """On the meta device: nothing is allocated, and every layer gives what the next one takes."""
+    with torch.device("meta"):
+        modules = [make() for make in layers(shape)]
+        x = torch.empty(2, shape.colours, shape.image, shape.image, dtype=torch.uint8)
+    assert sum(p.numel() for module in modules for p in module.parameters()) == published
+    for module, counted in zip(modules, shape.shapes(), strict=True):
+        own = list(module.named_parameters())
+        assert sum(p.numel() for _, p in own) == counted.parameters, counted.name
+        prunable = [p.numel() for name, p in own if p.dim() > 1]
+        assert sum(prunable) == counted.prunable, counted.name
+        x = module.eval()(x)
+        assert 4 * x.numel() == 2 * counted.output, counted.name
+    assert ties(shape) == []
+
+
+@pytest.mark.parametrize("shape", [NARROW_VGG, NARROW_RESNET], ids=["vgg", "resnet"])
+def test_flops_are_those_of_a_forward_pass(shape: Any) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    x = torch.zeros(1, shape.colours, shape.image, shape.image, dtype=torch.uint8)
+    for make, counted in zip(layers(shape), shape.shapes(), strict=True):
+        with FlopCounterMode(display=False) as counter:
+            x = make().eval()(x)
+        assert counter.get_total_flops() == counted.flops, counted.name
+
+
+def reference(shape: WideResNet, modules: list[nn.Module], x: torch.Tensor) -> torch.Tensor:
+    """A Wide-ResNet in the words of its paper, nothing written in place."""
+    stem, *blocks, last = modules
+    x = torch.relu(stem.norm(stem.conv(x / 127.5 - 1)))  # type: ignore[operator]
+    x = nn.functional.max_pool2d(x, 3, 2, 1)
+    for block in blocks:
+        y = torch.relu(block.norm_1(block.conv_1(x)))  # type: ignore[operator]
+        y = torch.relu(block.norm_2(block.conv_2(y)))  # type: ignore[operator]
+        y = block.norm_3(block.conv_3(y))  # type: ignore[operator]
+        x = torch.relu(y + (x if block.around is None else block.around(x)))  # type: ignore[operator]
+    pooled = nn.functional.adaptive_avg_pool2d(x, 1)
+    return last.linear(pooled.flatten(1))  # type: ignore[no-any-return, operator]
+
+
+def test_a_residual_network_computes_what_its_paper_says() -> None:
+    torch.manual_seed(0)
+    modules = [make().double() for make in layers(NARROW_RESNET)]
+    x = torch.randint(0, 256, (3, 1, 32, 32), dtype=torch.uint8)
+    want = reference(NARROW_RESNET, modules, x.double())
+    y = x
+    for module in modules:
+        y = module(y)
+    torch.testing.assert_close(y, want)
+
+
+def test_bytes_are_scaled_to_one_and_keep_no_gradient() -> None:
+    first = layers(NARROW_VGG)[0]()
+    white = first(torch.full((1, 1, 16, 16), 255, dtype=torch.uint8))
+    torch.testing.assert_close(white, first(torch.ones(1, 1, 16, 16)))
+    torch.testing.assert_close(first(torch.zeros(1, 1, 16, 16, dtype=torch.uint8)), first(-torch.ones(1, 1, 16, 16)))
+
+
+def test_dropout_is_in_the_dense_layers_but_the_last() -> None:
+    assert [make().draws for make in layers(NARROW_VGG, dropout=0.5)] == [False] * 3 + [True, True, False]
+    assert not any(make().draws for make in layers(NARROW_VGG))
+    dense = layers(NARROW_VGG, dropout=0.5)[3]().train()
+    torch.manual_seed(0)
+    outputs = dense(torch.rand(64, NARROW_VGG.features))
+    positive = dense.eval()(torch.rand(64, NARROW_VGG.features))
+    assert (outputs == 0).float().mean() > (positive == 0).float().mean() + 0.1
+
+
+def test_a_narrow_dense_layer_passes_as_much_on_as_a_wide_one() -> None:
+    deviation = layers(VGG((4,), (1,), hidden=64, image=16, classes=10))[-2]().linear.weight.std().item()
+    assert deviation == pytest.approx(0.08, rel=0.05)  # 0.01 at 4096
+
+
+def test_the_loss_is_in_single_precision() -> None:
+    logits = torch.tensor([[2.0, 0.0, 0.0]], dtype=torch.bfloat16)
+    assert loss(logits, torch.tensor([0])).dtype == torch.float32
+    assert float(loss(logits, torch.tensor([0]))) == pytest.approx(0.2395448, abs=1e-6)
