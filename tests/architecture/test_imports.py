@@ -24,6 +24,7 @@ MPI = re.compile(r"suite/comm/mpi\.py$")
 HYDRA = re.compile(r"suite/bench/experiment\.py$|suite/[^/]+\.py$")
 PRINTS = re.compile(r"suite/[^/]+\.py$|suite/.*/__main__\.py$")  # entry points talk to people
 BASELINE_AT_TOP = {"torch"}
+KERNELS = "baselines/sputnik/cuda.py"  # a Triton kernel finds its names at its module's top, which is imported late
 MAX_LINES = 330
 
 
@@ -159,7 +160,12 @@ def test_analytic_imports_the_pure_parts_and_claims_only(imports: list[Import]) 
 
 def test_baselines_import_third_parties_when_called(imports: list[Import]) -> None:
     known = sys.stdlib_module_names | {"suite", "baselines"} | BASELINE_AT_TOP
-    assert_none(i for i in within(imports, "baselines") if i.top and i.root not in known)
+    assert_none(
+        i
+        for i in within(imports, "baselines")
+        if i.top and i.root not in known and (i.path, i.root) != (KERNELS, "triton")
+    )
+    assert_none(i for i in imports if i.top and i.inside("baselines.sputnik.cuda"))
     assert_none(i for i in imports if i.path == "baselines/gpipe.py" and i.top and i.root == "torch")
 
 

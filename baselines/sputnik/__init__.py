@@ -1,0 +1,6 @@
+"""Decides what SAMO's sparse baseline is: AxoNN whose linear layers keep and multiply only what a ticket leaves.
+
+What makes it different stands here alone: a weight as the values that stay under a shared structure (structure.py), the
+products of it by torch's kernels on a CPU (cpu.py) and by Triton's on CUDA (cuda.py), the layer (linear.py), the engine
+that trains with it (system.py), and the study of one layer's time over its width (products.py, ways.py).
+"""

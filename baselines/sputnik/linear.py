@@ -1,0 +1,107 @@
+"""Decides how a linear layer keeps and multiplies only the weights that stay: y = x W^T + b, and both its gradients.
+
+Activations come and go as [..., features], as every layer here has them. The kernels want features first (a row of the
+dense matrix is one feature over the batch), so inputs and gradients are transposed once each, the input's transpose is
+what the backward pass keeps, and outputs are transposed back: costs of the layer, and timed with it.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from baselines.sputnik import cpu
+from baselines.sputnik.structure import NAMES, Side, Structure, longest_row, structure_of
+from suite.core.errors import MissingDependency, Refused, Unsupported
+
+Tensor = torch.Tensor
+
+
+def kernels_of(device: torch.device) -> ModuleType:
+    """The module whose `spmm` and `sddmm` multiply on this device.
+
+    Raises MissingDependency without Triton on CUDA, Unsupported for any other kind of device."""
+    if device.type == "cpu":
+        return cpu
+    if device.type != "cuda":
+        raise Unsupported(f"sparse products on {device.type}", rule="on a CPU or on CUDA", legal="launch.device=cpu")
+    try:
+        from baselines.sputnik import cuda
+    except ModuleNotFoundError as error:
+        raise MissingDependency("triton", "pip install triton for sparse products on CUDA") from error
+    return cuda
+
+
+class Product(torch.autograd.Function):
+    """x [m, inputs] and values [kept] to x W^T [m, outputs]; backward: g W, and g^T x at W's places."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, values: Tensor, structure: Structure) -> Tensor:
+        turned = x.t().contiguous()  # [inputs, m]
+        ctx.save_for_backward(turned, values)
+        ctx.structure = structure
+        out: Tensor = kernels_of(x.device).spmm(structure.weight, values, turned)  # [outputs, m]
+        return out.t().contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        turned, values = ctx.saved_tensors
+        structure: Structure = ctx.structure
+        kernels, grad = kernels_of(turned.device), grads[0].t().contiguous()  # [outputs, m]
+        into = weight = None
+        if ctx.needs_input_grad[0]:
+            into = kernels.spmm(structure.transposed, values.index_select(0, structure.order), grad).t().contiguous()
+        if ctx.needs_input_grad[1]:
+            weight = kernels.sddmm(structure.weight, grad, turned)
+        return into, weight, None
+
+
+class SparseLinear(nn.Module):
+    """A linear layer of which the flat places `index` stay: `values` [kept], and a dense `bias`.
+
+    [..., inputs] to [..., outputs]. The structure lies in buffers, so that it moves with the layer."""
+
+    structure: Structure
+
+    def __init__(self, linear: nn.Linear, index: Tensor) -> None:
+        """Takes over the weights of `linear` that stay, and its bias. Raises Refused for an index of another weight."""
+        super().__init__()
+        self.inputs, self.outputs = linear.in_features, linear.out_features
+        weight = linear.weight.detach().reshape(-1)
+        self.values = nn.Parameter(weight[index.to(weight.device).long()].clone())
+        self.bias = linear.bias
+        made = structure_of(index, outputs=self.outputs, inputs=self.inputs)
+        for side in ("weight", "transposed"):
+            for name in NAMES:
+                self.register_buffer(f"{side}_{name}", getattr(getattr(made, side), name).to(weight.device))
+        self.register_buffer("order", made.order.to(weight.device))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """After the buffers were written or moved: let the structure be what they hold."""
+
+        def side(name: str, rows: int, width: int) -> Side:
+            offsets, columns, swizzle = (self.get_buffer(f"{name}_{part}") for part in NAMES)
+            return Side(rows, width, offsets, columns, swizzle, longest_row(offsets))
+
+        weight, transposed = side("weight", self.outputs, self.inputs), side("transposed", self.inputs, self.outputs)
+        self.structure = Structure(weight, transposed, self.get_buffer("order"))
+
+    def _apply(self, fn: Any, recurse: bool = True) -> SparseLinear:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.refresh()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[-1] != self.inputs:
+            raise Refused(f"activations of {x.shape[-1]} features into {self.inputs}", rule="as many as the weight's")
+        found: Tensor = Product.apply(x.reshape(-1, self.inputs), self.values, self.structure)  # type: ignore[no-untyped-call]
+        if self.bias is not None:
+            found = found + self.bias
+        return found.view(*x.shape[:-1], self.outputs)
+
+    def extra_repr(self) -> str:
+        return f"inputs={self.inputs}, outputs={self.outputs}, kept={self.values.numel()}"

@@ -1,0 +1,69 @@
+"""Sparse weights of every awkward form, and the masked dense products that they must equal."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+Tensor = torch.Tensor
+# relative to the largest value: sums in another order, and of 16-bit types one rounding of the result
+ALLOWED = {torch.float64: 1e-13, torch.float32: 2e-6, torch.bfloat16: 2**-8, torch.float16: 2**-11}
+
+
+class Case(NamedTuple):
+    """A weight [outputs, inputs] and m rows of activations. lengths: how many of a row's entries stay, in turns."""
+
+    outputs: int
+    inputs: int
+    m: int
+    lengths: tuple[int, ...]
+
+
+CASES = {
+    "square": Case(32, 32, 16, (3,)),
+    "odd": Case(17, 29, 13, (5, 2, 11)),
+    "empty rows": Case(9, 14, 5, (0, 4, 0, 0, 14)),
+    "one row": Case(1, 45, 7, (20,)),
+    "one column": Case(11, 1, 3, (1, 0)),
+    "one value": Case(6, 7, 4, (0, 0, 0, 1, 0, 0)),
+    "one sample": Case(8, 12, 1, (6, 1)),
+    "uneven rows": Case(12, 150, 70, (150, 1, 1, 0, 97, 2, 33, 32, 64, 1, 3, 5)),
+    "all of it": Case(6, 5, 8, (5,)),
+}
+# what Triton's interpreter runs, which takes milliseconds a program
+INTERPRETED = [(name, dtype) for name in CASES for dtype in ALLOWED if dtype == torch.float32 or name == "odd"]
+
+
+def index_of(case: Case) -> Tensor:
+    """Flat places that stay: int32, rising."""
+    draw = torch.Generator().manual_seed(7)
+    rows = [
+        row * case.inputs + torch.randperm(case.inputs, generator=draw)[: case.lengths[row % len(case.lengths)]]
+        for row in range(case.outputs)
+    ]
+    return torch.cat(rows).sort().values.int()
+
+
+def drawn(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def masked(weight: Tensor, index: Tensor) -> Tensor:
+    """The weight with explicit zeros, in float64."""
+    kept = torch.zeros(weight.numel(), dtype=torch.float64)
+    kept[index.long()] = weight.detach().flatten()[index.long()].double()
+    return kept.view_as(weight)
+
+
+def products(weight: Tensor, index: Tensor, x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """In float64, by dense products with explicit zeros: the output, the input's gradient, the kept weights'."""
+    full, x, grad = masked(weight, index), x.double(), grad.double()
+    return x @ full.t(), grad @ full, (grad.t() @ x).flatten()[index.long()]
+
+
+def error(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference over the largest value wanted; infinite for another shape or what is not finite."""
+    if found.shape != wanted.shape or not bool(found.isfinite().all()):
+        return float("inf")
+    return float((found.detach().double() - wanted).abs().max() / wanted.abs().max().clamp_min(1e-30))

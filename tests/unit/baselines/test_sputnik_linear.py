@@ -1,0 +1,148 @@
+"""The sparse layer on a CPU: both its gradients and its output are those of a dense one with explicit zeros."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from sparse_products import ALLOWED, CASES, Case, drawn, error, index_of, products
+from torch import nn
+
+from baselines.sputnik.linear import SparseLinear, kernels_of
+from baselines.sputnik.structure import structure_of
+from suite.core.errors import Refused, Unsupported
+
+SQUARE = CASES["square"]
+
+
+def layer_of(case: Case, dtype: torch.dtype, *, bias: bool = False) -> tuple[nn.Linear, SparseLinear]:
+    dense = nn.Linear(case.inputs, case.outputs, bias=bias).to(dtype)
+    dense.weight.data = drawn(case.outputs, case.inputs, dtype=dtype, seed=1)
+    return dense, SparseLinear(dense, index_of(case))
+
+
+@pytest.mark.parametrize("dtype", ALLOWED, ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_output_and_gradients_are_those_of_explicit_zeros(name: str, dtype: torch.dtype) -> None:
+    case = CASES[name]
+    dense, sparse = layer_of(case, dtype)
+    x = drawn(case.m, case.inputs, dtype=dtype, seed=2).requires_grad_()
+    grad = drawn(case.m, case.outputs, dtype=dtype, seed=3)
+    found = sparse(x)
+    found.backward(grad)
+    assert found.is_contiguous()
+    assert sparse.values.grad is not None
+    assert sparse.values.grad.dtype == found.dtype == dtype
+    out, into, weight = products(dense.weight, index_of(case), x.detach(), grad)
+    assert error(found, out) <= ALLOWED[dtype]
+    assert error(x.grad, into) <= ALLOWED[dtype]
+    assert error(sparse.values.grad, weight) <= ALLOWED[dtype]
+
+
+def test_every_leading_dimension_is_a_sample_and_the_bias_is_dense() -> None:
+    dense, sparse = layer_of(CASES["odd"], torch.float64, bias=True)
+    dense.weight.data = dense.weight.data.flatten().index_fill(0, torch.arange(0), 0).view_as(dense.weight)
+    mask = (
+        torch.zeros_like(dense.weight).flatten().index_fill(0, index_of(CASES["odd"]).long(), 1).view_as(dense.weight)
+    )
+    dense.weight.data *= mask
+    x = drawn(3, 2, 29, dtype=torch.float64, seed=2)
+    found, wanted = sparse(x), dense(x)
+    assert found.shape == (3, 2, 17)
+    assert error(found, wanted.detach()) <= 1e-13
+    found.square().sum().backward()
+    wanted.square().sum().backward()
+    assert error(sparse.bias.grad, dense.bias.grad) <= 1e-13
+
+
+def test_a_view_that_is_not_contiguous_multiplies_alike() -> None:
+    _, sparse = layer_of(CASES["odd"], torch.float64)
+    x = drawn(29, 13, dtype=torch.float64, seed=2)
+    assert torch.equal(sparse(x.t()), sparse(x.t().contiguous()))
+
+
+def test_the_gradient_of_an_input_that_wants_none_is_not_computed() -> None:
+    _, sparse = layer_of(SQUARE, torch.float32)
+    x = drawn(16, 32, dtype=torch.float32, seed=2)
+    sparse(x).sum().backward()
+    assert x.grad is None
+    assert sparse.values.grad is not None
+    sparse.values.grad = None
+    sparse.values.requires_grad_(False)
+    sparse(x.requires_grad_()).sum().backward()
+    assert x.grad is not None
+    assert sparse.values.grad is None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_structure_is_that_of_the_mask_and_of_its_transpose(name: str) -> None:
+    case, index = CASES[name], index_of(CASES[name])
+    made = structure_of(index, outputs=case.outputs, inputs=case.inputs)
+    mask = torch.zeros(case.outputs * case.inputs).index_fill(0, index.long(), 1).view(case.outputs, case.inputs)
+    marks = torch.arange(1.0, index.numel() + 1)
+    placed = torch.zeros(mask.numel()).index_copy(0, index.long(), marks).view_as(mask)
+    for side, wanted, values in (
+        (made.weight, placed, marks),
+        (made.transposed, placed.t(), marks[made.order.long()]),
+    ):
+        dense = torch.zeros(side.rows, side.width)
+        for row in range(side.rows):
+            at = slice(int(side.offsets[row]), int(side.offsets[row + 1]))
+            dense[row, side.columns[at].long()] = values[at]
+        assert torch.equal(dense, wanted)
+        assert {t.dtype for t in (side.offsets, side.columns, side.swizzle, made.order)} == {torch.int32}
+        lengths = side.offsets.diff()[side.swizzle.long()]
+        assert bool((lengths.diff() <= 0).all())
+        assert sorted(side.swizzle.tolist()) == list(range(side.rows))
+        assert side.longest == int(lengths[0])
+
+
+def test_all_indices_are_counted_once() -> None:
+    made = structure_of(index_of(SQUARE), outputs=32, inputs=32)
+    assert made.bytes == 4 * (3 * 32 * 3 + 2 * (33 + 32))
+
+
+def test_a_layer_that_is_cast_or_copied_keeps_its_places() -> None:
+    _, sparse = layer_of(CASES["odd"], torch.float32)
+    other = copy.deepcopy(sparse).double()
+    assert other.order.dtype == torch.int32
+    assert other.structure.weight.columns is other.get_buffer("weight_columns")
+    x = drawn(13, 29, dtype=torch.float32, seed=2)
+    assert error(other(x.double()), sparse(x).detach().double()) <= 2e-6
+
+
+def test_after_buffers_were_written_the_longest_row_is_theirs() -> None:
+    _, sparse = layer_of(SQUARE, torch.float32)
+    uneven = torch.cat([torch.arange(32), 32 + torch.arange(64) * 13]).int()
+    wanted = SparseLinear(nn.Linear(32, 32), uneven)
+    with torch.no_grad():
+        for name, buffer in sparse.named_buffers():
+            buffer.copy_(wanted.get_buffer(name))
+    sparse.refresh()
+    assert sparse.structure.weight.longest == wanted.structure.weight.longest == 32
+
+
+@pytest.mark.parametrize(
+    ("places", "told"),
+    [([0, 0], "2 places"), ([3, 1], "2 places"), ([-1, 2], "2 places"), ([5, 30], "2 places"), ([], "0 places")],
+)
+def test_places_that_are_none_are_refused(places: list[int], told: str) -> None:
+    with pytest.raises(Refused, match=f"{told} of a weight of 5 x 6;"):
+        structure_of(torch.tensor(places, dtype=torch.int32), outputs=5, inputs=6)
+
+
+def test_a_weight_beyond_32_bits_is_refused() -> None:
+    with pytest.raises(Refused, match="65536 x 32768 entries"):
+        structure_of(torch.tensor([0]), outputs=65536, inputs=32768)
+
+
+def test_activations_of_another_width_are_refused() -> None:
+    _, sparse = layer_of(SQUARE, torch.float32)
+    with pytest.raises(Refused, match="31 features into 32"):
+        sparse(torch.ones(4, 31))
+
+
+def test_another_kind_of_device_is_refused_by_name() -> None:
+    with pytest.raises(Unsupported, match="sparse products on meta"):
+        kernels_of(torch.device("meta"))
