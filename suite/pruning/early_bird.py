@@ -1,0 +1,131 @@
+"""Decides when a ticket has settled: You et al.'s early-bird tickets (Drawing Early-Bird Tickets, ICLR 2020).
+
+Which weights are large is known long before they are trained: after each epoch the mask at the wanted sparsity is
+drawn, and once it differs little from those of the epochs before it is the ticket. SAMO prunes so (Section V-A).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from suite.core.errors import Refused, UnknownName
+from suite.pruning.magnitude import check_kept, check_scope, ranked
+from suite.pruning.ticket import Indices, Key, View, check_entries
+
+KINDS = ("channels", "weights")
+_SET = torch.tensor([value.bit_count() for value in range(256)])  # bits of a byte
+
+
+class EarlyBird:
+    """Draws a mask every `epoch` batches; the ticket is the newest when it is near to all others of the window.
+
+    window: epochs whose masks are compared, the newest among them; distance: below it the largest normalised Hamming
+        distance of the newest to another must fall
+    latest: epochs after which the newest mask is taken as it is; None: however long it takes
+    kind: `weights` ranks what may be pruned by |weight|. `channels` ranks the scales of the batch norms that directly
+        follow a convolution of their layer, over the whole network or (scope `layer`) each by itself; a channel that
+        goes takes its scale, its shift and the convolution's rows that make it. All other weights then stay dense: the
+        ticket does not name them
+    distances: the largest distance of each epoch from the second on
+    """
+
+    def __init__(
+        self,
+        epoch: int,
+        window: int = 5,
+        distance: float = 0.1,
+        latest: int | None = None,
+        kind: str = "weights",
+        scope: str = "global",
+    ) -> None:
+        for name, value, least in (("epoch", epoch, 1), ("window", window, 2), ("latest", latest, 1)):
+            if value is not None and value < least:
+                raise Refused(f"pruning.ticket.{name}={value}", rule=f"at least {least}", legal=f"{least}")
+        if not 0 < distance <= 1:
+            raise Refused(f"pruning.ticket.distance={distance}", rule="a share above 0, to 1", legal="0.1")
+        if kind not in KINDS:
+            raise UnknownName("kind", kind, KINDS)
+        check_scope(scope)
+        self.epoch, self.distance, self.latest, self.kind, self.scope = epoch, distance, latest, kind, scope
+        self.before: deque[dict[Key, torch.Tensor]] = deque(maxlen=window - 1)  # masks, eight entries to a byte
+        self.distances: list[float] = []
+        self.epochs = 0
+
+    def due(self, batches: int) -> bool:
+        return batches > 0 and batches % self.epoch == 0
+
+    def draw(self, view: View) -> Indices | None:
+        """Raises Refused where nothing of a weight, or no channel of a batch norm, would stay."""
+        pairs = dict(_pairs(view)) if self.kind == "channels" else {}
+        seen = replace(view, keys=tuple(pairs)) if self.kind == "channels" else view
+        newest = ranked(seen, self.scope)
+        masks = {key: packed(index, view.weight(key).numel()) for key, index in newest.items()}
+        entries = view.total(sum(view.weight(key).numel() for key in newest))
+        apart = [view.total(sum(differing(old[key], masks[key]) for key in masks)) for old in self.before]
+        if apart:
+            self.distances.append(max(apart) / max(1, entries))
+        settled = len(self.before) == self.before.maxlen and self.distances[-1] < self.distance
+        self.epochs += 1
+        self.before.append(masks)
+        if not settled and self.epochs != self.latest:
+            return None
+        self.before.clear()
+        check_kept(newest, seen)
+        return _of_channels(newest, pairs, view) if self.kind == "channels" else newest
+
+
+def packed(index: torch.Tensor, entries: int) -> torch.Tensor:
+    """A mask of so many entries that is set where `index` says, as bytes."""
+    mask = torch.zeros(-(-entries // 8) * 8, dtype=torch.uint8, device=index.device)
+    mask[index.long()] = 1
+    places = torch.tensor([1 << bit for bit in range(8)], dtype=torch.uint8, device=index.device)
+    return (mask.view(-1, 8) * places).sum(dim=1, dtype=torch.uint8)
+
+
+def differing(first: torch.Tensor, second: torch.Tensor) -> int:
+    """Entries in which two packed masks differ."""
+    return int(torch.bincount((first ^ second).cpu(), minlength=256) @ _SET)
+
+
+# -- channels --------------------------------------------------------------------------------------------------------
+
+
+def _pairs(view: View) -> Iterator[tuple[Key, tuple[Key, Key]]]:
+    """By the scale of a batch norm: its shift, and the weight of the convolution that it follows."""
+    allowed = set(view.keys)
+    for number, layer in view.layers:
+        for norm, convolution in followed(layer):
+            key = number, f"{convolution}.weight"
+            if key in allowed:
+                yield (number, f"{norm}.weight"), ((number, f"{norm}.bias"), key)
+
+
+def followed(layer: nn.Module) -> Iterator[tuple[str, str]]:
+    """The batch norms of a layer that come directly after a convolution, in the order of its modules: both names."""
+    before: tuple[str, nn.Module] = "", layer
+    for name, module in layer.named_modules():
+        if next(module.children(), None) is not None:
+            continue
+        convolves = isinstance(before[1], _ConvNd) and not isinstance(before[1], _ConvTransposeNd)
+        if convolves and isinstance(module, _BatchNorm) and module.affine:
+            yield name, before[0]
+        before = name, module
+
+
+def _of_channels(channels: Indices, pairs: dict[Key, tuple[Key, Key]], view: View) -> Indices:
+    found: Indices = {}
+    for scale, index in channels.items():
+        shift, convolution = pairs[scale]
+        weight = view.weight(convolution)
+        check_entries(convolution, weight.numel())
+        size = weight.numel() // view.weight(scale).numel()  # entries of a row: what makes one channel
+        rows = index.long()[:, None] * size + torch.arange(size, device=index.device)
+        found |= {convolution: rows.flatten().to(torch.int32), scale: index, shift: index.clone()}
+    return found

@@ -1,0 +1,65 @@
+"""Decides how tests draw tickets: a list of layers as stages of any number, in threads that only share sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from suite.comm.loopback import LoopbackWorld, run
+from suite.pruning.ticket import Indices, Key, Method, View, prunable
+from suite.workload.split import evenly
+
+Draw = Callable[[Method, View], Any]
+
+
+def part(
+    layers: Sequence[nn.Module],
+    own: range,
+    *,
+    sparsity: float = 0.5,
+    what: str = "weights",
+    seed: int = 0,
+    total: Callable[[float], float] = float,
+    stage: int = 0,
+    stages: int = 1,
+) -> View:
+    """What a method sees on the stage that holds the layers `own`."""
+    numbered = [(number, layers[number]) for number in own]
+
+    def weight(key: Key) -> torch.Tensor:
+        return layers[key[0]].get_parameter(key[1])
+
+    keys = [(number, name) for number, layer in numbered for name in prunable(layer, what)]
+    return View(numbered, weight, keys, sparsity, seed, total, stage, stages)
+
+
+def whole(layers: Sequence[nn.Module], **told: Any) -> View:
+    """One stage with every layer."""
+    return part(layers, range(len(layers)), **told)
+
+
+def drawn(
+    made: Callable[[], Method], layers: Sequence[nn.Module], stages: int, draw: Draw | None = None, **told: Any
+) -> list[Any]:
+    """What each of `stages` draws: its ticket, or what `draw` returns for its method and view."""
+
+    def one(world: LoopbackWorld) -> Any:
+        def total(number: float) -> float:
+            return world.total(number, lambda: None)
+
+        own = evenly(len(layers), stages)[world.rank]
+        view = part(layers, own, total=total, stage=world.rank, stages=stages, **told)
+        return draw(made(), view) if draw else made().draw(view)
+
+    return run(stages, one, deadline=30.0)
+
+
+def same(first: Indices, second: Indices) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
+
+
+def joined(tickets: Sequence[Indices]) -> Indices:
+    return {key: index for ticket in tickets for key, index in ticket.items()}

@@ -1,0 +1,294 @@
+"""Decides when early-bird tickets are drawn, by distances that are worked out by hand, and what channels take."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from tickets import drawn, joined, same, whole
+from torch import nn
+
+from suite.core.errors import Refused, UnknownName
+from suite.pruning.early_bird import EarlyBird, differing, followed, packed
+from suite.pruning.magnitude import Magnitude
+from suite.pruning.ticket import Indices, View
+
+
+def line(values: list[float]) -> list[nn.Module]:
+    layer = nn.Linear(len(values), 1, bias=False)
+    layer.weight.data = torch.tensor([values])
+    return [layer]
+
+
+def keeping(*places: int) -> list[float]:
+    """Eight weights of which the four at `places` are the largest."""
+    return [2.0 if place in places else 1.0 for place in range(8)]
+
+
+def epochs(method: EarlyBird, masks: list[tuple[int, ...]]) -> list[Indices | None]:
+    return [method.draw(whole(line(keeping(*places)), sparsity=0.5)) for places in masks]
+
+
+# -- distances -------------------------------------------------------------------------------------------------------
+
+
+def test_distances_are_those_of_masks_compared_by_hand() -> None:
+    method = EarlyBird(1, window=3, distance=0.01)
+    epochs(method, [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 5, 4), (0, 1, 5, 4), (0, 1, 5, 6)])
+    # one place that goes and one that comes are two of eight; from the third on the largest of two comparisons
+    assert method.distances == [2 / 8, 4 / 8, 2 / 8, 2 / 8]
+
+
+def test_the_ticket_is_the_newest_mask_once_it_is_near_to_the_whole_window() -> None:
+    far, near = (0, 1, 2, 3), (4, 5, 6, 7)
+    found = epochs(EarlyBird(1, window=3, distance=0.1), [far, near, near, near])
+    assert found[:3] == [None, None, None]
+    assert found[3][0, "weight"].tolist() == list(near)
+
+
+def test_a_window_that_is_not_full_decides_nothing() -> None:
+    same_mask = (0, 1, 2, 3)
+    for window in (2, 3, 5):
+        found = epochs(EarlyBird(1, window=window), [same_mask] * window)
+        assert [one is None for one in found] == [True] * (window - 1) + [False]
+
+
+def test_a_distance_that_is_met_exactly_is_not_below() -> None:
+    masks = [(0, 1, 2, 3), (0, 1, 2, 4)]  # 0.25 apart
+    assert epochs(EarlyBird(1, window=2, distance=0.25), masks)[1] is None
+    assert epochs(EarlyBird(1, window=2, distance=0.26), masks)[1] is not None
+
+
+def test_after_the_latest_epoch_the_newest_mask_is_taken_as_it_is() -> None:
+    far, near = (0, 1, 2, 3), (4, 5, 6, 7)
+    found = epochs(EarlyBird(1, window=3, latest=3), [far, near, far])
+    assert found[:2] == [None, None]
+    assert found[2][0, "weight"].tolist() == list(far)
+    first = epochs(EarlyBird(1, latest=1), [far])
+    assert first[0][0, "weight"].tolist() == list(far)
+
+
+@pytest.mark.parametrize("entries", [1, 7, 8, 9, 1000])
+def test_packed_masks_differ_where_the_masks_do(entries: int) -> None:
+    torch.manual_seed(entries)
+    masks = [torch.rand(entries) < share for share in (0.3, 0.6)]
+    first, second = (packed(mask.nonzero().flatten().to(torch.int32), entries) for mask in masks)
+    assert differing(first, second) == int((masks[0] != masks[1]).sum())
+    assert differing(first, first) == 0
+    assert first.numel() * first.itemsize == math.ceil(entries / 8)  # bytes
+
+
+def test_no_more_masks_are_held_than_are_compared_and_none_after_the_ticket() -> None:
+    method = EarlyBird(1, window=3)
+    masks = [(0, 1, 2, 3), (4, 5, 6, 7)] * 3
+    for number, places in enumerate(masks):
+        epochs(method, [places])
+        assert len(method.before) == min(number + 1, 2)
+    assert epochs(method, [masks[-1], masks[-1]])[1] is not None
+    assert not method.before
+
+
+def test_it_looks_after_each_epoch_and_never_at_what_was_only_drawn() -> None:
+    assert [batches for batches in range(61) if EarlyBird(20).due(batches)] == [20, 40, 60]
+
+
+# -- training --------------------------------------------------------------------------------------------------------
+
+
+def learner() -> tuple[list[nn.Module], Any]:
+    """A small regression whose weights settle, an epoch at a time."""
+    torch.manual_seed(1)
+    layers: list[nn.Module] = [nn.Linear(12, 16), nn.Linear(16, 12), nn.Linear(12, 4)]
+    inputs = torch.randn(64, 12)
+    targets = inputs @ torch.randn(12, 4)
+
+    def epoch(rate: float) -> None:
+        hidden = layers[1](torch.tanh(layers[0](inputs)))
+        loss = (layers[2](torch.tanh(hidden)) - targets).square().mean()
+        for layer in layers:
+            layer.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for layer in layers:
+                for parameter in layer.parameters():
+                    parameter.add_(parameter.grad, alpha=-rate)
+
+    return layers, epoch
+
+
+def trained(method: EarlyBird, view: View, layers: list[nn.Module], epoch: Any) -> tuple[Indices | None, list[float]]:
+    for number in range(30):
+        epoch(0.5 / (1 + number) ** 2)  # a falling rate, with which masks settle
+        ticket = method.draw(view)
+        if ticket is not None:
+            return ticket, method.distances
+    return None, method.distances
+
+
+def test_the_masks_of_a_training_settle_into_the_ticket_of_that_epoch() -> None:
+    layers, epoch = learner()
+    view = whole(layers, sparsity=0.5)
+    ticket, distances = trained(EarlyBird(1, window=4, distance=0.02), view, layers, epoch)
+    assert ticket is not None
+    assert max(distances[:3]) >= 0.02 > distances[-1]
+    assert same(ticket, Magnitude("global").draw(view))
+
+
+@pytest.mark.parametrize("scope", ["global", "layer"])
+@pytest.mark.parametrize("stages", [2, 3])
+def test_every_grid_draws_the_same_ticket_after_the_same_epoch(stages: int, scope: str) -> None:
+    def made() -> EarlyBird:
+        return EarlyBird(1, window=4, distance=0.02, scope=scope)
+
+    layers, epoch = learner()
+    alone, distances = trained(made(), whole(layers, sparsity=0.5), layers, epoch)
+
+    history, epoch = learner()
+    masters = []
+    for number in range(30):
+        epoch(0.5 / (1 + number) ** 2)
+        masters.append([layer.weight.detach().clone() for layer in history])
+
+    def draw(method: EarlyBird, view: View) -> tuple[Indices | None, list[float]]:
+        for weights in masters:
+            now = View(view.layers, lambda key, w=weights: w[key[0]], view.keys, 0.5, 0, view.total, view.stage, stages)
+            ticket = method.draw(now)
+            if ticket is not None:
+                return ticket, method.distances
+        return None, method.distances
+
+    found = drawn(made, history, stages, draw)
+    assert same(joined([ticket for ticket, _ in found]), alone)
+    assert all(told == distances for _, told in found)
+
+
+# -- channels --------------------------------------------------------------------------------------------------------
+
+
+class Bottleneck(nn.Module):
+    """Two convolutions with norms, a shortcut with one, a norm of its own, and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm_1 = nn.Conv2d(2, 3, 3, bias=False), nn.BatchNorm2d(3)
+        self.relu = nn.ReLU()
+        self.norm_2 = nn.BatchNorm2d(3)  # follows no convolution
+        self.second, self.norm_3 = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)
+        self.shortcut = nn.Sequential(nn.Conv2d(2, 4, 1, bias=False), nn.BatchNorm2d(4))
+        self.wide = nn.Linear(4, 4)
+
+
+def convolutional() -> list[nn.Module]:
+    torch.manual_seed(2)
+    layers: list[nn.Module] = [Bottleneck(), Bottleneck(), nn.Linear(4, 2)]
+    for layer in layers[:2]:
+        for module in layer.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                nn.init.normal_(module.weight)
+    return layers
+
+
+def test_a_batch_norm_belongs_to_the_convolution_directly_before_it() -> None:
+    found = list(followed(Bottleneck()))
+    assert found == [("norm_1", "first"), ("norm_3", "second"), ("shortcut.1", "shortcut.0")]
+    norms = nn.BatchNorm1d(2), nn.BatchNorm1d(2)
+    apart = nn.Sequential(nn.Conv1d(2, 2, 1), nn.ReLU(), norms[0], nn.ConvTranspose1d(2, 2, 1), norms[1])
+    assert not list(followed(apart))
+
+
+def test_a_channel_takes_its_scale_its_shift_and_the_rows_that_make_it() -> None:
+    layer = Bottleneck()
+    for name, values in (("norm_1", [1.0, -5.0, 4.0]), ("norm_3", [3.0, 0.1, 0.2, -2.0]), ("norm_2", [9.0, 9.0, 9.0])):
+        layer.get_submodule(name).weight.data = torch.tensor(values)
+    layer.shortcut[1].weight.data = torch.tensor([0.3, 0.4, 6.0, 0.5])
+    ticket = EarlyBird(1, latest=1, kind="channels").draw(whole([layer], sparsity=1 - 5 / 11))
+    expected = {
+        "norm_1.weight": [1, 2],
+        "norm_1.bias": [1, 2],
+        "first.weight": list(range(18, 54)),  # rows of 2 * 3 * 3
+        "norm_3.weight": [0, 3],
+        "norm_3.bias": [0, 3],
+        "second.weight": [0, 1, 2, 9, 10, 11],  # rows of 3
+        "shortcut.1.weight": [2],
+        "shortcut.1.bias": [2],
+        "shortcut.0.weight": [4, 5],
+    }
+    assert {key[1]: index.tolist() for key, index in ticket.items()} == expected
+    assert all(index.dtype == torch.int32 for index in ticket.values())
+
+
+def test_a_channel_that_went_is_zero_whatever_comes_in() -> None:
+    torch.manual_seed(4)
+    layer = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6))
+    nn.init.normal_(layer[1].weight)
+    nn.init.normal_(layer[1].bias)
+    ticket = EarlyBird(1, latest=1, kind="channels").draw(whole([layer], sparsity=0.5))
+    with torch.no_grad():
+        for (_, name), index in ticket.items():
+            flat = layer.get_parameter(name).data.reshape(-1)
+            gone = torch.ones(flat.numel(), dtype=torch.bool)
+            gone[index.long()] = False
+            flat[gone] = 0
+        out = layer(torch.randn(2, 3, 5, 5))
+    stays = set(ticket[0, "1.weight"].tolist())
+    assert len(stays) == 3
+    assert all(bool(out[:, channel].any()) == (channel in stays) for channel in range(6))
+
+
+@pytest.mark.parametrize("scope", ["global", "layer"])
+@pytest.mark.parametrize("stages", [2, 3])
+def test_every_grid_draws_the_same_channels(stages: int, scope: str) -> None:
+    def made() -> EarlyBird:
+        return EarlyBird(1, latest=1, kind="channels", scope=scope)
+
+    layers = convolutional()
+    alone = made().draw(whole(layers, sparsity=0.3))
+    assert same(joined(drawn(made, layers, stages, sparsity=0.3)), alone)
+    assert len(alone) == 2 * 3 * 3
+
+
+def test_distances_of_channels_count_channels() -> None:
+    layer = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4))
+    method = EarlyBird(1, window=2, kind="channels", distance=0.01)
+    for scales in ([4.0, 3.0, 2.0, 1.0], [4.0, 2.0, 3.0, 1.0]):
+        layer[1].weight.data = torch.tensor(scales)
+        method.draw(whole([layer], sparsity=0.5))
+    assert method.distances == [2 / 4]
+
+
+# -- refused ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_norm_of_which_no_channel_stays_is_refused_by_name() -> None:
+    layer = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2))
+    layer[1].weight.data = torch.tensor([0.1, 0.2])
+    with pytest.raises(Refused, match=r"weight 1\.weight of layer 0 of 2 entries.*something stays"):
+        EarlyBird(1, latest=1, kind="channels").draw(whole([layer], sparsity=0.5))
+
+
+def test_a_mask_that_empties_a_weight_is_refused_only_as_the_ticket() -> None:
+    layers = [*line([2.0, 2.0]), *line([1.0, 1.0])]
+    method = EarlyBird(1, window=2)
+    assert method.draw(whole(layers, sparsity=0.5)) is None
+    with pytest.raises(Refused, match=r"weight of layer 1 of 2 entries.*something stays"):
+        method.draw(whole(layers, sparsity=0.5))
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"epoch": 0}, r"epoch=0.*at least 1"),
+        ({"window": 1}, r"window=1.*at least 2"),
+        ({"latest": 0}, r"latest=0.*at least 1"),
+        ({"distance": 0.0}, r"distance=0\.0"),
+        ({"distance": 1.5}, r"distance=1\.5"),
+        ({"kind": "channel"}, "did you mean 'channels'"),
+        ({"scope": "layers"}, "did you mean 'layer'"),
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense_are_refused_by_name(told: dict[str, Any], words: str) -> None:
+    with pytest.raises((Refused, UnknownName), match=words):
+        EarlyBird(**{"epoch": 1, **told})

@@ -1,0 +1,129 @@
+"""Decides whether the largest weights stay: exactly as many as asked for, and the same ones on every grid."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tickets import drawn, joined, same, whole
+from torch import nn
+
+from suite.core.errors import Refused, UnknownName
+from suite.pruning.magnitude import Magnitude, ranked
+from suite.pruning.ticket import Indices, check_index
+
+TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+SHARES = [0.0, 0.1, 0.5, 0.9]
+
+
+def line(values: list[list[float]], dtype: torch.dtype = torch.float32) -> nn.Linear:
+    layer = nn.Linear(len(values[0]), len(values), bias=False, dtype=dtype)
+    layer.weight.data = torch.tensor(values, dtype=dtype)
+    return layer
+
+
+def network(dtype: torch.dtype = torch.float32, *, tied: bool = False) -> list[nn.Module]:
+    """Six layers of different scales; `tied`: of three sizes |w| only, so that most entries are equal."""
+    torch.manual_seed(5)
+    layers: list[nn.Module] = []
+    for number, (wide, high) in enumerate([(7, 9), (9, 5), (5, 11), (11, 3), (3, 13), (13, 4)]):
+        layer = nn.Linear(wide, high)
+        drawn = torch.randint(-1, 2, (high, wide)).float() if tied else torch.randn(high, wide) * (1 + number)
+        layer.weight.data = drawn
+        layers.append(layer.to(dtype))
+    return layers
+
+
+def by_sorting(layers: list[nn.Module], sparsity: float) -> Indices:
+    """What must stay of all weights together: sorted by (-|w|, layer, place), the first ones."""
+    ranked = sorted(
+        (-abs(value), number, place)
+        for number, layer in enumerate(layers)
+        for place, value in enumerate(layer.weight.detach().double().flatten().tolist())
+    )
+    ranked = ranked[: round((1 - sparsity) * len(ranked))]
+    return {
+        (number, "weight"): torch.tensor(sorted(place for _, at, place in ranked if at == number), dtype=torch.int32)
+        for number in range(len(layers))
+    }
+
+
+def test_the_largest_of_one_weight_by_hand() -> None:
+    layers = [line([[0.1, -3.0, 2.0], [-0.5, 2.5, -0.2]])]
+    assert Magnitude().draw(whole(layers, sparsity=0.5))[0, "weight"].tolist() == [1, 2, 4]
+    assert Magnitude().draw(whole(layers, sparsity=0.6))[0, "weight"].tolist() == [1, 4]
+
+
+def test_of_equal_weights_the_first_places_stay() -> None:
+    layers = [line([[1.0, -2.0, 1.0, -1.0, 1.0, -1.0]])]
+    assert Magnitude().draw(whole(layers, sparsity=0.5))[0, "weight"].tolist() == [0, 1, 2]
+    zeros = [line([[0.0, -0.0, 0.0, 0.0]])]
+    assert Magnitude().draw(whole(zeros, sparsity=0.5))[0, "weight"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("sparsity", SHARES)
+def test_each_weight_keeps_its_share_and_what_goes_is_no_larger(sparsity: float, dtype: torch.dtype) -> None:
+    layers = network(dtype)
+    for (number, _), index in Magnitude().draw(whole(layers, sparsity=sparsity)).items():
+        size = layers[number].weight.detach().abs().flatten()
+        check_index((number, "weight"), index, size.numel())
+        assert index.numel() == round((1 - sparsity) * size.numel())
+        gone = torch.ones(size.numel(), dtype=torch.bool)
+        gone[index.long()] = False
+        assert not gone.any() or size[gone].max() <= size[index.long()].min()
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["apart", "many ties"])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("sparsity", SHARES)
+def test_one_threshold_for_the_whole_model_is_that_of_sorting_everything(
+    sparsity: float, dtype: torch.dtype, tied: bool
+) -> None:
+    layers = network(dtype, tied=tied)
+    assert same(ranked(whole(layers, sparsity=sparsity), "global"), by_sorting(layers, sparsity))
+
+
+@pytest.mark.parametrize("scope", ["global", "layer"])
+@pytest.mark.parametrize("tied", [False, True], ids=["apart", "many ties"])
+@pytest.mark.parametrize("stages", [2, 3, 6])
+def test_every_grid_draws_the_same_ticket(stages: int, tied: bool, scope: str) -> None:
+    layers = network(tied=tied)
+    tickets = drawn(Magnitude, layers, stages, lambda _, view: ranked(view, scope), sparsity=0.5)
+    assert same(joined(tickets), ranked(whole(layers, sparsity=0.5), scope))
+
+
+def test_stages_of_two_types_share_one_threshold() -> None:
+    layers = network()
+    layers[4:] = [layer.double() for layer in layers[4:]]
+    tickets = drawn(lambda: Magnitude("global"), layers, 2, sparsity=0.5)
+    assert same(joined(tickets), by_sorting(layers, 0.5))
+
+
+def test_a_stage_without_prunable_weights_still_counts() -> None:
+    layers = [nn.Embedding(4, 3), line([[1.0, 2.0, 3.0, 4.0]])]
+    first, second = drawn(lambda: Magnitude("global"), layers, 2, sparsity=0.5)
+    assert first == {}
+    assert second[1, "weight"].tolist() == [2, 3]
+
+
+def test_a_weight_below_the_threshold_of_the_model_is_refused_by_name() -> None:
+    layers = [line([[1.0, 2.0]]), line([[0.1, 0.2]])]
+    with pytest.raises(Refused, match=r"weight weight of layer 1 of 2 entries.*something stays.*layer"):
+        Magnitude("global").draw(whole(layers, sparsity=0.5))
+    assert Magnitude("layer").draw(whole(layers, sparsity=0.5))[1, "weight"].tolist() == [1]
+
+
+def test_it_is_drawn_before_the_first_batch_and_never_again() -> None:
+    assert [batches for batches in range(50) if Magnitude().due(batches)] == [0]
+
+
+@pytest.mark.parametrize("scope", ["global", "layer"])
+@pytest.mark.parametrize("sparsity", [1.0, -0.1, float("nan")])
+def test_a_sparsity_that_is_no_share_is_refused(sparsity: float, scope: str) -> None:
+    with pytest.raises(Refused, match=r"pruning\.sparsity"):
+        Magnitude(scope).draw(whole(network(), sparsity=sparsity))
+
+
+def test_a_scope_that_is_none_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'global'"):
+        Magnitude("globl")

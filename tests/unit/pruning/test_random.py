@@ -1,0 +1,65 @@
+"""Decides whether chance is that of the run's seed and the weight's place in the model, and of nothing else."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tickets import drawn, joined, same, whole
+from torch import nn
+
+from suite.core.errors import Refused
+from suite.pruning.random import Random
+from suite.pruning.ticket import check_index
+
+
+def network() -> list[nn.Module]:
+    torch.manual_seed(3)
+    return [nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)) for _ in range(3)]
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.3, 0.5, 0.9])
+def test_every_weight_keeps_exactly_its_share(sparsity: float) -> None:
+    for key, index in Random().draw(whole(network(), sparsity=sparsity)).items():
+        check_index(key, index, 64)
+        assert index.numel() == round((1 - sparsity) * 64)
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_every_grid_draws_the_same_ticket(stages: int) -> None:
+    layers = network()
+    alone = Random().draw(whole(layers, sparsity=0.5))
+    assert same(joined(drawn(Random, layers, stages, sparsity=0.5)), alone)
+
+
+def test_every_weight_every_layer_and_every_seed_has_places_of_its_own() -> None:
+    layers = network()
+    tickets = [Random().draw(whole(layers, sparsity=0.5, seed=seed)) for seed in (0, 1)]
+    places = {tuple(index.tolist()) for ticket in tickets for index in ticket.values()}
+    assert len(places) == 2 * 3 * 2
+
+
+def test_the_weights_have_no_part_in_it_and_the_default_generator_stays_where_it_is() -> None:
+    layers, others = network(), network()
+    for layer in others:
+        layer[0].weight.data.zero_()
+    before = torch.random.get_rng_state()
+    assert same(Random().draw(whole(layers)), Random().draw(whole(others)))
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_each_place_stays_as_often_as_any_other() -> None:
+    layers = [nn.Linear(10, 10, bias=False)]
+    counts = torch.zeros(100)
+    for seed in range(400):
+        counts[Random().draw(whole(layers, sparsity=0.75, seed=seed))[0, "weight"].long()] += 1
+    assert counts.min() > 60  # of 100 expected; the deviation is 8.7
+    assert counts.max() < 140
+
+
+def test_a_weight_of_which_nothing_would_stay_is_refused() -> None:
+    with pytest.raises(Refused, match=r"weight weight of layer 0 of 4 entries at sparsity 0\.9.*something stays"):
+        Random().draw(whole([nn.Linear(2, 2)], sparsity=0.9))
+
+
+def test_it_is_drawn_before_the_first_batch_and_never_again() -> None:
+    assert [batches for batches in range(50) if Random().due(batches)] == [0]

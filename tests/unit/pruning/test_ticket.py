@@ -1,0 +1,163 @@
+"""Decides whether a ticket is known for what it is: what may be pruned, what is refused, what a file gives back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tickets import same, whole
+from torch import nn
+
+from suite.core.errors import Refused, UnknownName
+from suite.models.gpt import layers
+from suite.pruning.random import Random
+from suite.pruning.ticket import Indices, check_index, check_model, density, kept, load, prunable, save
+from suite.workload import Transformer
+
+KEY = (3, "qkv.weight")
+SHAPE = Transformer(layers=1, hidden=8, heads=2, sequence=4, vocabulary=11)
+
+
+def index(*places: int) -> torch.Tensor:
+    return torch.tensor(places, dtype=torch.int32)
+
+
+def names(layer: nn.Module, what: str = "weights") -> list[str]:
+    return list(prunable(layer, what))
+
+
+# -- what may be pruned ----------------------------------------------------------------------------------------------
+
+
+def test_a_block_gives_its_four_matrices_and_the_ends_of_a_gpt_nothing() -> None:
+    embedding, block, head = (make() for make in layers(SHAPE))
+    assert names(embedding) == []
+    assert names(block) == ["qkv.weight", "project.weight", "widen.weight", "narrow.weight"]
+    head.prunable = False
+    assert names(head) == []
+
+
+def test_convolutions_give_their_kernels_and_norms_and_biases_stay() -> None:
+    layer = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Linear(3, 2), nn.LayerNorm(2), nn.Embedding(5, 2))
+    assert names(layer) == ["0.weight", "2.weight"]
+
+
+def test_all_is_every_trained_weight_even_of_a_layer_that_is_spared() -> None:
+    layer = nn.Sequential(nn.Linear(3, 2), nn.Embedding(5, 2), nn.LayerNorm(2))
+    layer.prunable = False
+    layer[0].weight.requires_grad_(False)
+    assert names(layer, "all") == ["0.bias", "1.weight", "2.weight", "2.bias"]
+    with pytest.raises(UnknownName, match="did you mean 'weights'"):
+        names(layer, "weight")
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sparsity", [1, 1.0, 1.5, -0.1, float("nan"), float("inf"), True, "0.9"], ids=repr)
+def test_a_sparsity_that_is_no_share_below_one_is_refused(sparsity: float) -> None:
+    with pytest.raises(Refused, match=rf"pruning\.sparsity={sparsity}.*from 0 to below 1.*pruning\.sparsity=0\.9"):
+        kept(KEY, 100, sparsity)
+
+
+def test_as_many_stay_as_the_nearest_whole_number() -> None:
+    assert [kept(KEY, 100, sparsity) for sparsity in (0, 0.0, 0.25, 0.899, 0.9, 0.99)] == [100, 100, 75, 10, 10, 1]
+
+
+def test_a_weight_pruned_to_nothing_is_refused_with_a_sparsity_that_would_do() -> None:
+    with pytest.raises(Refused, match=r"weight qkv\.weight of layer 3 of 4 entries.*something stays.*=0\.75"):
+        kept(KEY, 4, 0.9)
+    assert kept(KEY, 4, 0.75) == 1
+    with pytest.raises(Refused, match=r"qkv\.weight of layer 3 pruned to nothing"):
+        check_index(KEY, index(), 4)
+
+
+def test_a_weight_of_2_to_the_31_entries_is_refused_and_one_less_is_not() -> None:
+    vast = torch.empty(1, dtype=torch.bfloat16).expand(2**16, 2**15)  # one entry that stands in for all
+    with pytest.raises(Refused, match=r"layer 3 of 2147483648 entries.*2\^31.*32-bit"):
+        kept(KEY, vast.numel(), 0.5)
+    with pytest.raises(Refused, match=r"2\^31"):
+        check_index(KEY, index(0), 2**31)
+    assert kept(KEY, 2**31 - 1, 0.5) == 2**30
+    check_index(KEY, index(2**31 - 2), 2**31 - 1)
+
+
+def test_a_method_refuses_a_weight_that_int32_does_not_reach() -> None:
+    with torch.device("meta"):
+        layer = nn.Linear(2**16, 2**15, bias=False)
+    with pytest.raises(Refused, match=r"weight weight of layer 0 of 2147483648 entries.*2\^31"):
+        Random().draw(whole([layer]))
+
+
+@pytest.mark.parametrize("places", [(0, 4), (4,), (-1, 2), (0, 2, 9)], ids=str)
+def test_an_index_beyond_its_weight_is_refused_with_the_place(places: tuple[int, ...]) -> None:
+    with pytest.raises(Refused, match=r"qkv\.weight of layer 3: index (-1|4|9) of 4 entries.*from 0 to 3"):
+        check_index(KEY, index(*places), 4)
+
+
+@pytest.mark.parametrize("places", [(0, 0), (2, 1), (0, 3, 1, 4)], ids=str)
+def test_an_index_that_does_not_rise_is_refused(places: tuple[int, ...]) -> None:
+    with pytest.raises(Refused, match=r"qkv\.weight of layer 3: an index that does not rise"):
+        check_index(KEY, index(*places), 10)
+
+
+WRONG = [torch.tensor([0, 1]), torch.tensor([[0, 1]], dtype=torch.int32), torch.tensor([0.0])]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=["int64", "two dimensions", "float"])
+def test_an_index_that_is_not_flat_int32_is_refused(wrong: torch.Tensor) -> None:
+    with pytest.raises(Refused, match=r"qkv\.weight of layer 3: an index of .*flat int32"):
+        check_index(KEY, wrong, 4)
+
+
+def test_a_good_index_passes() -> None:
+    for places in ((0,), (3,), (0, 1, 2, 3), (1, 3)):
+        check_index(KEY, index(*places), 4)
+
+
+def test_a_ticket_of_another_model_is_refused_by_what_differs() -> None:
+    entries = {KEY: 4, (4, "weight"): 6}
+    check_model("mine.ticket", entries, {KEY: 4})  # a stage is a part of the model
+    with pytest.raises(Refused, match=r"mine\.ticket has no index of weight weight of layer 5.*a ticket of this model"):
+        check_model("mine.ticket", entries, {(5, "weight"): 6})
+    with pytest.raises(Refused, match=r"mine\.ticket: weight qkv\.weight of layer 3 has 4 entries, this model's 8"):
+        check_model("mine.ticket", entries, {KEY: 8})
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+TICKET: Indices = {KEY: index(0, 2), (11, "deep.inside.weight"): index(1, 3, 5)}
+ENTRIES = {KEY: 4, (11, "deep.inside.weight"): 6}
+
+
+def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.ticket"
+    save(path, TICKET, {**ENTRIES, (12, "dense"): 9})
+    indices, entries = load(path)
+    assert same(indices, TICKET)
+    assert entries == ENTRIES
+
+
+def test_the_share_that_stays_is_that_of_what_was_pruned() -> None:
+    assert density(TICKET, {**ENTRIES, (12, "dense"): 90}) == 0.5
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "text", "cut", "other tensors", "one byte"])
+def test_a_damaged_file_is_refused_by_its_path(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "a.ticket"
+    save(path, TICKET, ENTRIES)
+    content = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    elif damage == "other tensors":
+        from safetensors.torch import save_file
+
+        save_file({"weight": torch.ones(3)}, path)
+    elif damage == "one byte":  # of an index: 0, 2 becomes 0, 258
+        path.write_bytes(content.replace(b"\x02\0\0\0", b"\x02\x01\0\0"))
+    else:
+        path.write_bytes({"empty": b"", "text": b"no ticket", "cut": content[:-4]}[damage])
+    words = r"index 258 of 4 entries" if damage == "one byte" else r"a\.ticket holds no ticket.*suite\.pruning"
+    with pytest.raises(Refused, match=words):
+        load(path)
