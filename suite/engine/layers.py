@@ -10,9 +10,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import nn
 
+from suite.comm.waiting import until
 from suite.core.errors import Refused
+from suite.core.protocols import Group
 from suite.engine.random import drawing, initial, undisturbed
 
 Layer = nn.Module | Callable[[], nn.Module]
@@ -64,3 +67,32 @@ def ends_here(made: Sequence[nn.Module], own: range, tie: Tie) -> tuple[nn.Param
         for number, name in ((first, first_name), (last, last_name))
         if number in own
     )
+
+
+def agree(
+    made: Sequence[nn.Module],
+    own: range,
+    ties: Sequence[Tie],
+    *,
+    column: Group,
+    ends: Group,
+    progress: Callable[[], None],
+) -> None:
+    """Start from one set of weights: replica 0's, and the first layer's for a tie. Broadcast, not averaged."""
+    for layer in made:
+        for tensor in (*layer.parameters(), *layer.buffers()):
+            if len(column.ranks) > 1:
+                until(column.broadcast(tensor.data, column.ranks[0]).done, progress)
+    for tie in ties:
+        held = ends_here(made, own, tie)
+        if len(held) == 2:
+            held[1].data.copy_(held[0].data)
+        elif held and len(ends.ranks) > 1:
+            until(ends.broadcast(held[0].data, ends.ranks[0]).done, progress)
+
+
+def cast(layers: nn.Module, half: torch.dtype) -> None:
+    """Weights and buffers that are not trained, too: passes have one type."""
+    for tensor in (*layers.parameters(), *layers.buffers()):
+        if tensor.is_floating_point() and tensor.dtype != half:
+            tensor.data = tensor.data.to(half)

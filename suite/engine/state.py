@@ -4,32 +4,37 @@ What passes compute with stays the layers' own tensors (a product's last bits de
 views into one flat tensor, so that a reduction is one message. In mixed precision the layers' own weights become `half`
 copies of flat full-precision ones, which are taken before the cast: the rounded copy is never read back. A step works
 on any slice of the flat order, and every slicing gives the same bits.
+
+Of a pruned network (SAMO III) the flat order holds what is kept, the pruned weights first. Their gradients are
+compressed as soon as a backward pass has made each, so that no two of them are ever dense at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
 
 from suite.core.errors import Refused
 from suite.core.protocols import UpdateRule
+from suite.engine.compress import compress, expand, mask
 from suite.engine.offload import Shuttle
 from suite.engine.optimizer import RuleState
-from suite.memory.layout import Layout, State
-
-LayoutOf = Callable[..., Layout]
+from suite.engine.order import LayoutOf, Order, layout_of
+from suite.memory.layout import State
 
 
 class ModelState:
     """The model states of one stage.
 
-    parameters: the trained weights, in the flat order; views: their gradients, in the type that passes compute in
-    gradient: all of them, flat; what replicas reduce
-    rule: full-precision weights and moments of the whole stage, and how often they were stepped
+    parameters: the trained weights; flat: their order in flat states
+    gradient: all that is kept of their gradients, flat, in the type that passes compute in; what replicas reduce
+    rule: full-precision weights and moments of the whole stage, and how often they were stepped. In one precision the
+        weights are the layers' own, of a pruned one with its zeros
     half: the type that passes compute in, where it is not the weights' own; bucket: entries that a step takes at a time
+    kept: the places that stay of each pruned weight, by its id; entries: of the flat order
     """
 
     def __init__(
@@ -40,6 +45,7 @@ class ModelState:
         *,
         half: torch.dtype | None = None,
         bucket: int | None = None,
+        kept: Mapping[int, torch.Tensor] | None = None,
     ) -> None:
         self.parameters = list(parameters)
         dtypes = {parameter.dtype for parameter in self.parameters}
@@ -47,21 +53,38 @@ class ModelState:
             raise Refused(f"weights of {', '.join(sorted(map(str, dtypes)))}", rule="one dtype per stage")
         if bucket is not None and bucket < 1:
             raise Refused(f"update.bucket={bucket}", rule="at least 1 entry", legal="update.bucket=4_000_000")
-        self.dtype, self.half = dtypes.pop() if dtypes else torch.float32, half
-        self.entries = sum(parameter.numel() for parameter in self.parameters)
-        name = str(self.dtype).removeprefix("torch.")
-        copies = str(half).removeprefix("torch.") if half else None
-        self.layout = layout(entries=self.entries, moments=tuple(moments), dtype=name, half=copies)
+        self.dtype, self.half = next(iter(dtypes), torch.float32), half
         self.device = self.parameters[0].device if self.parameters else torch.device("cpu")
+        self.flat = Order(self.parameters, kept or {})
+        self.entries, self.indexed = self.flat.entries, self.flat.indexed
+        self.layout = layout_of(layout, self.flat, moments, self.dtype, half)
         self.bucket = min(bucket or self.entries, self.entries)
-        self.at: dict[int, int] = {}
-        start = 0
-        for parameter in self.parameters:
-            self.at[id(parameter)] = start
-            start += parameter.numel()
+        self._index()
         self._hold(tuple(moments))
-        self.views = [self.part(p).view(p.shape) for p in self.parameters]
+        self.views = {id(p): self.part(p).view(p.shape) for p in self.parameters if id(p) not in self.pruned}
+        for parameter in self.parameters:
+            if id(parameter) in self.pruned:
+                parameter.grad = None
+                parameter.register_post_accumulate_grad_hook(self._compress)
         self.attach()
+
+    def _index(self) -> None:
+        """One allocation for the indices of all pruned weights, and room for a step's copy of what is expanded."""
+        self.pruned: dict[int, torch.Tensor] = {}  # the places of each, by its id
+        self.copy: State | None = None
+        self.copied: torch.Tensor | None = None  # while an update runs
+        if not self.indexed:
+            return
+        self.index = self._tensor(self.layout["index"])
+        for key, places in self.flat.kept.items():
+            self.pruned[key] = self.index[self.flat.at[key]].copy_(places)
+        self.copy = self.layout["half_copy" if self.half else "master_copy"]
+        if self.copy.entries < (needed := min(self.bucket, self.indexed)):
+            raise Refused(
+                f"steps of {needed} entries in a layout that expands {self.copy.entries} at a time",
+                rule="a step expands what it has stepped",
+                legal="memory.layout.bucket=${update.bucket}",
+            )
 
     def _hold(self, moments: tuple[str, ...]) -> None:
         """Allocate what the layout holds for ever, and make the layers' weights what passes compute with."""
@@ -70,16 +93,26 @@ class ModelState:
         if self.half:
             master = self._tensor(self.layout["master"])
             for parameter in self.parameters:  # one at a time: what was drawn goes as its copies come
-                self._of(master, parameter).copy_(parameter.data.reshape(-1))
+                index = self.pruned.get(id(parameter))
+                flat = parameter.data.reshape(-1) if index is None else compress(parameter.data, index)
+                self._of(master, parameter).copy_(flat)
                 parameter.grad = None
-                parameter.data = parameter.data.to(self.half)
+                if index is None:
+                    parameter.data = parameter.data.to(self.half)
+                else:
+                    parameter.data = torch.zeros_like(parameter.data, dtype=self.half).contiguous()
+                    expand(flat.to(self.half), index, parameter.data)
             full = [master]
         else:
-            full = [parameter.data for parameter in self.parameters]
+            for parameter in self.parameters:
+                if (index := self.pruned.get(id(parameter))) is not None:
+                    parameter.data = parameter.data.contiguous()
+                    mask(parameter.data, index)
+            full = [parameter.data for parameter in self.flat.order]
         if self.half and self.layout["gradient"].life == "always":
             self.widened = self._tensor(self.layout["gradient"])
         self.rule = RuleState(full, {name: self._tensor(self.layout[name]) for name in moments})
-        fetched = [state for state in self.layout if state.life == "bucket"]
+        fetched = [state for state in self.layout if state.life == "bucket" and state is not self.copy]
         self.shuttle = Shuttle(fetched, self.bucket, self.device) if fetched else None
 
     def _tensor(self, state: State) -> torch.Tensor:
@@ -90,28 +123,50 @@ class ModelState:
 
     # -- gradients ---------------------------------------------------------------------------------------------------
 
+    def _compress(self, parameter: torch.Tensor) -> None:
+        """A backward pass has made a pruned weight's whole gradient: what is kept of it is added, the rest goes."""
+        assert parameter.grad is not None
+        self._of(self.gradient, parameter).add_(compress(parameter.grad, self.pruned[id(parameter)]))
+        parameter.grad = None
+
     def attach(self) -> None:
-        """Let every weight's gradient be its view of the flat one; what user code has put elsewhere is copied in."""
-        for parameter, view in zip(self.parameters, self.views, strict=True):
+        """Let every whole weight's gradient be its view of the flat one; what user code has put elsewhere is copied
+        in."""
+        for parameter in self.parameters:
+            if (view := self.views.get(id(parameter))) is None:
+                continue
             if parameter.grad is not None and parameter.grad.data_ptr() != view.data_ptr():
                 view.copy_(parameter.grad)
             parameter.grad = view
 
     def attached(self) -> bool:
         """Whether nobody has replaced a gradient (zero_grad sets None, which would lose it silently)."""
-        return all(p.grad is view for p, view in zip(self.parameters, self.views, strict=True))
+        return all(p.grad is self.views.get(id(p)) for p in self.parameters)
 
     def part(self, parameter: nn.Parameter) -> torch.Tensor:
-        """The flat gradient of one weight."""
+        """What is kept of one weight's gradient, flat."""
         return self._of(self.gradient, parameter)
 
-    def span(self, parameter: nn.Parameter) -> slice:
+    def span(self, parameter: torch.Tensor) -> slice:
         """Where one weight lies in the flat order."""
-        start = self.at[id(parameter)]
-        return slice(start, start + parameter.numel())
+        return self.flat.at[id(parameter)]
 
-    def _of(self, flat: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
+    def _of(self, flat: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
         return flat[self.span(parameter)]
+
+    def whole(self, flat: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
+        """A weight's part of a flat state in the weight's shape, with zeros where it is pruned."""
+        index, own = self.pruned.get(id(parameter)), self._of(flat, parameter)
+        if index is None:
+            return own.view(parameter.shape)
+        dense = torch.zeros(parameter.shape, dtype=own.dtype, device=own.device)
+        expand(own, index.to(own.device), dense)
+        return dense
+
+    def write(self, flat: torch.Tensor, parameter: nn.Parameter, dense: torch.Tensor) -> None:
+        """Takes a weight's part of a flat state from `dense`, in the weight's shape."""
+        index = self.pruned.get(id(parameter))
+        self._of(flat, parameter).copy_(dense.reshape(-1) if index is None else compress(dense, index))
 
     def largest(self) -> float:
         """The largest |gradient| of this rank; infinite where one is not a number."""
@@ -135,6 +190,14 @@ class ModelState:
     def stepping(self, rule: UpdateRule, factor: float = 1.0) -> Iterator[slice]:
         """Step the weights bucket by bucket by their gradients times `factor`, which it uses up. Yields each bucket
         when its gradient is wanted, and steps it when asked for the next. Counts nothing."""
+        if self.copy is not None:
+            self.copied = torch.empty(self.copy.entries, dtype=getattr(torch, self.copy.dtype), device=self.device)
+        try:
+            yield from self._stepping(rule, factor)
+        finally:
+            self.copied = None
+
+    def _stepping(self, rule: UpdateRule, factor: float) -> Iterator[slice]:
         if self.shuttle is None:
             for at in self.buckets():
                 yield at
@@ -169,28 +232,36 @@ class ModelState:
         rule.step(RuleState(weights, moments, self.rule.updates), gradient)
         if self.half:
             self._round(at, weights[0])
+        elif at.start < self.indexed:
+            for parameter, part, where in self.flat.pieces(slice(at.start, min(at.stop, self.indexed))):
+                expand(weights[0][where], self.pruned[id(parameter)][part], parameter.data)
 
     def _weights(self, at: slice) -> list[torch.Tensor]:
-        """The full-precision weights in a piece: the flat ones, or the parts of the layers' own."""
+        """The full-precision weights in a piece: the flat ones, or the parts of the layers' own. Of pruned ones among
+        those a compressed copy, the first of the list."""
         if self.half:
             return [self.rule.weights[0][at]]
-        if at == slice(0, self.entries):
+        if not self.indexed and at == slice(0, self.entries):
             return self.rule.weights
-        return [own for own, _ in self._pieces(at)]
-
-    def _pieces(self, at: slice) -> Iterator[tuple[torch.Tensor, slice]]:
-        """The parts of the layers' own weights that a piece covers, flat, and where in the piece they lie."""
-        for parameter in self.parameters:
-            own = self.span(parameter)
-            first, last = max(own.start, at.start), min(own.stop, at.stop)
-            if first < last:
-                flat = parameter.data.view(-1)[first - own.start : last - own.start]
-                yield flat, slice(first - at.start, last - at.start)
+        own: list[torch.Tensor] = []
+        if at.start < self.indexed:
+            assert self.copied is not None
+            copy = self.copied[: min(at.stop, self.indexed) - at.start]
+            for parameter, part, where in self.flat.pieces(slice(at.start, min(at.stop, self.indexed))):
+                index = self.pruned[id(parameter)][part]
+                torch.index_select(parameter.data.view(-1), 0, index, out=copy[where])
+            own.append(copy)
+        rest = slice(max(at.start, self.indexed), at.stop)
+        return [*own, *(parameter.data.view(-1)[part] for parameter, part, _ in self.flat.pieces(rest))]
 
     def _round(self, at: slice, full: torch.Tensor) -> None:
         """Let the half copies in a piece be the full-precision weights, rounded."""
-        for own, where in self._pieces(at):
-            own.copy_(full[where])
+        for parameter, part, where in self.flat.pieces(at):
+            if (index := self.pruned.get(id(parameter))) is None:
+                parameter.data.view(-1)[part].copy_(full[where])
+                continue
+            room = parameter.data.new_empty(part.stop - part.start) if self.copied is None else self.copied
+            expand(room[: part.stop - part.start].copy_(full[where]), index[part], parameter.data)
 
     def finish(self, stepped: bool) -> None:
         """The batch is done: its gradient goes, and a step counts."""
@@ -200,15 +271,14 @@ class ModelState:
     # -- what a checkpoint keeps, and what a page shows ----------------------------------------------------------------
 
     def export(self, parameter: nn.Parameter) -> Mapping[str, torch.Tensor]:
-        """The full-precision weight and the moments of one parameter, in its shape: live, to read or to copy into."""
-        if self.half:
-            weight = self._of(self.rule.weights[0], parameter).view(parameter.shape)
-        else:
-            weight = parameter.data
-        return {
-            "weight": weight,
-            **{name: self._of(m, parameter).view(parameter.shape) for name, m in self.rule.moments.items()},
-        }
+        """The full-precision weight and the moments of one parameter, in its shape: live, to read or to copy into.
+
+        Of a pruned one what is kept, [kept], and the index; in one precision its weight is the layer's own, whole."""
+        index = self.pruned.get(id(parameter))
+        shape = parameter.shape if index is None else index.shape
+        weight = self._of(self.rule.weights[0], parameter).view(shape) if self.half else parameter.data
+        moments = {name: self._of(m, parameter).view(shape) for name, m in self.rule.moments.items()}
+        return {"weight": weight, **moments, **({} if index is None else {"index": index})}
 
     def refresh(self) -> None:
         """After full-precision weights were written: let the half copies follow."""
@@ -222,6 +292,7 @@ class ModelState:
         held = [("weights", "device", p.data) for p in self.parameters] + [("gradients", "device", self.gradient)]
         held += [("weights", full, self.rule.weights[0])] if self.half else []
         held += [("gradients", "device", self.widened)] if self.widened is not None else []
+        held += [("indices", "device", self.index)] if self.pruned else []
         held += [("moments", self.layout[name].home, moment) for name, moment in self.rule.moments.items()]
         for kind, where, tensor in held:
             if where == home:

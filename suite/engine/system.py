@@ -13,7 +13,9 @@ from suite.core.build import build
 from suite.core.grid import Grid
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
-from suite.engine.checkpoint import Loaded
+from suite.engine.layers import Layer
+from suite.engine.prune import Pruning
+from suite.engine.restore import Loaded
 from suite.engine.train import Engine
 from suite.memory.checkpointing import chosen
 from suite.workload.split import blocks, divide
@@ -29,6 +31,12 @@ def tensors(batch: Value) -> tuple[torch.Tensor, ...]:
     return tuple(torch.from_numpy(part) for part in batch)
 
 
+def pruning_of(config: Mapping[str, Any]) -> Pruning | None:
+    """What a config's `pruning` takes away, None where nothing."""
+    ticket = config["ticket"]
+    return Pruning(build(ticket), config["sparsity"], config["what"]) if ticket else None
+
+
 class EngineSystem:
     """Every system that is a schedule, a weight policy and a memory layout on the one engine."""
 
@@ -41,8 +49,9 @@ class EngineSystem:
         shape = build(model["shape"])
         grid, precision, update = Grid(**config["grid"]), config["precision"], config["update"]
         split = divide(shape, grid.inter, config["split"])
+        self.pruning = pruning_of(config["pruning"])
         self.engine = Engine(
-            made.layers(shape, dropout=model["dropout"], dtype=model["dtype"]),
+            self.makers(config, shape),
             loss=made.loss,
             optimizer=build(config["optimizer"]),
             microbatch=config["batch"]["microbatch"],
@@ -59,15 +68,30 @@ class EngineSystem:
             chunk=update["chunk"],
             clip=update["clip"],
             checkpoints=chosen(config["checkpoints"], blocks(shape, split)),
+            pruning=self.pruning,
             world=world,
         )
+
+    def makers(self, config: Mapping[str, Any], shape: Any) -> Sequence[Layer]:
+        """The functions that make the layers, in order; a system that has layers of its own puts them here."""
+        model = config["model"]
+        layers: Sequence[Layer] = network(config).layers(shape, dropout=model["dropout"], dtype=model["dtype"])
+        return layers
 
     def told(self) -> dict[str, Any]:
         """What the record says beside the numbers: how updates overlapped, and how many batches overflowed."""
         scaler = self.engine.scaler
         scale = {"loss_scale": scaler.scale, "skipped": self.engine.update.skipped} if scaler else {}
         host = self.engine.state.allocated("host")
-        return {"overlap": self.engine.update.overlap, "host": host, **scale}
+        return {"overlap": self.engine.update.overlap, "host": host, **scale, **self._ticket()}
+
+    def _ticket(self) -> dict[str, Any]:
+        """What was pruned, and when; of a search the distances between its masks."""
+        if self.pruning is None:
+            return {}
+        distances = getattr(self.pruning.method, "distances", None)
+        searched = {"mask_distances": list(distances)} if distances is not None else {}
+        return {"pruned_after": self.pruning.drawn, "sparsity": self.pruning.sparsity, **searched}
 
     def train_batch(self, batch: Value) -> float:
         return self.engine.train_batch(tensors(batch))

@@ -11,24 +11,24 @@ samples in the first dimension; every rank is given the whole batch and takes it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
-from torch import nn
 
 from suite.comm import here
-from suite.comm.waiting import until
 from suite.core.errors import Refused
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
-from suite.core.protocols import Group, Schedule, UpdateRule, Value, WeightPolicy, World
+from suite.core.protocols import Schedule, UpdateRule, Value, WeightPolicy, World
 from suite.core.trace import Trace
-from suite.engine import checkpoint
+from suite.engine import checkpoint, restore
 from suite.engine.host import check_half
-from suite.engine.layers import Layer, Tie, ends_here, find_ties, make
+from suite.engine.layers import Layer, agree, cast, ends_here, find_ties, make
 from suite.engine.live import LiveBytes
+from suite.engine.prune import Pruning, prune
 from suite.engine.random import undisturbed
 from suite.engine.scale import Dynamic, unscaled
 from suite.engine.stage import Stage, as_value
@@ -37,6 +37,7 @@ from suite.engine.store import Store
 from suite.engine.update import Update
 from suite.engine.worker import drive
 from suite.memory.layout import resident
+from suite.pruning.ticket import Key
 from suite.schedule import MessageDriven, evaluation
 from suite.schedule.check import check
 from suite.schedule.static import fixed
@@ -60,6 +61,7 @@ class Engine:
     scaler: the loss scale of mixed precision; None: 1
     bucket, chunk: entries per step, and buckets per reduction, which runs beside the step before (AxoNN V-B, V-C)
     clip: the largest norm of all gradients; checkpoints: layers between activation checkpoints (V-A)
+    pruning: which weights go, and when (SAMO III); `memory` then is a layout of compressed states
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Engine:
         chunk: int | None = None,
         clip: float | None = None,
         checkpoints: int | None = None,
+        pruning: Pruning | None = None,
         world: World | None = None,
     ) -> None:
         self.grid = grid or Grid()
@@ -108,25 +111,25 @@ class Engine:
         own = self.split[place.stage]
         made = [layer.to(self.world.device) for layer in make(layers, own, seed)]
         self.ties = ties = find_ties(layers, tied)
-        self._agree(made, own, ties, ends[place.replica])
+        self.ends, progress = ends[place.replica], self.transport.progress
+        agree(made, own, ties, column=self.columns[place.stage], ends=self.ends, progress=progress)
         self.half: torch.dtype | None = getattr(torch, half) if half else None
         self.stage = Stage(
             made, first_layer=own.start, seed=seed, loss=loss if place.last else None, checkpoints=checkpoints
         )
-        trained = [p for p in self.stage.layers.parameters() if p.requires_grad]
-        self.state = ModelState(trained, optimizer.states, memory, half=self.half, bucket=bucket)
-        if self.half:
-            _cast(self.stage.layers, self.half)
         self.store = Store(weights or Latest())
         self.scaler = (scaler or unscaled()) if self.half else None
         here_tied = [tuple(p for p in ends_here(made, own, tie) if p.requires_grad) for tie in ties]
-        self.update = Update(
-            self.state,
-            optimizer,
+        trained = [p for p in self.stage.layers.parameters() if p.requires_grad]
+        self.layout = memory
+        self._state = partial(ModelState, trained, optimizer.states, memory, half=self.half, bucket=bucket)
+        self._update_of = partial(
+            Update,
+            rule=optimizer,
             column=self.columns[place.stage],
-            ends=ends[place.replica],
+            ends=self.ends,
             ties=here_tied,
-            progress=self.transport.progress,
+            progress=progress,
             everyone=self.world if self.grid.size > 1 else None,
             twins=[tie[-1] for tie in here_tied if tie and place.last],
             own=place.replica == 0,
@@ -140,6 +143,18 @@ class Engine:
         self.legal: dict[int, tuple[Op, ...]] = {}  # this stage's checked order, by number of microbatches
         self.live: LiveBytes | None = None
         self.peak = 0
+        self.pruning, self.pruned = pruning, False
+        self.held: ModelState | None = None
+        if pruning is None or not pruning.look(self):
+            self.hold({})
+
+    def hold(self, kept: Mapping[int, torch.Tensor]) -> None:
+        """Makes the model states, of a pruned network where places are `kept` of weights, by their ids; anew if need
+        be."""
+        self.state = self.held = self._state(kept=kept)
+        if self.half:
+            cast(self.stage.layers, self.half)
+        self.update = self._update_of(self.state)
 
     # -- what a user calls -------------------------------------------------------------------------------------------
 
@@ -153,13 +168,20 @@ class Engine:
         work, loss = self._run(batch, step=True)
         self.microbatches += work.microbatches
         self.updates += work.updates
+        if self.pruning is not None:
+            self.pruning.look(self)
         return loss
+
+    def prune(self, indices: Mapping[Key, torch.Tensor]) -> None:
+        """From now on only the places `indices` of weights are trained, the rest is zero: see engine.prune.prune."""
+        prune(self, indices)
 
     def gradients(self, batch: Batch) -> list[torch.Tensor]:
         """The reduced gradients of this stage's weights for `batch`, in order, without the loss scale. No step and no
         count; running statistics see a forward pass."""
         self._run(batch, step=False)
-        gradients = [view.to(self.state.dtype) / self._scale() for view in self.state.views]
+        state = self.state
+        gradients = [state.whole(state.gradient, p).to(state.dtype) / self._scale() for p in state.parameters]
         self.state.gradient.zero_()
         return gradients
 
@@ -210,9 +232,9 @@ class Engine:
         """A checkpoint `folder`/step-000042 (42 updates), of which `keep` stay: see engine.checkpoint.save."""
         return checkpoint.save(self, Path(folder), keep=keep, extra=extra)
 
-    def load(self, path: str | Path) -> checkpoint.Loaded:
-        """Resume from the newest whole checkpoint in a folder, or from the one named: see engine.checkpoint.load."""
-        return checkpoint.load(self, Path(path))
+    def load(self, path: str | Path) -> restore.Loaded:
+        """Resume from the newest whole checkpoint in a folder, or from the one named: see engine.restore.load."""
+        return restore.load(self, Path(path))
 
     def close(self) -> None:
         """Ends the lanes; call it on every rank."""
@@ -305,24 +327,3 @@ class Engine:
         """The sum of all last stages' losses, in double precision, on every rank."""
         own = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
         return own if self.grid.size == 1 else self.world.total(own, self.transport.progress)
-
-    def _agree(self, made: list[nn.Module], own: range, ties: Sequence[Tie], ends: Group) -> None:
-        """Start from one set of weights: replica 0's, and the first stage's for a tie. Broadcast, not averaged."""
-        column = self.columns[self.place.stage]
-        for layer in made:
-            for tensor in (*layer.parameters(), *layer.buffers()):
-                if len(column.ranks) > 1:
-                    until(column.broadcast(tensor.data, column.ranks[0]).done, self.transport.progress)
-        for tie in ties:
-            held = ends_here(made, own, tie)
-            if len(held) == 2:
-                held[1].data.copy_(held[0].data)
-            elif held and self.grid.inter > 1:
-                until(ends.broadcast(held[0].data, ends.ranks[0]).done, self.transport.progress)
-
-
-def _cast(layers: nn.Module, half: torch.dtype) -> None:
-    """What is not trained, too: passes have one type."""
-    for tensor in (*layers.parameters(), *layers.buffers()):
-        if tensor.is_floating_point() and tensor.dtype != half:
-            tensor.data = tensor.data.to(half)

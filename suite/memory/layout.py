@@ -111,24 +111,34 @@ def mixed_precision(layout: Layout, half: str = "float16") -> Layout:
     )
 
 
-def samo(kept: int) -> Transform:
-    """Model states of a pruned network (SAMO III): all but the weights that passes read keep `kept` entries each.
+def samo(kept: int, of: int | None = None, *, bucket: int | None = None) -> Transform:
+    """Model states of a pruned network (SAMO III): all but the weights that passes read keep `kept` entries of `of`.
 
-    One 32-bit index, into the flat view of each layer, serves all of them (III-B). At the end of the step a compressed
-    half-precision copy of the weights is expanded (III-C). With Adam: 24 * kept + 2 * entries bytes (Equation 2).
+    of: entries of the pruned weights; None: of all of them. What else there is stays whole
+    bucket: entries that are expanded at a time at the end of a step; None: all
+
+    One 32-bit index, into the flat view of each weight, serves all states (III-B). At the end of a step a compressed
+    half-precision copy of the weights is expanded (III-C): with Adam 24 * kept + 2 * of bytes (Equation 2) and 20 for
+    each other entry. In one precision the weights that passes read are the only ones: their compressed copy exists
+    while they are stepped, and with Adam in float32 it is 20 * kept + 4 * of bytes, and 16 for each other entry.
     """
 
     def compress(layout: Layout) -> Layout:
-        if "half" not in {state.name for state in layout}:
-            raise Refused("samo of one precision", rule="passes read the half copy", legal="mixed_precision(layout)")
-        read = layout["half"]
-        if not 0 <= kept <= read.entries:
-            raise Refused(f"{kept} of {read.entries} entries kept", rule="0 to all of them", legal=str(read.entries))
+        mixed = "half" in {state.name for state in layout}
+        read = layout["half" if mixed else "master"]
+        pruned = read.entries if of is None else of
+        if not 0 <= kept <= pruned <= read.entries:
+            told = f"{kept} of {pruned} entries kept, in {read.entries}"
+            raise Refused(told, rule="0 to all of them", legal=str(pruned))
+        left = read.entries - pruned + kept
+        copies = State(
+            f"{read.name}_copy", "scratch", read.dtype, min(bucket or kept, kept), form="indexed", life="step"
+        )
         return Layout(
             (
-                *(s if s.name == "half" else replace(s, form="indexed", entries=min(kept, s.entries)) for s in layout),
+                *(s if s is read else replace(s, form="indexed", entries=min(left, s.entries)) for s in layout),
                 State("index", "indices", INDEX, kept),
-                State("half_copy", "scratch", read.dtype, kept, form="indexed", life="step"),
+                copies,
             )
         )
 
@@ -158,8 +168,10 @@ def offload(*wanted: str, bucket: int, sets: int = 1) -> Transform:
             if state.name in wanted or state.kind in wanted:
                 states.append(replace(state, home="host"))
                 states.append(replace(state, name=f"{state.name}_bucket", kind="scratch", entries=part, life="bucket"))
-            elif state.life == "step" or (state.name == "gradient" and "half_gradient" in names):
+            elif state.name == "gradient" and "half_gradient" in names:
                 states.append(replace(state, kind="scratch", entries=part, life="bucket"))
+            elif state.life == "step":  # what a step itself needs is made for a bucket at a time
+                states.append(replace(state, entries=min(bucket, state.entries), life="bucket"))
             else:
                 states.append(state)
         return Layout(tuple(states))
@@ -186,12 +198,16 @@ def zero_1(replicas: int) -> Transform:
     return share
 
 
-# What conf/memory names: a layout from a rank's entries, its optimizer's moments, the type of its full precision and,
-# in mixed precision, of its half copies
+# What conf/memory names: a layout from a rank's entries, its optimizer's moments, the type of its full precision, in
+# mixed precision of its half copies, and of a pruned network how many entries are `kept` `of` those of pruned weights
 
 
-def resident(entries: int, moments: Sequence[str], dtype: str = "float32", *, half: str | None = None) -> Layout:
+def resident(
+    entries: int, moments: Sequence[str], dtype: str = "float32", *, half: str | None = None, kept: int = 0, of: int = 0
+) -> Layout:
     """Every state on the device: with Adam 16 bytes per parameter, or 20 beside `half` copies."""
+    if of:
+        raise Refused(f"{kept} of {of} entries in a layout that keeps all", rule="compressed", legal="memory=samo")
     layout = dense(entries, moments, dtype)
     return mixed_precision(layout, half) if half else layout
 
@@ -209,12 +225,41 @@ def offloaded(
     bucket: int,
     half: str | None = "float16",
     sets: int = 1,
+    kept: int = 0,
+    of: int = 0,
 ) -> Layout:
     """The optimizer's states in host memory: in mixed precision 4 bytes per parameter, and 16 per bucket entry. In one
     precision passes read the weights themselves, so the moments alone move: 8 bytes per parameter and as many per
     bucket entry."""
-    away = ("master", "moments") if half else ("moments",)
-    return offload(*away, bucket=bucket, sets=sets)(resident(entries, moments, dtype, half=half))
+    return _away(half, bucket, sets)(resident(entries, moments, dtype, half=half, kept=kept, of=of))
+
+
+def _away(half: str | None, bucket: int, sets: int) -> Transform:
+    return offload(*(("master", "moments") if half else ("moments",)), bucket=bucket, sets=sets)
+
+
+def compressed(
+    entries: int,
+    moments: Sequence[str],
+    dtype: str = "float32",
+    *,
+    half: str | None = None,
+    kept: int = 0,
+    of: int = 0,
+    bucket: int | None = None,
+    offloaded: bool = False,
+    sets: int = 1,
+) -> Layout:
+    """SAMO on the weights of which `kept` entries `of` so many stay; the others are whole. Nothing pruned: `resident`.
+
+    offloaded: the compressed states of the optimizer in host memory too: in mixed precision with Adam
+    2 * of + 6 * kept bytes of pruned weights, 4 of each other entry, and 16 per bucket entry (18 where it is pruned)
+    """
+    layout = resident(entries, moments, dtype, half=half)
+    layout = samo(kept, of, bucket=bucket)(layout) if of else layout
+    if not offloaded:
+        return layout
+    return _away(half, bucket or layout["gradient"].entries, sets)(layout)
 
 
 def pruned(

@@ -2,7 +2,8 @@
 
 Pre-norm blocks with fused attention, learned positions, a language head that shares the embedding's matrix. Initial
 weights are GPT-2's: normal with deviation 0.02, the two projections into the residual scaled by 1/sqrt(2 * layers).
-A layer says with `draws` whether it uses random numbers, with `checkpointed` whether activation checkpoints count it.
+A layer says with `draws` whether it uses random numbers, with `checkpointed` whether activation checkpoints count it,
+with `prunable` whether a ticket may take weights from it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ DEVIATION = 0.02
 class Embedding(nn.Module):
     """Tokens [b, s] to activations [b, s, h]."""
 
-    draws = checkpointed = False
+    draws = checkpointed = prunable = False
 
     def __init__(self, shape: Transformer) -> None:
         super().__init__()
@@ -71,7 +72,7 @@ class Block(nn.Module):
 class Head(nn.Module):
     """Final norm and language head, [b, s, h] to logits [b, s, v]."""
 
-    draws = checkpointed = False
+    draws = checkpointed = prunable = False
 
     def __init__(self, shape: Transformer) -> None:
         super().__init__()

@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 from cases import gpt_case
+from masked import Given, random_ticket
 from ranks import ROOT, run_ranks
 
 from suite.bench.experiment import groups, resolve
 from suite.bench.predict import budgets
 from suite.core.grid import Grid
 from suite.engine.live import LiveBytes
-from suite.engine.optimizer import AdamW
+from suite.engine.optimizer import SGD, AdamW
+from suite.engine.prune import Pruning
 from suite.engine.train import Engine
-from suite.memory.layout import offloaded, resident
+from suite.memory.layout import compressed, offloaded, resident
 
 PROGRAM = ROOT / "tests" / "distributed" / "program_memory.py"
 SMALL_TEXT = "data.source.limit_bytes=400000"
@@ -46,6 +48,10 @@ def configs(ranks: int) -> list[list[str]]:
             ["precision=bf16", "checkpoints=1", "batch.microbatch=4"],
             ["checkpoints=2", "model.shape.layers=8", "batch.microbatch=4"],
             ["checkpoints=4", "weights.graph=recompute", "batch.microbatch=4"],
+            ["system=axonn_samo", "optimizer=sgd", "model.shape.tied=false"],
+            ["system=axonn_samo", "precision=bf16", "pruning.sparsity=0.5", "update.bucket=30000"],
+            ["system=axonn_samo", "precision=bf16", "memory=samo_offload", "update.bucket=5000", "model.shape.hidden=96"],
+            ["system=axonn_samo", "precision=bf16", "batch.size=1", "batch.microbatch=1", "model.shape.sequence=8"],
         ]
     if ranks == 4:
         return [["grid.inter=4"], ["system=one_f_one_b", "grid.inter=4"], ["grid.inter=2", "grid.data=2"]]
@@ -53,6 +59,8 @@ def configs(ranks: int) -> list[list[str]]:
     rows += [["system=axonn", "grid.data=2"], ["grid.inter=2", "weights.graph=recompute"]]
     rows += [["precision=bf16", "grid.inter=2", "checkpoints=auto", "update.bucket=30000"]]
     few = ["precision=bf16", "batch.size=2", "batch.microbatch=1", "model.shape.sequence=8"]  # the update is the peak
+    rows += [["system=axonn_samo", "grid.data=2", "precision=bf16", "pruning=random"]]
+    rows += [[*few, "system=axonn_samo", "grid.data=2", "update.bucket=6000"]]
     rows += [[*few, "grid.data=2", "update.bucket=20000"], [*few, "grid.data=2", "memory=dense", "update.chunk=null"]]
     return [*rows, ["system=gpipe", "model=gpt_overhead", "grid.inter=2", "batch.microbatch=1"]]
 
@@ -86,6 +94,44 @@ def test_model_states_of_mixed_precision(memory: Any, bucket: int, always: int, 
         state.step(engine.update.rule)
     assert live.peak == step * bucket
     assert state.layout.bytes() == always * phi + step * bucket
+
+
+# bytes for each kept entry, each entry of a pruned weight, and each other entry
+FORMULAS = {("bfloat16", "AdamW"): (24, 2, 20), ("bfloat16", "SGD"): (20, 2, 16)}
+FORMULAS |= {(None, "AdamW"): (20, 4, 16), (None, "SGD"): (16, 4, 12)}
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.25, 0.5, 0.8, 0.9])
+@pytest.mark.parametrize("what", ["weights", "all"])
+@pytest.mark.parametrize(("half", "rule"), FORMULAS, ids=str)
+def test_model_states_of_a_pruned_network(sparsity: float, what: str, half: str | None, rule: str) -> None:
+    """SAMO Equation 2 and its analogues, counted while a step runs: exactly, whole weights beside pruned ones too."""
+    case = gpt_case("tied", "float32", layers=4)
+    engine = Engine(
+        case.layers,
+        loss=case.loss,
+        optimizer=AdamW(0.01) if rule == "AdamW" else SGD(0.01, momentum=0.9),
+        microbatch=2,
+        tied=case.ties,
+        half=half,
+        memory=compressed,
+        pruning=Pruning(Given(random_ticket(case, sparsity, what)), sparsity, what),
+    )
+    engine.train_batch(case.batch(0, 2, 1))
+    state = engine.state
+    with LiveBytes() as live:
+        state.step(engine.update.rule)
+    pruned = sum(p.numel() for p in state.parameters if id(p) in state.pruned)
+    kept = sum(index.numel() for index in state.pruned.values())
+    whole = sum(p.numel() for p in state.parameters) - pruned
+    assert whole == 0 if what == "all" else whole > 0
+    assert abs(kept / pruned - (1 - sparsity)) < 0.02
+    per_kept, per_pruned, per_whole = FORMULAS[half, rule]
+    expected = per_kept * kept + per_pruned * pruned + per_whole * whole
+    assert sum(state.allocated().values()) + live.peak == expected
+    assert state.layout.bytes() == expected
+    if what == "all" and rule == "AdamW" and half and sparsity >= 0.8:  # 66 and 78 % (SAMO III-D)
+        assert 1 - expected / (20 * pruned) == pytest.approx({0.8: 0.66, 0.9: 0.78}[sparsity], abs=0.003)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])

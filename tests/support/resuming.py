@@ -57,7 +57,7 @@ def kept_by(engine: Engine, losses: Iterable[float] = ()) -> Kept:
     for number, layer in zip(engine.split[engine.place.stage], engine.stage.layers, strict=True):
         for name, parameter in layer.named_parameters():
             tensors[f"{number}.{name}"] = parameter.data.clone()
-            if id(parameter) in engine.state.at:
+            if id(parameter) in engine.state.flat.at:
                 states = engine.state.export(parameter)
                 tensors |= {f"{number}.{name} {state}": tensor.clone() for state, tensor in states.items()}
         tensors |= {f"{number}.{name}": buffer.clone() for name, buffer in layer.named_buffers()}

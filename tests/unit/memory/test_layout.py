@@ -11,6 +11,7 @@ from suite.core.errors import Refused, UnknownName
 from suite.memory import (
     Layout,
     State,
+    compressed,
     dense,
     mixed,
     mixed_precision,
@@ -126,13 +127,49 @@ def test_samo_is_equation_2() -> None:
 
 @pytest.mark.parametrize("kept", [-1, 1001])
 def test_samo_keeps_some_of_what_there_is(kept: int) -> None:
-    with pytest.raises(Refused, match=f"{kept} of 1000 entries kept; rule: .*legal: 1000"):
+    with pytest.raises(Refused, match=f"{kept} of 1000 entries kept, in 1000; rule: .*legal: 1000"):
         samo(kept)(MIXED)
 
 
-def test_samo_needs_the_half_copy_that_passes_read() -> None:
-    with pytest.raises(Refused, match=r"legal: mixed_precision"):
-        samo(1)(dense(10, ADAM))
+def test_samo_of_one_precision_compresses_all_but_the_weights() -> None:
+    """4 bytes for each weight; a gradient, two moments, an index and a step's copy of the weight for each kept entry."""
+    layout = samo(250)(dense(1000, ADAM))
+    assert layout.bytes() == 4 * 1000 + 20 * 250
+    assert layout.bytes(life="step") == layout["master_copy"].bytes == 4 * 250
+    assert samo(600)(dense(1000, ADAM)).bytes() == 16 * 1000  # break-even at two fifths, not a quarter
+    assert samo(250)(dense(1000, ("velocity",))).bytes() == 4 * 1000 + 16 * 250
+
+
+def test_samo_of_sgd_in_mixed_precision() -> None:
+    assert samo(250)(mixed_precision(dense(1000, ("velocity",)))).bytes() == 20 * 250 + 2 * 1000
+
+
+def test_samo_of_some_weights_leaves_the_others_whole() -> None:
+    """200 of 1000 entries are not pruned: 20 bytes for each of those, Equation 2 for the rest."""
+    layout = samo(80, 800)(MIXED)
+    assert layout.bytes() == 24 * 80 + 2 * 800 + 20 * 200
+    assert (layout["half"].entries, layout["master"].entries, layout["index"].entries) == (1000, 280, 80)
+    assert samo(80, 800)(dense(1000, ADAM)).bytes() == 20 * 80 + 4 * 800 + 16 * 200
+    with pytest.raises(Refused, match="80 of 1001 entries kept, in 1000"):
+        samo(80, 1001)(MIXED)
+
+
+def test_a_copy_is_no_larger_than_a_bucket() -> None:
+    assert samo(250, bucket=100)(MIXED).bytes(life="step") == 2 * 100
+    assert samo(250, bucket=1000)(MIXED).bytes(life="step") == 2 * 250
+
+
+def test_recipes_of_pruned_networks() -> None:
+    both = compressed(1000, ADAM, half="float16", kept=80, of=800)
+    assert both == samo(80, 800)(MIXED)
+    assert compressed(1000, ADAM, half="float16") == MIXED  # nothing is pruned yet
+    away = compressed(1000, ADAM, half="float16", kept=80, of=800, bucket=10, offloaded=True)
+    assert away.bytes(life="always") == 6 * 80 + 2 * 800 + 4 * 200
+    assert away.bytes(life="bucket") == (16 + 2) * 10
+    assert away.bytes(home="host") == 12 * 280
+    for whole in (resident, offloaded):
+        with pytest.raises(Refused, match="80 of 800 entries in a layout that keeps all.*legal: memory=samo"):
+            whole(1000, ADAM, kept=80, of=800, **({"bucket": 10} if whole is offloaded else {}))
 
 
 def test_offload_leaves_the_half_copies_and_buckets() -> None:

@@ -1,0 +1,204 @@
+"""Decides that a load takes all of a checkpoint or nothing, and what this engine must have in common with it.
+
+An engine that is not pruned takes a ticket over with the states that belong to it; one that is pruned must have the
+same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from suite.core.errors import Refused
+from suite.engine import identity, shelf
+from suite.engine.checkpoint import (
+    INDEX,
+    SCHEMA,
+    Tensors,
+    Together,
+    check_drained,
+    format_of,
+    layer_file,
+    rank_file,
+    shapes_of,
+    states_of,
+)
+from suite.engine.prune import numbered, prune, prunes
+from suite.pruning.ticket import Indices, told
+
+if TYPE_CHECKING:
+    from suite.engine.train import Engine
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a load took. updates: batches that were trained, those that overflowed too; samples: of data they used
+
+    notes: newer checkpoints that are damaged, by name, and what another grid does not get as it was
+    extra: what this rank gave when it saved; rank 0's on another grid
+    """
+
+    path: Path
+    updates: int
+    samples: int
+    notes: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def load(engine: Engine, path: Path) -> Loaded:
+    """Takes over the newest whole checkpoint in a folder, or the one that `path` names; every rank calls it.
+
+    Raises Refused, on all ranks and before anything has changed, where there is none, where the one that is named is
+    damaged, and where it is of another model, optimizer, precision or seed, or of microbatches that the replicas here
+    do not divide. Until all is checked this rank's part is held beside the engine's, on the host.
+    """
+    together = Together(engine)
+    damaged: list[str] = []
+    below = None
+    while True:
+        with together.step(f"{path} is resumed"):
+            check_drained(engine)
+            orders = [] if shelf.is_step(path) else shelf.standing(path)
+        at = path
+        if not shelf.is_step(path):
+            below = together.largest(max((order for order in orders if below is None or order < below), default=-1))
+            if below < 0:
+                told = f"no checkpoint in {path}" + "".join(f"; {fault}" for fault in damaged)
+                raise Refused(told, rule="a whole one, as save leaves it", legal="a folder that save was given")
+            at = shelf.path_of(path, below)
+        fault, found = "", None
+        with together.step(f"{at} is resumed"):
+            try:
+                found = _Found(engine, at)
+            except shelf.Damaged as error:
+                fault = str(error)
+        if not together.largest(bool(fault)):
+            break
+        damaged.append(fault or f"{at.name} has a file that is damaged, as another rank says")
+        if shelf.is_step(path):
+            legal = f"{path.parent}, of which the newest whole one is taken"
+            raise Refused(damaged[-1], rule="files have the manifest's SHA-256", legal=legal)
+    assert found is not None
+    found.take(engine)
+    together.largest(0)  # threads share torch's default generator: nobody draws before all have set it
+    return found.told(damaged)
+
+
+class _Found:
+    """A checkpoint that fits this engine: all that is to be copied, in memory, and where to. Changes nothing."""
+
+    def __init__(self, engine: Engine, path: Path) -> None:
+        self.path, self.body = path, shelf.manifest(path)
+        body, place, data = self.body, engine.place, engine.grid.data
+        self._check_run(engine)
+        self.notes: list[str] = []
+        self.ranks: dict[str, Tensors] = {}
+        replica, saved = place.replica, body["replicas"]
+        if saved != data:
+            replica = 0
+            if any(name.startswith("buffer/") for layer in body["layers"].values() for name in layer):
+                self.notes.append(f"buffers (running statistics) are those of replica 0 of {saved}, for all {data}")
+        same = (saved, len(body["split"])) == (data, engine.grid.inter)
+        self.random = self._of_rank(*((place.stage, place.replica) if same else (0, 0)))
+        self.extra = body["extra"][engine.rank if same else 0]
+        self.buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for number, layer in numbered(engine):
+            for name, buffer in layer.named_buffers():
+                stage = next(stage for stage, (_, stop) in enumerate(body["split"]) if number < stop)
+                self.buffers.append((buffer, self._of_rank(stage, replica)[f"buffer/{number}/{name}"]))
+        self.states = {number: self._tensors(layer_file(number)) for number, _ in numbered(engine)}
+        self.pruned = any(name.startswith(INDEX) for layer in body["layers"].values() for name in layer)
+        self.ticket = self._ticket(engine)
+
+    def _ticket(self, engine: Engine) -> Indices:
+        """The places that stay of this stage's weights, where the engine has to be pruned first. Raises Refused where
+        they are of other weights, and where the engine is pruned already and otherwise."""
+        found = {
+            (number, name.removeprefix(INDEX)): index
+            for number, states in self.states.items()
+            for name, index in states.items()
+            if name.startswith(INDEX)
+        }
+        if not engine.pruned:
+            prunes(engine, found)
+            return found
+        live = dict(numbered(engine))
+        for key, index in found.items():
+            own = engine.state.pruned[id(live[key[0]].get_parameter(key[1]))]
+            if not torch.equal(own.cpu(), index):
+                raise Refused(f"{self.path.name} keeps other places of {told(key)}", rule=identity.RESUMES)
+        return {}
+
+    def _of_rank(self, stage: int, replica: int) -> Tensors:
+        """What one rank alone has kept."""
+        name = rank_file(stage, replica)
+        self.ranks[name] = self.ranks.get(name) or self._tensors(name)
+        return self.ranks[name]
+
+    def _tensors(self, name: str) -> Tensors:
+        return dict(format_of().load(shelf.fetch(self.path, name, self.body["files"][name])))
+
+    def _check_run(self, engine: Engine) -> None:
+        body, name = self.body, self.path.name
+        if body["schema"] != SCHEMA:
+            raise Refused(f"{name} has schema {body['schema']}", rule=f"this suite reads schema {SCHEMA}")
+        identity.check(name, body["run"], identity.of(engine))
+        for number, layer in numbered(engine):
+            kept, here = body["layers"][str(number)], shapes_of(engine, layer)
+            if not engine.pruned:
+                kept = _whole(kept, here)
+            for key in sorted(kept.keys() | here.keys()):
+                if kept.get(key) != here.get(key):
+                    told = f"layer {number} of {name} has {key} {kept.get(key)}, this engine's {here.get(key)}"
+                    raise Refused(told, rule=identity.RESUMES, legal=f"{key} {kept.get(key)}")
+        if body["microbatches"] % engine.grid.data:
+            legal = [str(n) for n in range(1, 1025) if body["microbatches"] % n == 0]
+            raise Refused(
+                f"{name} stands after {body['microbatches']} microbatches, on {engine.grid.data} replicas",
+                rule="the replicas divide the microbatches that were trained",
+                legal=f"{', '.join(legal[:8])} replicas",
+            )
+
+    @torch.no_grad()
+    def take(self, engine: Engine) -> None:
+        """Nothing here can be refused."""
+        body = self.body
+        if self.pruned and not engine.pruned:
+            prune(engine, self.ticket)
+        for number, layer in numbered(engine):
+            for name, live in states_of(engine, layer).items():
+                live.copy_(self.states[number][name])
+        for live, kept in self.buffers:
+            live.copy_(kept)
+        engine.state.refresh()
+        engine.state.rule.updates, engine.updates = body["steps"], body["updates"]
+        engine.update.skipped, engine.evaluated = body["skipped"], body["evaluated"]
+        engine.microbatches = body["microbatches"] // engine.grid.data
+        if engine.scaler:
+            engine.scaler.restore(body["loss_scale"])
+        torch.default_generator.set_state(self.random["random/cpu"])
+        if engine.world.device.type == "cuda" and "random/cuda" in self.random:
+            torch.cuda.set_rng_state(self.random["random/cuda"], engine.world.device)
+
+    def told(self, damaged: Sequence[str]) -> Loaded:
+        body = self.body
+        samples = body["microbatches"] * body["run"]["microbatch"]
+        return Loaded(self.path, body["updates"], samples, (*damaged, *self.notes), self.extra)
+
+
+def _whole(kept: Mapping[str, list[Any]], here: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """The shapes in a checkpoint of a layer, those of pruned weights as they were before; the tickets are checked
+    with the weights themselves."""
+    pruned = {name.removeprefix(INDEX): shape[1] for name, shape in kept.items() if name.startswith(INDEX)}
+    found = {}
+    for name, shape in kept.items():
+        weight = name.partition("/")[2]
+        if name.startswith(INDEX):
+            continue
+        compressed = weight in pruned and shape[1:] == [pruned[weight]] and name in here
+        found[name] = [shape[0], *here[name][1:]] if compressed else shape
+    return found

@@ -1,0 +1,148 @@
+"""SAMO is masked dense training: the same bits on every grid, in every precision, wherever its states are (SAMO III).
+
+The reference knows nothing of indices: it multiplies by masks. Compressed tensors are stepped by the same rules.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from cases import Case, gpt_case, odd_case
+from masked import Given, MaskedLoop, dense_states, random_ticket
+from reference import SEED
+
+from baselines.gpipe import GPipe
+from suite.comm import loopback
+from suite.core.grid import Grid
+from suite.engine.optimizer import SGD, Adam, AdamW
+from suite.engine.prune import Pruning
+from suite.engine.scale import Dynamic
+from suite.engine.train import Engine
+from suite.memory.layout import compressed
+from suite.schedule import OneFOneB
+
+GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
+BATCHES = (4, 1, 3, 2) * 5  # microbatches per replica of 20 batches
+RULES = [SGD(0.1, momentum=0.9, weight_decay=0.01), Adam(0.01, weight_decay=0.1), AdamW(0.01)]
+OFFLOADED = partial(compressed, offloaded=True, bucket=100)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "overlap": {"bucket": 333, "chunk": 2},
+    "offload": {"memory": partial(compressed, offloaded=True, bucket=77), "bucket": 77},
+    "two sets": {"memory": partial(compressed, offloaded=True, bucket=77, sets=2), "bucket": 77, "chunk": 1},
+    "checkpoints": {"checkpoints": 1},
+    "everything": {
+        "memory": partial(compressed, offloaded=True, bucket=100),
+        "bucket": 100,
+        "chunk": 3,
+        "checkpoints": 1,
+    },
+}
+
+
+def check(
+    case: Case,
+    grid: Grid,
+    rule: Any,
+    *,
+    sparsity: float = 0.8,
+    half: str | None = None,
+    what: str = "weights",
+    batches: tuple[int, ...] = BATCHES,
+    close: float = 0.0,
+    **more: Any,
+) -> None:
+    """Trains on a grid of threads and compares after every batch."""
+    indices = random_ticket(case, sparsity, what)
+    loop = MaskedLoop(case, grid.data, rule, indices, half=half, clip=more.get("clip"))
+    given = [case.batch(number, count, grid.data) for number, count in enumerate(batches)]
+    right = []
+    for batch in given:
+        loss = loop.train(batch)
+        held = zip(loop.parameters(), loop.states, strict=True)
+        own = {id(p): [t.reshape(-1).clone() for t in (*s.weights, *s.moments.values(), p.data)] for p, s in held}
+        right.append((loss, own))
+
+    def rank(world: Any) -> None:
+        engine = Engine(
+            case.layers,
+            loss=case.loss,
+            optimizer=rule,
+            microbatch=case.microbatch,
+            grid=grid,
+            tied=case.ties,
+            seed=SEED,
+            half=half,
+            scaler=Dynamic(start=1.0, least=1.0, patience=10**6) if half else None,
+            pruning=Pruning(Given(indices), sparsity, what),
+            world=world,
+            **{"memory": compressed, **more},
+        )
+        mine = loop.parameters(engine.split[engine.place.stage])
+        assert bool(engine.state.pruned) == any(key[0] in engine.split[engine.place.stage] for key in indices)
+        for number, (batch, (loss, states)) in enumerate(zip(given, right, strict=True)):
+            where = f"{case.name} {grid} {half} batch {number} rank {world.rank}"
+            assert engine.train_batch(batch) == pytest.approx(loss, rel=close or 1e-12), where
+            expected = [t for p in mine for t in states[id(p)]]
+            for got, wanted in zip(dense_states(engine), expected, strict=True):
+                if close:
+                    assert torch.allclose(got, wanted, rtol=close, atol=close * float(wanted.abs().max())), where
+                else:
+                    assert torch.equal(got, wanted), where
+                assert torch.equal(got[wanted == 0], wanted[wanted == 0]), f"{where}: zeros"
+        assert engine.update.skipped == 0
+        engine.close()
+
+    loopback.run(grid.size, rank)
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_one_precision(grid: Grid, rule: Any, dtype: str) -> None:
+    check(gpt_case("tied", dtype, layers=4), grid, rule)
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize("half", ["bfloat16", "float16"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_mixed_precision(grid: Grid, half: str, variant: str) -> None:
+    check(gpt_case("tied", "float32", layers=4), grid, AdamW(0.01), half=half, batches=(4, 1, 3), **VARIANTS[variant])
+
+
+@pytest.mark.parametrize("grid", GRIDS[:1] + GRIDS[3:], ids=str)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_home_bucket_and_checkpoint_in_one_precision(grid: Grid, variant: str) -> None:
+    case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
+    check(case, grid, SGD(0.1, momentum=0.9), batches=(4, 1, 3), **VARIANTS[variant])
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.25, 0.5, 0.9])
+@pytest.mark.parametrize("what", ["weights", "all"])
+@pytest.mark.parametrize("half", [None, "bfloat16"], ids=str)
+def test_every_sparsity_of_some_or_all_weights(sparsity: float, what: str, half: str | None) -> None:
+    """Where all is pruned, both ends of a tie lose the same places."""
+    for grid in (Grid(), Grid(inter=2, data=2)):
+        case = gpt_case("tied", "float32", layers=4)
+        check(case, grid, AdamW(0.01), sparsity=sparsity, what=what, half=half, batches=(4, 1, 3), bucket=301)
+
+
+@pytest.mark.parametrize("schedule", [GPipe(), OneFOneB()], ids=repr)
+def test_every_order(schedule: Any) -> None:
+    case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
+    check(case, Grid(inter=2, data=2), AdamW(0.01), half="bfloat16", batches=(4, 1, 3), schedule=schedule)
+
+
+@pytest.mark.parametrize("grid", GRIDS[:3], ids=str)
+@pytest.mark.parametrize("half", [None, "float16"], ids=str)
+def test_odd_widths_tuples_and_running_statistics(grid: Grid, half: str | None) -> None:
+    check(odd_case(torch.float32), grid, SGD(0.1, momentum=0.9), half=half, sparsity=0.5, bucket=11, chunk=2)
+
+
+@pytest.mark.parametrize("grid", [GRIDS[0], GRIDS[3]], ids=str)
+def test_clipped_by_the_norm_of_what_is_kept(grid: Grid) -> None:
+    """The norm adds fewer zeros, so in another order: 1e-6, not the same bits."""
+    check(gpt_case("tied", "float32", layers=4), grid, SGD(0.1, momentum=0.9), clip=0.05, close=1e-6)

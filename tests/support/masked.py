@@ -1,0 +1,107 @@
+"""Decides what SAMO must equal: dense training of a network whose pruned weights are masked, gradients and all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from cases import Case
+from reference import SEED, Reference, as_tuple, drawing, initial
+
+from suite.engine.optimizer import RuleState
+from suite.engine.train import Engine
+from suite.pruning.ticket import Indices, View, prunable
+
+
+def random_ticket(case: Case, sparsity: float, what: str = "weights") -> Indices:
+    """Places by chance, a tied weight's alike at both ends; entries are counted with the case's own layers."""
+    generator = torch.Generator().manual_seed(7)
+    twins = {(last, name): (first, other) for first, other, last, name in case.ties}
+    found: Indices = {}
+    for number, make in enumerate(case.layers):
+        with drawing(*initial(SEED, number)):
+            layer = make()
+        for name in prunable(layer, what):
+            entries = layer.get_parameter(name).numel()
+            kept = max(1, round((1 - sparsity) * entries))
+            found[number, name] = torch.randperm(entries, generator=generator)[:kept].sort().values.int()
+    for last, first in twins.items():
+        if last in found:
+            found[last] = found[first]
+    return found
+
+
+class Given:
+    """A method of pruning that knows the ticket, and gives each stage its part when `after` batches are done."""
+
+    def __init__(self, indices: Indices, after: int = 0) -> None:
+        self.indices, self.after = indices, after
+
+    def due(self, batches: int) -> bool:
+        return batches == self.after
+
+    def draw(self, view: View) -> Indices:
+        return {key: self.indices[key] for key in view.keys}
+
+
+class MaskedLoop(Reference):
+    """One process, every state dense: weights and gradients are multiplied by masks, each weight is stepped alone.
+
+    half: passes compute in it, and full-precision weights stand beside; clip: of the norm of all gradients
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        replicas: int,
+        rule: Any,
+        indices: Indices,
+        *,
+        half: str | None = None,
+        clip: float | None = None,
+    ) -> None:
+        super().__init__(case, replicas)
+        self.rule, self.first, self.clip = rule, 0, clip
+        self.masks = []
+        for number, layer in enumerate(self.layers):
+            for name, parameter in layer.named_parameters():
+                index = indices.get((number, name))
+                mask = torch.ones(parameter.numel(), dtype=torch.bool)
+                if index is not None:
+                    mask = torch.zeros_like(mask).index_fill(0, index.long(), True)
+                self.masks.append(mask.view(parameter.shape))
+                parameter.data.mul_(self.masks[-1])
+        self.masters = [p.detach().clone() for p in self.parameters()]
+        if half:
+            self.half = getattr(torch, half)
+            for layer in self.layers:
+                layer.to(self.half)
+        self.states = [
+            RuleState([w], {name: torch.zeros_like(w).reshape(-1) for name in rule.states}) for w in self.masters
+        ]
+
+    def train(self, batch: tuple[Any, Any]) -> float:
+        loss, sums = self.gradients(batch, self.first)
+        self.first += as_tuple(batch[0])[0].shape[0] // (self.case.microbatch * self.replicas)
+        full = [(g * m).to(w.dtype) for g, m, w in zip(sums, self.masks, self.masters, strict=True)]
+        if self.clip:
+            twins = {(last, name) for _, _, last, name in self.case.ties}
+            names = [(n, name) for n, layer in enumerate(self.layers) for name, _ in layer.named_parameters()]
+            norm = sum(float(g.double().pow(2).sum()) for g, key in zip(full, names, strict=True) if key not in twins)
+            full = [g * min(1.0, self.clip / (norm**0.5 + 1e-6)) for g in full]
+        for state, gradient, parameter in zip(self.states, full, self.parameters(), strict=True):
+            self.rule.step(state, gradient.reshape(-1))
+            parameter.data.copy_(state.weights[0])
+        return loss
+
+
+def dense_states(engine: Engine) -> list[torch.Tensor]:
+    """Full-precision weights, moments and what passes read, of this stage's weights, pruned places as zeros."""
+    state = engine.state
+    full = [state.whole(state.rule.weights[0], p) if state.half else p.data for p in state.parameters]
+    moments = [[state.whole(m, p) for m in state.rule.moments.values()] for p in state.parameters]
+    return [
+        t.detach().reshape(-1).clone()
+        for weight, own, p in zip(full, moments, state.parameters, strict=True)
+        for t in (weight, *own, p.data)
+    ]
