@@ -7,7 +7,16 @@ from typing import Any
 
 from suite import claims
 from suite.analytic.question import Question
-from suite.clusters import axonn, axonn_scaling, counted, samo, scaling, small, variants  # noqa: F401 (they enter figures)
+from suite.clusters import (  # noqa: F401 (they enter figures)
+    axonn,
+    axonn_scaling,
+    counted,
+    samo,
+    scaling,
+    small,
+    small_samo,
+    variants,
+)
 from suite.clusters.figure import Figure, Panel, find
 from suite.clusters.lab import Lab, published_plans
 from suite.core.claim import Claim

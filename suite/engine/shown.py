@@ -1,0 +1,289 @@
+"""Decides what SAMO's claims about tensors come to, by running the engine on a small network and looking.
+
+Beside it stands dense masked training: the same engine with every state dense, whose gradients are multiplied by masks.
+Nothing here knows what the paper says of these numbers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from suite.comm import loopback
+from suite.core.grid import Grid
+from suite.core.protocols import Group, Handle
+from suite.engine.compress import compress, expand
+from suite.engine.live import LiveBytes
+from suite.engine.optimizer import Adam
+from suite.engine.prune import Pruning, numbered
+from suite.engine.random import drawing, initial
+from suite.engine.train import Engine
+from suite.memory.layout import compressed
+from suite.pruning.magnitude import Magnitude
+from suite.pruning.random import Random
+from suite.pruning.ticket import Indices, View, prunable
+
+HALF = "bfloat16"  # what a processor multiplies; the paper has float16
+Pairs = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Given:
+    """A ticket that is known already."""
+
+    indices: Indices
+
+    def due(self, batches: int) -> bool:
+        return batches == 0
+
+    def draw(self, view: View) -> Indices:
+        return {key: self.indices[key] for key in view.keys}
+
+
+def network() -> list[nn.Module]:
+    """A convolution and two linear layers for images of 1 x 5 x 5, with norm and biases; no two weights of one size."""
+    with drawing(*initial(0, 0)):
+        return [
+            nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten()),
+            nn.Sequential(nn.Linear(27, 6), nn.LayerNorm(6), nn.Tanh()),
+            nn.Linear(6, 4),
+        ]
+
+
+def batch(number: int, samples: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(number)
+    return torch.randn(samples, 1, 5, 5, generator=generator), torch.randn(samples, 4, generator=generator)
+
+
+def view(layers: Sequence[nn.Module], sparsity: float) -> View:
+    """All of a list of layers."""
+    keys = [(number, name) for number, layer in enumerate(layers) for name in prunable(layer, "weights")]
+    return View(
+        layers=list(enumerate(layers)),
+        weight=lambda key: layers[key[0]].get_parameter(key[1]).data,
+        keys=keys,
+        sparsity=sparsity,
+        seed=0,
+        total=float,
+    )
+
+
+def engine(layers: Sequence[nn.Module], pruning: Pruning | None = None, **told: Any) -> Engine:
+    """In mixed precision with Adam, microbatches of two; `layers` stay as they are."""
+    settings: dict[str, Any] = {"half": HALF, "microbatch": 2, "world": loopback.LoopbackWorld(loopback.Hub(1), 0)}
+    adam: Any = Adam(0.01)
+    return Engine(
+        copy.deepcopy(list(layers)),
+        loss=nn.functional.mse_loss,
+        optimizer=adam,
+        memory=compressed,
+        pruning=pruning,
+        **{**settings, **told},
+    )
+
+
+def masked(layers: Sequence[nn.Module], ticket: Indices) -> Engine:
+    """Dense masked training: the weights begin with zeros, and so does each gradient where they stand."""
+    begun = copy.deepcopy(list(layers))
+    masks = {}
+    for (number, name), index in ticket.items():
+        weight = begun[number].get_parameter(name)
+        mask = torch.zeros(weight.numel()).index_fill_(0, index.long(), 1.0).view(weight.shape)
+        weight.data.mul_(mask)
+        masks[number, name] = mask
+    dense = engine(begun)
+    for number, layer in numbered(dense):
+        for name, weight in layer.named_parameters():
+            if (number, name) in masks:
+                weight.register_hook(partial(_masked, masks[number, name].to(weight.dtype)))  # type: ignore[no-untyped-call]
+    return dense
+
+
+def _masked(mask: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    return gradient * mask
+
+
+def twins(sparsity: float = 0.75, batches: int = 5) -> tuple[Engine, Engine]:
+    """Dense masked training and SAMO's, after the same batches."""
+    layers = network()
+    ticket = Magnitude().draw(view(layers, sparsity))
+    both = masked(layers, ticket), engine(layers, Pruning(Given(ticket), sparsity))
+    for number in range(batches):
+        for one in both:
+            one.train_batch(batch(number))
+    return both
+
+
+def outputs() -> Pairs:
+    """What both compute of a batch that neither has seen, entry by entry."""
+    (inputs, _), both = batch(99), twins()
+    with torch.no_grad():
+        dense, samo = (nn.Sequential(*one.stage.layers)(inputs.to(getattr(torch, HALF))) for one in both)
+    return _paired(dense, samo)
+
+
+def updated() -> Pairs:
+    """The full-precision weights of both, entry by entry, then those that passes read."""
+    dense, samo = twins()
+    pairs: Pairs = []
+    for first, second in zip(dense.state.parameters, samo.state.parameters, strict=True):
+        full = [one.state.whole(one.state.rule.weights[0], p) for one, p in ((dense, first), (samo, second))]
+        pairs += _paired(*full) + _paired(first.detach(), second.detach())
+    return pairs
+
+
+def expanded() -> Pairs:
+    """Tensors that are zero outside their index beside what expanding their compressed values gives."""
+    generator = torch.Generator().manual_seed(0)
+    pairs: Pairs = []
+    for shape in ((40,), (5, 8), (3, 2, 2, 3)):
+        tensor = torch.randn(shape, generator=generator)
+        index = torch.randperm(tensor.numel(), generator=generator)[: tensor.numel() // 4].sort().values.int()
+        outside = torch.ones(tensor.numel(), dtype=torch.bool).index_fill_(0, index.long(), False)
+        tensor[outside.view(shape)] = 0.0
+        back = torch.zeros(shape)
+        expand(compress(tensor, index), index, back)
+        pairs += _paired(tensor, back)
+    return pairs
+
+
+def _paired(one: torch.Tensor, other: torch.Tensor) -> Pairs:
+    return list(zip(one.double().flatten().tolist(), other.double().flatten().tolist(), strict=True))
+
+
+class _Gradients(LiveBytes):  # type: ignore[no-untyped-call]
+    """Bytes alive of tensors that are as large as a weight of the network: what a backward pass makes of them."""
+
+    def __init__(self, sizes: set[int]) -> None:
+        super().__init__()
+        self.sizes = sizes
+
+    def _count(self, tensor: torch.Tensor) -> None:
+        if tensor.untyped_storage().nbytes() in self.sizes:
+            super()._count(tensor)
+
+
+def dense_gradients(microbatches: int) -> tuple[int, int]:
+    """The most bytes of uncompressed gradients of pruned weights that a batch holds, and those of the largest layer."""
+    samo = engine(network(), Pruning(Magnitude(), 0.75))
+    sizes = {p.numel() * p.element_size() for p in samo.state.parameters if id(p) in samo.state.pruned}
+    with _Gradients(sizes) as counted:
+        samo.train_batch(batch(0, 2 * microbatches))
+    return counted.peak, max(sizes)
+
+
+def index_tensors() -> list[int]:
+    """Of each pruned weight the index tensors that its states are held with: integer tensors with as many entries as
+    are kept, each place in memory once."""
+    state = engine(network(), Pruning(Magnitude(), 0.5)).state
+    held = {(t.data_ptr(), t.numel()) for t in _tensors(vars(state), set()) if not t.is_floating_point()}
+    return [sum(entries == index.numel() for _, entries in held) for index in state.pruned.values()]
+
+
+def _tensors(item: Any, seen: set[int]) -> Iterator[torch.Tensor]:
+    """Every tensor that can be reached from `item` without leaving the suite's own objects."""
+    if id(item) in seen:
+        return
+    seen.add(id(item))
+    if isinstance(item, torch.Tensor):
+        yield item
+        return
+    own = vars(item) if type(item).__module__.startswith("suite.") and hasattr(item, "__dict__") else {}
+    parts = item.values() if isinstance(item, dict) else item if isinstance(item, list | tuple) else own.values()
+    for part in parts:
+        yield from _tensors(part, seen)
+
+
+class _Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Flops of every product that torch dispatches, by torch's own formulas."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """As LiveBytes has it: nothing is compiled here, and torch's compiler stays out of the process."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if (formula := flop_registry.get(func._overloadpacket)) is not None:
+            self.total += formula(*args, **(kwargs or {}), out_val=result)
+        return result
+
+
+def flops() -> tuple[int, int]:
+    """Of a batch's products as torch dispatches them, forward and backward: without pruning, and with SAMO."""
+    found = []
+    for pruning in (None, Pruning(Magnitude(), 0.75)):
+        one = engine(network(), pruning)
+        with _Flops() as counter:
+            one.train_batch(batch(0))
+        found.append(counter.total)
+    return found[0], found[1]
+
+
+class _Counting:
+    """A group that counts the bytes of half-precision tensors that are reduced on it."""
+
+    def __init__(self, group: Group) -> None:
+        self.group, self.ranks, self.bytes = group, group.ranks, 0
+
+    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
+        self.bytes += tensor.numel() * tensor.element_size() if tensor.dtype == getattr(torch, HALF) else 0
+        return self.group.all_reduce(tensor, op)
+
+    def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:
+        return self.group.broadcast(tensor, root)
+
+
+def reduced_bytes(density: float, entries: int) -> int:
+    """Of the buffer that one of two replicas reduces in a batch, of a network with so many entries, all prunable."""
+    width = max(side for side in range(1, int(entries**0.5) + 1) if entries % side == 0)
+
+    def rank(world: Any) -> int:
+        layer = nn.Linear(width, entries // width, bias=False)
+        one = engine([layer], Pruning(Random(), 1 - density), world=world, grid=Grid(data=2), microbatch=1)
+        counted = one.update.column = _Counting(one.update.column)
+        one.train_batch((torch.ones(2, width), torch.ones(2, entries // width)))
+        return counted.bytes
+
+    first, second = loopback.run(2, rank)
+    assert first == second
+    return int(first)
+
+
+# -- indices ---------------------------------------------------------------------------------------------------------
+
+
+def index_of(row: int, column: int, columns: int) -> int:
+    """The index of the one entry that stays of a tensor with so many columns."""
+    layer = nn.Linear(columns, row + 2, bias=False)
+    layer.weight.data.zero_()
+    layer.weight.data[row, column] = 1.0
+    ticket = Magnitude().draw(view([layer], 1 - 1 / layer.weight.numel()))
+    (index,) = ticket[0, "weight"].tolist()
+    return int(index)
+
+
+def index_bytes(dimensions: int, entries: int) -> tuple[int, int]:
+    """Bytes of one coordinate per dimension, of 4 each, and of a ticket's index, for so many entries of a tensor."""
+    side = 2
+    while side**dimensions < 2 * entries:
+        side += 1
+    tensor = torch.zeros((side,) * dimensions)
+    key = (0, "tensor")
+    share = 1 - entries / tensor.numel()
+    drawn = Random().draw(View([], lambda _: tensor, [key], share, 0, float))[key]
+    expand(torch.ones(drawn.numel()), drawn, tensor)
+    coordinates = tensor.nonzero().int()
+    return coordinates.numel() * coordinates.element_size(), drawn.numel() * drawn.element_size()

@@ -1,0 +1,76 @@
+"""Decides whether what is looked up in a small network is what is there: each count sees what it should not find."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from suite.engine import shown
+from suite.engine.compress import compress
+from suite.engine.state import ModelState
+
+
+def test_both_trainings_move_and_are_the_same() -> None:
+    before, (dense, samo) = shown.twins(batches=0), shown.twins()
+    for number, (begun, first, second) in enumerate(
+        zip(before[1].state.parameters, dense.state.parameters, samo.state.parameters, strict=True)
+    ):
+        assert torch.equal(first, second), number
+        assert not torch.equal(begun, second), number
+    assert all(one == other for one, other in shown.updated())
+    assert all(one == other for one, other in shown.outputs())
+
+
+def test_dense_training_without_masks_is_seen_to_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown, "_masked", lambda mask, gradient: gradient)
+    assert any(one != other for one, other in shown.updated())
+    assert any(one != other for one, other in shown.outputs())
+
+
+def test_a_gradient_is_alive_at_a_time_and_two_are_seen_where_they_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = [27, 162, 24]  # entries of the convolution and the two linear layers
+    assert shown.dense_gradients(2) == (2 * 162, 2 * 162)
+    kept = []
+
+    def keeping(self: ModelState, parameter: Any) -> None:
+        kept.append(parameter.grad)
+        self.part(parameter).add_(compress(parameter.grad, self.pruned[id(parameter)]))
+        parameter.grad = None
+
+    monkeypatch.setattr(ModelState, "_compress", keeping)
+    assert shown.dense_gradients(1) == (2 * sum(weights), 2 * 162)
+
+
+def test_an_index_that_is_held_twice_is_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    once = shown.index_tensors()
+    made = ModelState._index
+
+    def twice(self: ModelState) -> None:
+        made(self)
+        self.again = [index.clone() for index in self.pruned.values()]
+
+    monkeypatch.setattr(ModelState, "_index", twice)
+    assert shown.index_tensors() == [count + 1 for count in once]
+    assert len(once) == 3
+
+
+def test_flops_are_those_of_products_by_hand() -> None:
+    forward = 2 * (27 * 9 + 27 * 6 + 6 * 4)  # a convolution of 3 x 3 x 3 outputs, and two linear layers
+    assert shown.flops() == (4 * 3 * forward, 4 * 3 * forward)  # 4 samples; a backward pass is two products
+
+
+def test_all_bytes_are_reduced_where_everything_stays() -> None:
+    assert [shown.reduced_bytes(density, 400) for density in (1.0, 0.5, 0.01)] == [800, 400, 8]
+
+
+def test_an_index_is_one_number_an_entry() -> None:
+    assert shown.index_bytes(3, 7) == (3 * 7 * 4, 7 * 4)
+    assert shown.index_of(1, 1, 2) == 3
+
+
+def test_expanding_is_compared_with_tensors_that_are_not_all_zero() -> None:
+    pairs = shown.expanded()
+    assert all(one == other for one, other in pairs)
+    assert sum(one != 0 for one, _ in pairs) == 10 + 10 + 9
