@@ -7,7 +7,7 @@ drawn, and once it differs little from those of the epochs before it is the tick
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -79,6 +79,23 @@ class EarlyBird:
         self.before.clear()
         check_kept(newest, seen)
         return _of_channels(newest, pairs, view) if self.kind == "channels" else newest
+
+    def remembered(self) -> dict[str, torch.Tensor]:
+        """What a search that goes on in another process needs: masks of this stage, distances, epochs."""
+        masks = {f"{age}/{key[0]}/{key[1]}": mask for age, own in enumerate(self.before) for key, mask in own.items()}
+        told = torch.tensor([self.epochs, len(self.before)]), torch.tensor(self.distances, dtype=torch.float64)
+        return {**masks, "epochs": told[0], "distances": told[1]}
+
+    def recall(self, kept: Mapping[str, torch.Tensor]) -> None:
+        """Goes on from what was remembered."""
+        self.epochs, count = map(int, kept["epochs"])
+        self.distances = kept["distances"].tolist()
+        self.before.clear()
+        self.before.extend({} for _ in range(count))
+        for name, mask in kept.items():
+            if name not in ("epochs", "distances"):
+                age, number, weight = name.split("/", 2)
+                self.before[int(age)][int(number), weight] = mask
 
 
 def packed(index: torch.Tensor, entries: int) -> torch.Tensor:

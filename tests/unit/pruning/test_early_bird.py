@@ -164,6 +164,25 @@ def test_every_grid_draws_the_same_ticket_after_the_same_epoch(stages: int, scop
     assert all(told == distances for _, told in found)
 
 
+def test_a_search_that_is_recalled_goes_on_as_if_it_had_never_stopped() -> None:
+    masks = [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 5, 4), (0, 1, 5, 6), (0, 1, 5, 6), (0, 1, 5, 6)]
+
+    def made() -> EarlyBird:
+        return EarlyBird(1, window=3, distance=0.1, latest=6)
+
+    whole_search = made()
+    expected = epochs(whole_search, masks)
+    assert [one is None for one in expected] == [True] * 5 + [False]
+    for stop in range(6):
+        first, second = made(), made()
+        epochs(first, masks[:stop])
+        second.recall(first.remembered())
+        found = epochs(second, masks[stop:])
+        assert second.distances == whole_search.distances
+        assert [one is None for one in found] == [one is None for one in expected[stop:]]
+        assert same(found[-1], expected[-1])
+
+
 # -- channels --------------------------------------------------------------------------------------------------------
 
 

@@ -60,6 +60,12 @@ def test_of_equal_weights_the_first_places_stay() -> None:
     assert Magnitude().draw(whole(zeros, sparsity=0.5))[0, "weight"].tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("scope", ["global", "layer"])
+def test_sizes_that_differ_in_the_last_bit_alone_are_told_apart(scope: str) -> None:
+    layers = [line([[1.0, 1.0 + 2**-52, 1.0, 1.0 + 2**-51]], torch.float64)]
+    assert Magnitude(scope).draw(whole(layers, sparsity=0.5))[0, "weight"].tolist() == [1, 3]
+
+
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("sparsity", SHARES)
 def test_each_weight_keeps_its_share_and_what_goes_is_no_larger(sparsity: float, dtype: torch.dtype) -> None:
