@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from suite.engine.train import Engine
 
 SCHEMA = 1
+SEARCH = "search/"  # what a method that looks for a ticket remembers of earlier batches
 INDEX = "index/"  # the places that stay of a pruned weight, beside whose compressed states they are kept
 Tensors = dict[str, torch.Tensor]
 
@@ -131,6 +132,8 @@ def _write(engine: Engine, place: Path) -> dict[str, Any]:
     own: Tensors = {"random/cpu": torch.default_generator.get_state()}
     if engine.world.device.type == "cuda":
         own["random/cuda"] = torch.cuda.get_rng_state(engine.world.device)
+    if engine.pruned is None and engine.pruning is not None and hasattr(engine.pruning.method, "remembered"):
+        own |= {f"{SEARCH}{name}": kept for name, kept in engine.pruning.method.remembered().items()}
     for number, layer in numbered(engine):
         own |= {f"buffer/{number}/{name}": buffer for name, buffer in layer.named_buffers()}
         if engine.place.replica == 0:
@@ -166,6 +169,7 @@ def _body(engine: Engine, place: Path) -> dict[str, Any]:
         "updates": engine.updates,
         "steps": engine.state.rule.updates,  # less than the updates by those that overflowed
         "skipped": engine.update.skipped,
+        "pruned": engine.pruned,
         "microbatches": engine.microbatches * engine.grid.data,
         "evaluated": engine.evaluated,
         "loss_scale": engine.scaler.state() if engine.scaler else None,

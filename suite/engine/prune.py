@@ -23,23 +23,18 @@ if TYPE_CHECKING:
 
 
 class Pruning:
-    """What an engine prunes. method: draws the ticket; sparsity: of what may be pruned; what: weights, or all
-
-    drawn: updates after which the ticket was drawn, None before
-    """
+    """What an engine prunes. method: draws the ticket; sparsity: of what may be pruned; what: weights, or all"""
 
     def __init__(self, method: Method, sparsity: float, what: str = "weights") -> None:
         self.method, self.sparsity, self.what = method, check_sparsity(sparsity), what
-        self.drawn: int | None = None
 
     def look(self, engine: Engine) -> bool:
         """Draws the ticket and prunes, if it is time and the method finds one. Every rank calls it between batches."""
-        if engine.pruned or not self.method.due(engine.updates):
+        if engine.pruned is not None or not self.method.due(engine.updates):
             return False
         indices = self.draw(engine)
         if indices is not None:
             prune(engine, indices)
-            self.drawn = engine.updates
         return indices is not None
 
     def draw(self, engine: Engine) -> Indices | None:
@@ -126,7 +121,7 @@ def checked(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> dict[int, to
 def prunes(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> dict[int, torch.Tensor]:
     """The places that stay, by the ids of this stage's weights, once all is known to fit; see prune for what does
     not."""
-    if engine.pruned:
+    if engine.pruned is not None:
         raise Refused("a network pruned twice", rule="one ticket per training", legal="a new engine")
     kept = checked(engine, indices)
     if (old := engine.held) is not None:
@@ -148,7 +143,7 @@ def prune(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> None:
     if not engine.drained:
         raise Refused("a network pruned within a batch", rule="between batches", legal="after train_batch")
     kept, old = prunes(engine, indices), engine.held
-    engine.pruned = True
+    engine.pruned = engine.updates
     if old is None:
         engine.hold(kept)
         return

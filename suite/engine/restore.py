@@ -18,6 +18,7 @@ from suite.engine import identity, shelf
 from suite.engine.checkpoint import (
     INDEX,
     SCHEMA,
+    SEARCH,
     Tensors,
     Together,
     check_drained,
@@ -104,6 +105,9 @@ class _Found:
                 self.notes.append(f"buffers (running statistics) are those of replica 0 of {saved}, for all {data}")
         same = (saved, len(body["split"])) == (data, engine.grid.inter)
         self.random = self._of_rank(*((place.stage, place.replica) if same else (0, 0)))
+        self.search = {n.removeprefix(SEARCH): t for n, t in self.random.items() if n.startswith(SEARCH) and same}
+        if not same and any(name.startswith(SEARCH) for name in self.random):
+            self.notes.append("a search for a ticket begins anew: its masks are those of another grid")
         self.extra = body["extra"][engine.rank if same else 0]
         self.buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
         for number, layer in numbered(engine):
@@ -111,7 +115,6 @@ class _Found:
                 stage = next(stage for stage, (_, stop) in enumerate(body["split"]) if number < stop)
                 self.buffers.append((buffer, self._of_rank(stage, replica)[f"buffer/{number}/{name}"]))
         self.states = {number: self._tensors(layer_file(number)) for number, _ in numbered(engine)}
-        self.pruned = any(name.startswith(INDEX) for layer in body["layers"].values() for name in layer)
         self.ticket = self._ticket(engine)
 
     def _ticket(self, engine: Engine) -> Indices:
@@ -123,7 +126,7 @@ class _Found:
             for name, index in states.items()
             if name.startswith(INDEX)
         }
-        if not engine.pruned:
+        if engine.pruned is None:
             prunes(engine, found)
             return found
         live = dict(numbered(engine))
@@ -149,7 +152,7 @@ class _Found:
         identity.check(name, body["run"], identity.of(engine))
         for number, layer in numbered(engine):
             kept, here = body["layers"][str(number)], shapes_of(engine, layer)
-            if not engine.pruned:
+            if engine.pruned is None:
                 kept = _whole(kept, here)
             for key in sorted(kept.keys() | here.keys()):
                 if kept.get(key) != here.get(key):
@@ -167,8 +170,11 @@ class _Found:
     def take(self, engine: Engine) -> None:
         """Nothing here can be refused."""
         body = self.body
-        if self.pruned and not engine.pruned:
+        if body["pruned"] is not None and engine.pruned is None:
             prune(engine, self.ticket)
+        engine.pruned = body["pruned"]
+        if self.search and engine.pruning is not None and hasattr(engine.pruning.method, "recall"):
+            engine.pruning.method.recall(self.search)
         for number, layer in numbered(engine):
             for name, live in states_of(engine, layer).items():
                 live.copy_(self.states[number][name])

@@ -91,7 +91,7 @@ class EngineSystem:
             return {}
         distances = getattr(self.pruning.method, "distances", None)
         searched = {"mask_distances": list(distances)} if distances is not None else {}
-        return {"pruned_after": self.pruning.drawn, "sparsity": self.pruning.sparsity, **searched}
+        return {"pruned_after": self.engine.pruned, "sparsity": self.pruning.sparsity, **searched}
 
     def train_batch(self, batch: Value) -> float:
         return self.engine.train_batch(tensors(batch))

@@ -143,7 +143,8 @@ class Engine:
         self.legal: dict[int, tuple[Op, ...]] = {}  # this stage's checked order, by number of microbatches
         self.live: LiveBytes | None = None
         self.peak = 0
-        self.pruning, self.pruned = pruning, False
+        self.pruning = pruning
+        self.pruned: int | None = None  # updates after which the network was
         self.held: ModelState | None = None
         if pruning is None or not pruning.look(self):
             self.hold({})

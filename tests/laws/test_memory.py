@@ -50,7 +50,13 @@ def configs(ranks: int) -> list[list[str]]:
             ["checkpoints=4", "weights.graph=recompute", "batch.microbatch=4"],
             ["system=axonn_samo", "optimizer=sgd", "model.shape.tied=false"],
             ["system=axonn_samo", "precision=bf16", "pruning.sparsity=0.5", "update.bucket=30000"],
-            ["system=axonn_samo", "precision=bf16", "memory=samo_offload", "update.bucket=5000", "model.shape.hidden=96"],
+            [
+                "system=axonn_samo",
+                "precision=bf16",
+                "memory=samo_offload",
+                "update.bucket=5000",
+                "model.shape.hidden=96",
+            ],
             ["system=axonn_samo", "precision=bf16", "batch.size=1", "batch.microbatch=1", "model.shape.sequence=8"],
         ]
     if ranks == 4:

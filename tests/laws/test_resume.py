@@ -13,15 +13,18 @@ import numpy as np
 import pytest
 import torch
 from cases import Case, gpt_case, odd_case
+from masked import Given, random_ticket
 from resuming import Kept, batch_of, engine_of, kept_by, trained
 
 from suite.bench.experiment import groups, resolve
 from suite.comm import loopback
 from suite.core.grid import Grid
 from suite.engine.optimizer import SGD, Adam, AdamW
+from suite.engine.prune import Pruning
 from suite.engine.scale import Dynamic
 from suite.engine.system import EngineSystem
-from suite.memory.layout import offloaded
+from suite.memory.layout import compressed, offloaded
+from suite.pruning.early_bird import EarlyBird
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
 MOMENTUM = SGD(0.1, momentum=0.9, weight_decay=0.01)
@@ -44,6 +47,61 @@ VARIANTS: dict[str, tuple[Case, dict[str, Any]]] = {
         {"optimizer": Adam(0.01), **OFFLOADED, "memory": partial(offloaded, bucket=400, half=None), "clip": 0.5},
     ),
 }
+
+
+PRUNED = gpt_case("dropout", "float32", dropout=0.3, layers=1)
+AWAY = {"memory": partial(compressed, bucket=77, offloaded=True), "bucket": 77, "chunk": 3}
+TICKETS: dict[str, tuple[int, dict[str, Any]]] = {  # batches before the ticket is drawn
+    "float32 pruned at first": (0, {"optimizer": AdamW(0.01), "memory": compressed}),
+    "float32 pruned before": (1, {"optimizer": MOMENTUM, "memory": compressed}),
+    "bfloat16 pruned before": (1, {"optimizer": AdamW(0.01), "memory": compressed, "half": "bfloat16"}),
+    "float16 offloaded pruned before": (1, {"optimizer": AdamW(0.01), "half": "float16", **AWAY}),
+    "bfloat16 offloaded pruned after": (3, {"optimizer": AdamW(0.01), "half": "bfloat16", **AWAY}),
+}
+
+
+@pytest.mark.parametrize("variant", TICKETS)
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_a_ticket_is_saved_and_loaded(grid: Grid, variant: str, tmp_path: Path) -> None:
+    """An engine that is not pruned yet takes it over; one that draws it later draws the same."""
+    after, more = TICKETS[variant]
+    indices = random_ticket(PRUNED, 0.8)
+    run = partial(trained, PRUNED, grid=grid, **more)
+
+    def pruning() -> Pruning:
+        return Pruning(Given(indices, after), 0.8)
+
+    whole = loopback.run(grid.size, lambda world: run(world=world, batches=range(4), pruning=pruning()))
+    loopback.run(grid.size, lambda world: run(world=world, batches=range(2), save=tmp_path, pruning=pruning()))
+    again = loopback.run(
+        grid.size, lambda world: run(world=world, batches=range(2, 4), load=tmp_path, pruning=pruning())
+    )
+    assert any("index" in name for rank in whole for name in rank.tensors)
+    for rank, (right, resumed) in enumerate(zip(whole, again, strict=True)):
+        assert resumed.losses == right.losses[2:]
+        right.compare(resumed, f"{variant} {grid} rank {rank}")
+
+
+@pytest.mark.parametrize("after", [2, 3, 5])
+def test_a_search_for_a_ticket_goes_on(after: int, tmp_path: Path) -> None:
+    """Masks of epochs before are kept: the ticket is drawn after the same batch from the same window."""
+    grid = Grid(inter=2)
+
+    def pruning() -> Pruning:
+        return Pruning(EarlyBird(epoch=1, window=3, distance=0.045), 0.8)
+
+    run = partial(trained, PRUNED, grid=grid, optimizer=AdamW(0.003), memory=compressed)
+    made = [pruning() for _ in range(2)]
+    whole = loopback.run(2, lambda world: run(world=world, batches=range(8), pruning=made[world.rank]))
+    loopback.run(2, lambda world: run(world=world, batches=range(after), save=tmp_path, pruning=pruning()))
+    later = [pruning() for _ in range(2)]
+    again = loopback.run(
+        2, lambda world: run(world=world, batches=range(after, 8), load=tmp_path, pruning=later[world.rank])
+    )
+    drawn = len(made[0].method.distances) + 1
+    assert 3 <= drawn < 8, made[0].method.distances
+    for right, resumed in zip(whole, again, strict=True):
+        right.compare(resumed, f"after {after}")
 
 
 def interrupted(case: Case, grid: Grid, folder: Path, *, after: int, batches: int, **more: Any) -> list[Kept]:

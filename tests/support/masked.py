@@ -62,15 +62,9 @@ class MaskedLoop(Reference):
     ) -> None:
         super().__init__(case, replicas)
         self.rule, self.first, self.clip = rule, 0, clip
-        self.masks = []
-        for number, layer in enumerate(self.layers):
-            for name, parameter in layer.named_parameters():
-                index = indices.get((number, name))
-                mask = torch.ones(parameter.numel(), dtype=torch.bool)
-                if index is not None:
-                    mask = torch.zeros_like(mask).index_fill(0, index.long(), True)
-                self.masks.append(mask.view(parameter.shape))
-                parameter.data.mul_(self.masks[-1])
+        self.masks = self._masks(indices)
+        for parameter, mask in zip(self.parameters(), self.masks, strict=True):
+            parameter.data.mul_(mask)
         self.masters = [p.detach().clone() for p in self.parameters()]
         if half:
             self.half = getattr(torch, half)
@@ -79,6 +73,24 @@ class MaskedLoop(Reference):
         self.states = [
             RuleState([w], {name: torch.zeros_like(w).reshape(-1) for name in rule.states}) for w in self.masters
         ]
+
+    def _masks(self, indices: Indices) -> list[torch.Tensor]:
+        found = []
+        for number, layer in enumerate(self.layers):
+            for name, parameter in layer.named_parameters():
+                mask = torch.ones(parameter.numel(), dtype=torch.bool)
+                if (index := indices.get((number, name))) is not None:
+                    mask = torch.zeros_like(mask).index_fill(0, index.long(), True)
+                found.append(mask.view(parameter.shape))
+        return found
+
+    def prune(self, indices: Indices) -> None:
+        """In the middle of a training: full weights, moments and what passes read lose the same places."""
+        self.masks = self._masks(indices)
+        for parameter, state, mask in zip(self.parameters(), self.states, self.masks, strict=True):
+            parameter.data.mul_(mask)
+            for tensor in (*state.weights, *state.moments.values()):
+                tensor.view(mask.shape).mul_(mask)
 
     def train(self, batch: tuple[Any, Any]) -> float:
         loss, sums = self.gradients(batch, self.first)

@@ -1,0 +1,187 @@
+"""Decides whether an engine takes a ticket over as it should, and says by name what it cannot take."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from cases import gpt_case
+from masked import Given, MaskedLoop, dense_states, random_ticket
+from resuming import engine_of, kept_by
+from torch import nn
+
+from suite.comm import loopback
+from suite.core.errors import Refused
+from suite.core.grid import Grid
+from suite.core.protocols import Read
+from suite.engine.compress import compress, expand, mask
+from suite.engine.live import LiveBytes
+from suite.engine.optimizer import SGD, AdamW
+from suite.engine.prune import Pruning
+from suite.engine.train import Engine
+from suite.memory.layout import compressed, offloaded, resident
+from suite.pruning.magnitude import Magnitude
+
+CASE = gpt_case("tied", "float32")
+TICKET = random_ticket(CASE, 0.8)
+
+
+def alone(**more: Any) -> Engine:
+    world = loopback.LoopbackWorld(loopback.Hub(1), 0)
+    return engine_of(CASE, world, Grid(), **{"optimizer": AdamW(0.01), "memory": compressed, **more})
+
+
+# -- compress and expand ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_expand_is_the_inverse_of_compress(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for entries, kept in ((1, 1), (7, 3), (300_000, 290_000)):  # the last is expanded in pieces
+        index = torch.randperm(entries, generator=generator)[:kept].sort().values.int()
+        dense = torch.randn(entries, generator=generator).to(dtype)
+        values = compress(dense.view(1, -1), index)
+        assert torch.equal(values, dense[index.long()])
+        again = torch.full_like(dense, 9.0)
+        expand(values, index, again)
+        assert torch.equal(compress(again, index), values)
+        assert int((again == 9.0).sum()) == entries - kept, "what is pruned stays as it is"
+        mask(dense, index)
+        assert torch.equal(compress(dense, index), values)
+        assert int((dense != 0).sum()) == int((values != 0).sum())
+
+
+def test_the_flat_view_of_the_paper() -> None:
+    """SAMO III-B: of a 2 x 2 tensor with entries at (0, 0) and (1, 1) the places are 0 and 3."""
+    assert compress(torch.tensor([[5.0, 6.0], [7.0, 8.0]]), torch.tensor([0, 3], dtype=torch.int32)).tolist() == [5, 8]
+
+
+# -- gradients -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpoints", [None, 1])
+def test_no_two_gradients_of_pruned_weights_are_dense_at_once(checkpoints: int | None) -> None:
+    """SAMO III-C: the dense gradient of the model never exists. A linear layer's own goes before the next is made."""
+    width, depth = 300, 6  # a gradient of 360 kB; activations of 2 x 300 are next to nothing
+    layers = [nn.Linear(width, width, bias=False) for _ in range(depth)]
+    one = 4 * width * width
+
+    def peak(**more: Any) -> int:
+        engine = Engine(
+            layers,
+            loss=lambda y, _: y.square().mean(),
+            optimizer=SGD(0.01),
+            microbatch=2,
+            memory=compressed,
+            checkpoints=checkpoints,
+            **more,
+        )
+        with LiveBytes() as live:
+            value = (torch.ones(2, width),)
+            engine.stage.forward(0, value, targets=(torch.zeros(2),), sample=0, read=Read(0, 0, "keep"))
+            before = live.live
+            live.peak = before
+            engine.stage.backward(0, ())
+            return live.peak - before
+
+    found = peak(pruning=Pruning(Magnitude(), 0.9))
+    assert one <= found < 1.5 * one, "one, and what is compressed of it"
+
+
+def test_gradients_have_the_shapes_of_weights_and_zeros_where_they_are_pruned() -> None:
+    engine, dense = alone(pruning=Pruning(Given(TICKET), 0.8)), alone(memory=resident)
+    for parameter, own in zip(dense.state.parameters, engine.state.parameters, strict=True):
+        parameter.data.copy_(own.data)
+    batch = CASE.batch(0, 4, 1)
+    for parameter, got, right in zip(
+        engine.state.parameters, engine.gradients(batch), dense.gradients(batch), strict=True
+    ):
+        if (index := engine.state.pruned.get(id(parameter))) is not None:
+            mask(right, index)
+        assert torch.equal(got, right)
+        assert got.any()
+
+
+# -- in the middle of a training -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("half", [None, "bfloat16"])
+@pytest.mark.parametrize(
+    "memory", [compressed, partial(compressed, bucket=100, offloaded=True)], ids=["resident", "away"]
+)
+def test_weights_and_moments_go_on_from_where_they_are(half: str | None, memory: Any) -> None:
+    """Two batches dense, then pruned: as if the states of the dense run had been masked, and trained on with masks."""
+    rule = AdamW(0.01)
+    engine = alone(half=half, memory=memory, bucket=100, pruning=Pruning(Given(TICKET, after=2), 0.8))
+    loop = MaskedLoop(CASE, 1, rule, {}, half=half)
+    for number in range(2):
+        batch = CASE.batch(number, 2, 1)
+        assert engine.train_batch(batch) == pytest.approx(loop.train(batch), rel=1e-12)
+    loop.prune(TICKET)
+    assert engine.pruned == 2
+    for number in range(2, 5):
+        batch = CASE.batch(number, 2, 1)
+        assert engine.train_batch(batch) == pytest.approx(loop.train(batch), rel=1e-12)
+    expected = [
+        t.reshape(-1)
+        for state, p in zip(loop.states, loop.parameters(), strict=True)
+        for t in (*state.weights, *state.moments.values(), p.data)
+    ]
+    for got, right in zip(dense_states(engine), expected, strict=True):
+        assert torch.equal(got, right)
+
+
+@pytest.mark.parametrize("memory", [resident, partial(offloaded, bucket=100)], ids=["resident", "offloaded"])
+def test_a_layout_that_keeps_all_is_refused_before_anything_changes(memory: Any) -> None:
+    engine = alone(memory=memory, bucket=100, half="bfloat16")
+    before = kept_by(engine)
+    with pytest.raises(Refused, match=r"in a layout that keeps all.*legal: memory=samo"):
+        engine.prune(TICKET)
+    before.compare(kept_by(engine), "refused")
+    engine.train_batch(CASE.batch(0, 2, 1))
+
+
+# -- what does not fit -----------------------------------------------------------------------------------------------
+
+
+def test_a_ticket_of_another_model() -> None:
+    engine = alone()
+    key = next(iter(TICKET))
+    for indices, says in (
+        ({(1, "nothing.weight"): TICKET[key]}, "weight nothing.weight of layer 1, which is not trained here"),
+        ({key: torch.tensor([0, 10**6], dtype=torch.int32)}, "index 1000000 of 768 entries"),
+        ({key: torch.tensor([3, 2], dtype=torch.int32)}, "does not rise"),
+        ({key: torch.tensor([], dtype=torch.int32)}, "pruned to nothing"),
+        ({key: torch.tensor([1, 2])}, "flat int32"),
+        ({(0, "token.weight"): torch.tensor([1], dtype=torch.int32)}, "one end of the tie of layers 0 and 4"),
+    ):
+        before = kept_by(engine)
+        with pytest.raises(Refused, match=says):
+            engine.prune(indices)
+        before.compare(kept_by(engine), says)
+
+
+def test_pruned_twice_or_within_a_batch() -> None:
+    engine = alone()
+    engine.drained = False
+    with pytest.raises(Refused, match="within a batch"):
+        engine.prune(TICKET)
+    engine.drained = True
+    engine.prune(TICKET)
+    with pytest.raises(Refused, match="pruned twice"):
+        engine.prune(TICKET)
+
+
+def test_steps_that_are_larger_than_what_a_layout_expands() -> None:
+    with pytest.raises(Refused, match=r"steps of \d+ entries in a layout that expands 10 at a time"):
+        alone(memory=partial(compressed, bucket=10), pruning=Pruning(Given(TICKET), 0.8))
+
+
+def test_a_replaced_gradient_of_a_pruned_weight_is_noticed() -> None:
+    engine = alone(pruning=Pruning(Given(TICKET), 0.8))
+    own = next(p for p in engine.state.parameters if id(p) in engine.state.pruned)
+    own.grad = torch.zeros_like(own)
+    with pytest.raises(Refused, match="a gradient was replaced"):
+        next(engine.update.run())
