@@ -160,7 +160,7 @@ class Session:
         timed = self.durations and not self.sweeps
         metrics = {"batch_time": Metric("s", "lower", tuple(self.durations), note)} if timed else {}
         metrics |= {**(phases.metrics(self.phases) if timed else {}), **self.simulated, **self.left.metrics}
-        units = {"tokens_per_batch": "token"}
+        units = {"tokens_per_batch": "token", "images_per_batch": "image"}
         for name, value in _counts(self.config).items() if computes else ():
             metrics[name] = Metric(units.get(name, "flop"), "", (value,))
         if self.gemm:
@@ -205,7 +205,8 @@ class Session:
         away = [f"on the host of the fullest rank: {kinds}; predicted {self._host()}"] if host else []
         skipped = self.extra.get("skipped", 0)
         left_out = [f"{skipped} batches overflowed and were left out"] if skipped else []
-        return (*staged, *static, *beside, *away, *left_out, *self.extra.get("resumed", ()), *self.left.notes)
+        own = (*self.extra.get("resumed", ()), *self.extra.get("notes", ()))  # of the resuming, and of the system
+        return (*staged, *static, *beside, *away, *left_out, *own, *self.left.notes)
 
 
 def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:

@@ -98,4 +98,12 @@ def counts(config: Mapping[str, Any]) -> dict[str, float]:
         "tokens_per_batch": float(size * shape.sequence),
         "flops_per_batch": float(flops.training(shape, size)),
         "flops_per_batch_recompute": float(flops.training(shape, size, recompute=True)),
+        **({"useful_flops_per_batch": _useful(config, shape)} if config.get("system", {}).get("sparse") else {}),
     }
+
+
+def _useful(config: Mapping[str, Any], shape: Any) -> float:
+    """Flops of a batch of a GPT whose kernels skip what is pruned: of the blocks' weights the share that stays; the
+    head, and the attention's scores and values, whole."""
+    skipped = config["pruning"]["sparsity"] * (shape.layers * shape.block().flops - flops.attention(shape))
+    return float(round(config["batch"]["size"] * 3 * (flops.forward(shape) - skipped)))

@@ -1,0 +1,32 @@
+"""Decides what states a network of sparse layers has: those of the values that stay, as if there were no others.
+
+Its indices are not among them: how many there are depends on the layers' widths, and the record counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from suite.core.errors import Unsupported
+from suite.memory.layout import Layout, resident
+
+SYSTEM = "sputnik"
+
+
+def sparse(
+    *,
+    entries: int,
+    moments: Sequence[str],
+    dtype: str = "float32",
+    half: str | None = None,
+    kept: int = 0,
+    of: int = 0,
+    system: str = SYSTEM,
+) -> Layout:
+    """Every state on the device, of `entries` of which a ticket leaves `kept` of `of`.
+
+    Raises Unsupported for a ticket of any other system, whose layers keep all that is pruned as zeros."""
+    if of and system != SYSTEM:
+        what = f"memory=sparse under system={system}"
+        raise Unsupported(what, rule="its layers are dense, and keep zeros", legal="memory=samo")
+    return resident(entries - of + kept, moments, dtype, half=half)

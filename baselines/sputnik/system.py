@@ -1,0 +1,158 @@
+"""Decides how the sparse layers train: inside AxoNN's engine, as SAMO's authors put Sputnik there (V-B).
+
+Each linear layer that a ticket prunes is swapped for a sparse one as soon as its weights are drawn, so that the engine
+sees a smaller dense model: states, messages and reductions of the values that stay. Biases, norms, embeddings and the
+language head stay dense. The ticket is the one that axonn_samo draws from the same config; what is not known before the
+first batch, or takes more than one layer to know, cannot be drawn here and is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from baselines.sputnik.counted import SparseBytes
+from baselines.sputnik.linear import SparseLinear, kernels_of
+from suite.bench.predict import counts
+from suite.core.build import build
+from suite.core.errors import Unsupported
+from suite.core.protocols import Missing, Ready, Value, World
+from suite.core.units import si
+from suite.engine.layers import Layer
+from suite.engine.restore import Loaded
+from suite.engine.system import EngineSystem, tensors
+from suite.pruning.ticket import Key, Method, View, check_sparsity, prunable, told
+
+UNTRIED = "the Triton kernels for CUDA have run in Triton's interpreter alone, on no GPU yet"
+WIDENED = "16-bit weight gradients are sampled in float32: torch has no 16-bit kernel for it on a CPU"
+
+
+class Sputnik(EngineSystem):
+    """AxoNN on sparse weights and sparse kernels. Raises Unsupported where `check` does, and for convolutions."""
+
+    @classmethod
+    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+        check(config)
+        if config["launch"]["device"] == "cuda" and find_spec("triton") is None:
+            return Missing("sparse products on CUDA are Triton kernels; pip install triton")
+        return super().probe(config)
+
+    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+        self.asked, self.flops = config["pruning"], counts(config)
+        # pruned as layers are made: what the engine then has to train is dense
+        super().__init__(world, {**config, "pruning": {**self.asked, "ticket": None}})
+
+    def makers(self, config: Mapping[str, Any], shape: Any) -> Sequence[Layer]:
+        """The model's own, each followed by its ticket."""
+        made = super().makers(config, shape)
+        method: Method = build(self.asked["ticket"])
+        sparsity = check_sparsity(self.asked["sparsity"])
+        draw = partial(method_draw, method, sparsity=sparsity, seed=config["seed"], layers=len(made))
+        return [partial(sparse, make, number, draw) for number, make in enumerate(made)]
+
+    @property
+    def sparse_layers(self) -> list[SparseLinear]:
+        return [module for module in self.engine.stage.layers.modules() if isinstance(module, SparseLinear)]
+
+    def told(self) -> dict[str, Any]:
+        """Beside the engine's: what ran the products, which kernels nothing has tried, how flops are counted."""
+        device = torch.device(self.engine.world.device)
+        widened = [WIDENED] if device.type == "cpu" and self.engine.half else []
+        untried = [UNTRIED] if device.type == "cpu" else []
+        useful, dense = (si(self.flops[name], "flop") for name in ("useful_flops_per_batch", "flops_per_batch"))
+        counted = f"a batch is {useful} of kept weights, and {dense} by dense products, as percent of peak counts it"
+        notes = [f"sparse products: {kernels_of(device).NAME}", *widened, *untried, counted]
+        return {**super().told(), "sparsity": self.asked["sparsity"], "notes": notes}
+
+    def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
+        """As the engine counts them, and the bytes of the indices beside."""
+        engine, indices = self.engine, sum(layer.structure.bytes for layer in self.sparse_layers)
+        held = engine.state.allocated()
+        with SparseBytes() as live:
+            engine.live = live
+            loss = engine.train_batch(tensors(batch))
+        engine.live = None
+        return loss, {**held, "structure": indices, live.peak_phase: live.peak}
+
+    def load(self, path: str | Path) -> Loaded:
+        loaded = super().load(path)
+        for layer in self.sparse_layers:
+            layer.refresh()
+        return loaded
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Raises Unsupported for a ticket that cannot be drawn layer by layer before training, and for other states than
+    sparse layers have."""
+    asked, legal = config["pruning"], "pruning=magnitude"
+    if not asked["ticket"]:
+        raise Unsupported(
+            f"system=sputnik with pruning={asked['name']}", rule="sparse weights want a ticket", legal=legal
+        )
+    if asked["what"] != "weights":
+        rule = "biases, norms and embeddings stay dense: no sparse product has them"
+        raise Unsupported(f"system=sputnik with pruning.what={asked['what']}", rule=rule, legal="pruning.what=weights")
+    method = build(asked["ticket"])
+    if not method.due(0):
+        rule = "layers are made sparse, before the first batch; a ticket that is drawn later can be saved and given"
+        raise Unsupported(f"system=sputnik with pruning={asked['name']}", rule=rule, legal="pruning=saved")
+    if getattr(method, "scope", "layer") != "layer":
+        rule = "each layer is made by itself, and a threshold over all needs them all"
+        raise Unsupported(f"system=sputnik with pruning.ticket.scope={method.scope}", rule=rule, legal="layer")
+    if config["memory"]["name"] != "sparse":
+        rule = "states of what stays, on the device"
+        raise Unsupported(f"system=sputnik with memory={config['memory']['name']}", rule=rule, legal="memory=sparse")
+
+
+def method_draw(
+    method: Method, number: int, layer: nn.Module, *, sparsity: float, seed: int, layers: int
+) -> dict[Key, torch.Tensor]:
+    """The ticket of one layer alone: what a method that looks at one weight at a time gives for it in the whole."""
+    keys = [(number, name) for name in prunable(layer, "weights")]  # none: a ticket may still be of another model
+    for key in keys:
+        check_linear(layer, key)
+    view = View(
+        layers=[(number, layer)],
+        weight=lambda key: layer.get_parameter(key[1]).detach(),
+        keys=keys,
+        sparsity=sparsity,
+        seed=seed,
+        total=float,
+        stage=number,  # each layer as a stage of its own
+        stages=layers,
+    )
+    indices = method.draw(view)
+    assert indices is not None, "due before the first batch, so drawn then"
+    return indices
+
+
+def sparse(
+    make: Callable[[], nn.Module], number: int, draw: Callable[[int, nn.Module], Mapping[Key, torch.Tensor]]
+) -> nn.Module:
+    """The layer that `make` makes, its pruned linear layers sparse. Raises Unsupported for any other pruned weight."""
+    layer = make()
+    for key, index in draw(number, layer).items():
+        linear = check_linear(layer, key)
+        path = key[1].rpartition(".")[0]
+        if not path:
+            return SparseLinear(linear, index)
+        parent, _, name = path.rpartition(".")
+        setattr(layer.get_submodule(parent), name, SparseLinear(linear, index))
+    return layer
+
+
+def check_linear(layer: nn.Module, key: Key) -> nn.Linear:
+    """The linear layer whose weight `key` names. Raises Unsupported for anything else."""
+    path, _, name = key[1].rpartition(".")
+    module = layer.get_submodule(path)
+    if not isinstance(module, nn.Linear) or name != "weight":
+        kind = "convolution" if "Conv" in type(module).__name__ else f"product for a {type(module).__name__}"
+        rule = f"Sputnik has no sparse {kind} (SAMO V-B)"
+        raise Unsupported(f"system=sputnik with {told(key)}", rule=rule, legal="system=axonn_samo")
+    return module

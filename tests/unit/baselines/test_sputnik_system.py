@@ -1,0 +1,309 @@
+"""Sputnik in the engine: masked dense training on every grid, by the tickets that SAMO draws, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cases import Case, text
+from configs import altered
+from masked import MaskedLoop, random_ticket
+from reference import SEED
+from torch import nn
+
+from baselines.sputnik import cpu
+from baselines.sputnik import system as sputnik
+from baselines.sputnik.counted import SparseBytes
+from baselines.sputnik.linear import SparseLinear
+from baselines.sputnik.states import sparse as states
+from suite.bench.experiment import freeze, resolve
+from suite.bench.predict import counts
+from suite.comm import loopback
+from suite.core.build import build, locate
+from suite.core.errors import Refused, Unsupported
+from suite.core.grid import Grid
+from suite.core.protocols import Missing, Ready
+from suite.models import gpt
+from suite.pruning import ticket
+from suite.workload import Transformer
+
+GRIDS = [Grid(), Grid(inter=2), Grid(data=2)]
+SHAPE = Transformer(3, 16, 2, 6, 11, attention_bias=False)
+SMALL = [
+    *("model.shape.layers=3", "model.shape.hidden=16", "model.shape.heads=2", "model.shape.sequence=6"),
+    *("model.shape.attention_bias=false", "model.dropout=0", f"seed={SEED}", "batch.microbatch=2", "batch.size=8"),
+]
+
+
+def config_of(grid: Grid = Grid(), *overrides: str, name: str = "sputnik", **changes: Any) -> dict[str, Any]:  # noqa: B008
+    """A resolved config on a model of few entries."""
+    whole = [f"system={name}", *SMALL, f"grid.inter={grid.inter}", f"grid.data={grid.data}", *overrides]
+    return altered(resolve(whole), **{"model__shape__vocabulary": 11, **changes})
+
+
+def case_of(dtype: str) -> Case:
+    return Case("gpt", gpt.layers(SHAPE, dtype=dtype), gpt.loss, text(SHAPE), ties=gpt.ties(SHAPE))
+
+
+def arrays(batch: tuple[Any, Any]) -> tuple[np.ndarray[Any, Any], ...]:
+    return tuple(part.numpy() for part in batch)
+
+
+def saved(folder: Path, case: Case, sparsity: float, layers: int = 9) -> tuple[Path, ticket.Indices]:
+    """A ticket of the first `layers` of a case, and the file that holds it."""
+    indices = {key: index for key, index in random_ticket(case, sparsity).items() if key[0] < layers}
+    sizes = {"qkv.weight": 3, "project.weight": 1, "widen.weight": 4, "narrow.weight": 4}
+    ticket.save(folder / "ticket", indices, {key: 256 * sizes[key[1]] for key in indices})
+    return folder / "ticket", indices
+
+
+def places(layer: SparseLinear) -> torch.Tensor:
+    side = layer.structure.weight
+    rows = torch.repeat_interleave(torch.arange(side.rows), side.offsets.diff().long())
+    return rows * side.width + side.columns
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "half", "close"),
+    [("float64", None, 1e-12), ("float32", None, 1e-5), ("float32", "bfloat16", 2e-2)],
+    ids=["float64", "float32", "bfloat16"],
+)
+def test_training_is_that_of_masked_weights(
+    grid: Grid, dtype: str, half: str | None, close: float, tmp_path: Path
+) -> None:
+    case = case_of(dtype)
+    path, indices = saved(tmp_path, case, 0.8)
+    config = config_of(
+        grid,
+        *("optimizer=sgd", "optimizer.lr=0.1", "optimizer.momentum=0.9", "pruning=saved"),
+        f"pruning.ticket.path={path}",
+        model__dtype=dtype,
+        precision__half=half,
+    )
+    loop = MaskedLoop(case, grid.data, build(config["optimizer"]), indices, half=half)
+    batches = [case.batch(number, 4 // grid.data, grid.data) for number in range(5)]
+    losses = [loop.train(batch) for batch in batches]
+    assert len(set(losses)) == 5
+
+    def rank(world: Any) -> int:
+        made = sputnik.Sputnik(world, config)
+        found = [made.train_batch(arrays(batch)) for batch in batches]
+        assert found == pytest.approx(losses, rel=close)
+        compared = 0
+        for number, layer in zip(made.engine.split[made.engine.place.stage], made.engine.stage.layers, strict=True):
+            weights = dict(loop.layers[number].named_parameters())
+            for name, own in layer.named_parameters():
+                path = f"{name.removesuffix('values')}weight" if name.endswith("values") else name
+                right = weights[path].detach().flatten()
+                if (number, path) in indices:
+                    assert name.endswith("values")
+                    right = right[indices[number, path].long()]
+                assert own.dtype == right.dtype
+                assert float((own.detach().flatten() - right).abs().max()) <= close * float(right.abs().max()), path
+                compared += 1
+        made.close()
+        return compared
+
+    assert sum(loopback.run(grid.size, rank)) == grid.data * sum(len(list(layer.parameters())) for layer in loop.layers)
+
+
+def sparse_layers(made: sputnik.Sputnik) -> dict[tuple[int, str], SparseLinear]:
+    """By the weight that each was."""
+    numbered = zip(made.engine.split[made.engine.place.stage], made.engine.stage.layers, strict=True)
+    return {
+        (number, f"{name}.weight"): module
+        for number, layer in numbered
+        for name, module in layer.named_modules()
+        if isinstance(module, SparseLinear)
+    }
+
+
+@pytest.mark.parametrize("pruning", ["magnitude", "random"])
+def test_the_ticket_is_samos(pruning: str) -> None:
+    """Of the same config, on another grid: the same places, and the same weights there."""
+    given = (f"pruning={pruning}", "pruning.sparsity=0.7")
+
+    def dense(world: Any) -> dict[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]:
+        config = config_of(Grid(), *given, name="axonn_samo")
+        engine = locate(config["system"]["_target_"])(world, config).engine
+        return {
+            (number, name): (places, parameter.detach().flatten()[places.long()])
+            for number, layer in enumerate(engine.stage.layers)
+            for name, parameter in layer.named_parameters()
+            if (places := engine.state.flat.kept.get(id(parameter))) is not None
+        }
+
+    def kept(world: Any) -> dict[tuple[int, str], SparseLinear]:
+        return sparse_layers(sputnik.Sputnik(world, config_of(Grid(inter=2), *given)))
+
+    samo = loopback.run(1, dense)[0]
+    ours = {key: layer for stage in loopback.run(2, kept) for key, layer in stage.items()}
+    assert len(samo) == 12
+    assert samo.keys() == ours.keys()
+    for key, (index, weights) in samo.items():
+        assert torch.equal(places(ours[key]), index.long()), key
+        assert torch.equal(ours[key].values.detach(), weights), key
+
+
+def one(config: dict[str, Any]) -> sputnik.Sputnik:
+    return loopback.run(1, lambda world: sputnik.Sputnik(world, config))[0]
+
+
+def test_what_stays_dense_is_as_it_was() -> None:
+    layers = one(config_of()).engine.stage.layers
+    assert {type(m) for m in layers.modules() if list(m.parameters(recurse=False))} == {
+        *(nn.Embedding, nn.LayerNorm, SparseLinear, gpt.Head)
+    }
+    assert not any(isinstance(module, nn.Linear) for module in layers.modules())
+    assert {layer.bias is not None for layer in one(config_of()).sparse_layers} == {True, False}
+
+
+def test_a_checkpoint_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    config = config_of(Grid(inter=2))
+    batches = [arrays(case_of("float32").batch(number, 4, 1)) for number in range(4)]
+
+    def rank(world: Any) -> None:
+        whole, first, again = (sputnik.Sputnik(world, config) for _ in range(3))
+        right = [whole.train_batch(batch) for batch in batches]
+        assert [first.train_batch(batch) for batch in batches[:2]] == right[:2]
+        first.save(tmp_path)
+        for layer in again.sparse_layers:
+            layer.structure = first.sparse_layers[0].structure
+        again.load(tmp_path)
+        assert [again.train_batch(batch) for batch in batches[2:]] == right[2:]
+        for made in (whole, first, again):
+            made.close()
+
+    loopback.run(2, rank)
+
+
+def test_live_bytes_are_counted_and_indices_beside() -> None:
+    made = one(config_of())
+    batch = arrays(case_of("float32").batch(0, 4, 1))
+    loss, held = made.memory(batch)
+    values = sum(p.numel() for p in made.engine.stage.layers.parameters())
+    assert loss == pytest.approx(one(config_of()).train_batch(batch))
+    assert held["weights"] == 4 * values
+    assert held["structure"] == sum(layer.structure.bytes for layer in made.sparse_layers)
+    dense = locate("suite.engine.system.EngineSystem")
+    whole = loopback.run(1, lambda world: dense(world, config_of(name="axonn_no_memopt")))[0].memory(batch)[1]
+    assert held["weights"] < whole["weights"]
+    # microbatches are as large; the transposed inputs that are kept are as large as the inputs of dense layers
+    assert held["activations"] == pytest.approx(whole["activations"], rel=0.35)
+    assert made.engine.live is None
+
+
+def test_what_a_sampled_product_leaves_is_counted_and_freed() -> None:
+    layer = SparseLinear(nn.Linear(8, 6), torch.arange(0, 48, 2).int())
+    left, right = torch.ones(6, 10), torch.ones(8, 10)
+    with SparseBytes() as live:
+        out = cpu.spmm(layer.structure.weight, layer.values.detach(), right)
+        assert live.live == 4 * out.numel() == 240
+        kept = cpu.sddmm(layer.structure.weight, left, right)
+        assert live.live == 4 * (out.numel() + kept.numel()) == 336
+        del out, kept
+        assert live.live == 0
+        assert live.peak >= 336
+
+
+# -- what the record says --------------------------------------------------------------------------------------------
+
+
+def test_useful_flops_are_of_what_stays_and_stand_beside_the_dense_ones() -> None:
+    """One sequence of 6 tokens, hidden 16: a block's weights 24 * 6 * 256 flops, attention 4 * 36 * 16, the head
+    2 * 6 * 16 * 11; 3 blocks, 3 passes, 8 sequences."""
+    found = counts(config_of(Grid(), "pruning.sparsity=0.75"))
+    blocks, attention, head = 3 * 24 * 6 * 256, 3 * 4 * 36 * 16, 2 * 6 * 16 * 11
+    assert found["flops_per_batch"] == 24 * (blocks + attention + head)
+    assert found["useful_flops_per_batch"] == 24 * (blocks / 4 + attention + head)
+    assert "useful_flops_per_batch" not in counts(config_of(name="axonn_samo"))
+
+
+def test_the_record_is_told_which_kernels_ran_and_which_no_gpu_has_tried() -> None:
+    notes = one(config_of(Grid(), "pruning.sparsity=0.75")).told()["notes"]
+    assert notes[0] == "sparse products: torch's CSR products"
+    assert "on no GPU yet" in notes[1]
+    assert "880 kflop of kept weights, and 2.87 Mflop by dense products" in notes[2]
+    assert sputnik.WIDENED in one(config_of(precision__half="bfloat16")).told()["notes"]
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"pruning__ticket": None, "pruning__name": "none"}, "pruning=none"),
+        ({"pruning__what": "all"}, "pruning.what=all"),
+        ({"pruning__ticket__scope": "global"}, "pruning.ticket.scope=global"),
+        ({"memory__name": "samo"}, "memory=samo"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_is_refused_by_name(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(Unsupported, match=f"system=sputnik with {told}"):
+        sputnik.Sputnik.probe(config_of(**changes))
+    assert sputnik.Sputnik.probe(config_of()) == Ready()
+
+
+def test_a_ticket_that_training_draws_is_refused_by_name() -> None:
+    with pytest.raises(
+        Unsupported, match=r"pruning=early_bird; rule: .* before the first batch.*; legal: pruning=saved"
+    ):
+        sputnik.Sputnik.probe(config_of(Grid(), "pruning=early_bird"))
+
+
+@pytest.mark.parametrize(
+    ("layer", "told"),
+    [
+        (nn.Sequential(nn.Conv2d(3, 4, 3)), "no sparse convolution"),
+        (nn.Sequential(nn.Linear(3, 4), nn.Bilinear(2, 3, 4)), "no sparse product for a Bilinear"),
+    ],
+)
+def test_other_weights_are_refused_by_name_before_any_is_drawn(layer: nn.Module, told: str) -> None:
+    class Undrawn:
+        def draw(self, view: ticket.View) -> None:
+            raise AssertionError
+
+    with pytest.raises(Unsupported, match=rf"weight [01]\.weight of layer 7; rule: Sputnik has {told}"):
+        sputnik.method_draw(Undrawn(), 7, layer, sparsity=0.5, seed=0, layers=9)  # type: ignore[arg-type]
+
+
+def test_a_ticket_of_another_model_is_refused(tmp_path: Path) -> None:
+    path, indices = saved(tmp_path, case_of("float32"), 0.8)
+    wrong = dict.fromkeys(indices, 512)
+    ticket.save(path, {key: index[index < 512] for key, index in indices.items()}, wrong)
+    config = config_of(Grid(), "pruning=saved", f"pruning.ticket.path={path}")
+    with pytest.raises(Refused, match="has 512 entries, this model's 1024"):
+        one(config)
+
+
+def test_a_ticket_of_a_deeper_model_is_refused(tmp_path: Path) -> None:
+    deep = Transformer(5, 16, 2, 6, 11, attention_bias=False)
+    case = Case("deep", gpt.layers(deep), gpt.loss, text(deep))
+    for layers, told in ((9, "prunes layer 5, the last is 4"), (5, r"prunes \w+.weight of layer 4, which has none")):
+        path, _ = saved(tmp_path, case, 0.8, layers)
+        with pytest.raises(Refused, match=told):
+            one(config_of(Grid(), "pruning=saved", f"pruning.ticket.path={path}"))
+
+
+def test_cuda_without_triton_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sputnik, "find_spec", lambda name: None)
+    answer = sputnik.Sputnik.probe(config_of(launch__device="cuda"))
+    assert isinstance(answer, Missing)
+    assert "triton" in answer.reason
+
+
+def test_its_states_are_those_of_what_stays_and_of_no_other_system() -> None:
+    of_all = states(entries=100, moments=("a", "b"), half="bfloat16")
+    of_some = states(entries=160, moments=("a", "b"), half="bfloat16", kept=20, of=80)
+    assert of_some.bytes() == of_all.bytes() == 2000
+    with pytest.raises(Unsupported, match="memory=sparse under system=axonn_samo"):
+        states(entries=160, moments=("a",), kept=20, of=80, system="axonn_samo")
+    run = freeze(resolve(["system=axonn_samo", "memory=sparse"]), "")
+    assert isinstance(run.refusal, Unsupported)
+    assert freeze(resolve(["system=sputnik"]), "").refusal is None
