@@ -19,6 +19,7 @@ from suite.report import derive
 FIELDS = ("title", "unit", "axis", "key", "names", "metric", "metrics", "curve", "relative", "share", "paper")
 MOST_METRICS = 64
 LONG = 80  # characters of a name
+BATCHES = "batches"
 SECONDS = {"s": 1.0, "second": 1.0, "hour": 3600.0, "day": 86400.0}  # the units of records and of claims
 _BYTES = {"B": 1.0, "byte": 1.0, "megabyte": 1e6, "gigabyte": 1e9}
 _NOTHING = ("null", "None", "none", "")  # how a config, and the key of a mapping in it, says that there is no value
@@ -65,7 +66,8 @@ class Asked:
 def parse(row: Any) -> Asked:
     """An entry of `experiment.panels`. Raises Refused for what is malformed.
 
-    key, metric: what tells a run's point, as a path into its config, `ranks` or `grid`; and what is drawn there
+    key, metric: what tells a run's point, as a path into its config, `ranks` or `grid`; and what is drawn there. With
+        `batches` a run has a point per validation, by the batches before it, of the metric `perplexity`
     metrics: instead of both, a metric by point; share: these in percent of their sum, curve by curve
     names: how a value of key is drawn; axis: what the points count; unit: of the values, as in the metric if left out
     curve: what names a run's curve, a path into its config or `system`
@@ -95,6 +97,8 @@ def parse(row: Any) -> Asked:
         raise Refused(f"share is {told(share)}", rule="true or false, and true beside metrics alone")
     if relative is not None and not word(relative):
         raise Refused(f"relative is {told(relative)}", rule="the name of a point")
+    if key == BATCHES and metric != derive.PERPLEXITY:
+        raise Refused(f"{metric} over {BATCHES}", rule="a value per validation", legal=f"metric: {derive.PERPLEXITY}")
     if share and relative is not None:
         raise Refused("a panel has both share and relative", rule="one of the two")
     asked = Asked(

@@ -23,6 +23,7 @@ NAN = float("nan")
 BATCH_TIME = "batch_time"
 PREDICTED = {BATCH_TIME: "simulated_time", "payload_bytes": "simulated_bytes"}  # who predicts which metric
 OVERSUBSCRIBED = "oversubscribed"  # a note of batch_time that starts so: its times stand in no ratio
+PERPLEXITY = "perplexity"
 TOKENS = 3e11  # that AxoNN's Equation 2 trains on
 
 
@@ -174,8 +175,22 @@ DERIVED: Mapping[str, tuple[str, Callable[[Record, float], float]]] = {  # unit,
 }
 
 
+def perplexities(record: Record) -> dict[str, float]:
+    """exp of each validation loss that has one, by the batches that were trained before it, in order."""
+    scores = record.series.get("validation_loss", [])
+    places = [float(len(record.series.get("loss", [])))] * len(scores)
+    if text_at(record.config, "measure", "validate") == "turn":
+        first, *turn = (real(at(record.config, "measure", name)) for name in ("warm_up", "settle", "batches"))
+        places = [first + (number + 1) * sum(turn) for number in range(len(scores))]
+    pairs = zip(places, scores, strict=True)
+    return {f"{place:.0f}": math.exp(score) for place, score in pairs if math.isfinite(place) and abs(score) < 700}
+
+
 def quantity(record: Record, metric: str) -> tuple[Samples, str]:
-    """A metric's samples and unit; of a derived one, what it is at the batch times' median and ends."""
+    """A metric's samples and unit; of a derived one, what it is at the batch times' median and ends; the perplexity is
+    the last."""
+    if metric == PERPLEXITY:
+        return summary(list(perplexities(record).values())[-1:]), PERPLEXITY
     if metric not in DERIVED:
         return samples(record, metric), record.metrics[metric].unit if metric in record.metrics else ""
     (unit, value), time = DERIVED[metric], samples(record, BATCH_TIME)

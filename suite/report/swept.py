@@ -14,7 +14,7 @@ from suite.core.claim import Claim
 from suite.core.errors import SuiteError
 from suite.core.record import Outcome, Record, Source
 from suite.report import derive, panels
-from suite.report.asked import LONG, SECONDS, Asked, Paper, Printed, factor, parse, published, told, word
+from suite.report.asked import BATCHES, LONG, SECONDS, Asked, Paper, Printed, factor, parse, published, told, word
 from suite.report.derive import Samples
 from suite.report.load import Entry, at, grid_of
 from suite.report.panels import NULL, OURS, PAPER, UNITS, Panel, Shown, error
@@ -116,6 +116,11 @@ def _spots(asked: Asked, entry: Entry, own: str) -> Iterator[_Spot]:
     """A run's places in the panel: one, or one per metric where these are the points and the run did not fail."""
     record = entry.record
     curve = record.system[:LONG] if asked.curve == "system" else _value(asked.curve, record)
+    trained = record.outcome is Outcome.OK and record.source is Source.MEASURED
+    if asked.key == BATCHES and trained and (found := derive.perplexities(record)):
+        for place, value in found.items():
+            yield _Spot(entry, curve or record.system[:LONG] or NONE, place, Samples(value, value, value, 1), value)
+        return
     for name, metric in asked.metrics.items():
         point = name or _point(asked, record)
         spot = _Spot(entry, curve or record.system[:LONG] or NONE, asked.shown(point) if point else "")

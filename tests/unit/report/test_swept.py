@@ -199,6 +199,47 @@ def test_percent_of_peak_and_days_are_derived_from_batch_times(run):
     assert rows(days)[1][4] == "3 [100 … 200]"
 
 
+SCORES = {"loss": [1.0] * 12, "validation_loss": [math.log(80), math.log(20)]}
+OVER_BATCHES = {"title": "Perplexity", "key": "batches", "metric": "perplexity", "curve": "tag"}
+LAST = {"title": "Last", "key": "update.chunk", "metric": "perplexity"}
+
+
+def test_perplexity_is_a_point_a_validation_and_the_last_one_is_a_runs(run):
+    """A turn is 1 batch that is not timed and 4 that are, after 2 of warming up."""
+    turns = {"measure": {"validate": "turn", "warm_up": 2, "settle": 1, "batches": 4}}
+    found, remarks = read(run(1, [], panels=[OVER_BATCHES, LAST], tag="mine", series=SCORES, config=turns))
+    assert remarks == []
+    assert (found[0].panel.unit, found[0].panel.x) == ("perplexity", ("7", "12"))
+    assert curve(found[0], "mine") == pytest.approx((80, 20))
+    assert curve(found[1], "axonn") == pytest.approx((20,))
+
+
+def test_perplexity_at_the_end_of_a_run_comes_after_all_its_batches(run):
+    config = {"measure": {"validate": "end", "warm_up": 2, "settle": 1, "batches": 4}}
+    series = {"loss": [1.0] * 12, "validation_loss": [math.log(20)]}
+    shown = only(run(1, [], panels=[OVER_BATCHES], tag="mine", series=series, config=config))
+    assert shown.panel.x == ("12",)
+
+
+@pytest.mark.parametrize("scores", [[], [NAN], [math.inf], [1e6]])
+@pytest.mark.parametrize("panel", [OVER_BATCHES, LAST], ids=["over batches", "last"])
+def test_without_a_validation_loss_there_is_no_perplexity(run, panel, scores):
+    series = {"loss": [1.0], "validation_loss": scores}
+    shown = only(run(1, [], panels=[panel], tag="mine", series=series, config={"measure": {"validate": "turn"}}))
+    assert not shown.panel.systems
+    assert rows(shown)[0][3].endswith(("no single value at batches", "no perplexity"))
+
+
+def test_perplexity_of_what_no_clock_measured_is_not_drawn(run):
+    shown = only(run(1, [], panels=[OVER_BATCHES], tag="mine", series=SCORES, source=Source.SIMULATED))
+    assert not shown.panel.systems
+
+
+def test_nothing_but_perplexity_has_a_point_a_validation(run):
+    _, remarks = read(run(1, [1.0], panels=[OVER_BATCHES | {"metric": "update_time"}]))
+    assert remarks == [("panel 1", "update_time over batches; rule: a value per validation; legal: metric: perplexity")]
+
+
 @pytest.mark.parametrize(
     "config",
     [
