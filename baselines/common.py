@@ -48,13 +48,17 @@ class Asked:
 def asked(config: Mapping[str, Any]) -> Asked:
     """Raises Refused for a half that is none, a clip that is no norm, and checkpoints that no blocks are between."""
     precision, update = config.get("precision") or {}, config.get("update") or {}
+    if (config.get("pruning") or {}).get("ticket"):
+        what = f"{config['system']['name']} with pruning={config['pruning']['name']}"
+        raise Unsupported(what, rule="it keeps every weight", legal="pruning=none")
     half, clip, checkpoints = precision.get("half"), update.get("clip"), config.get("checkpoints")
     if half is not None and half not in _HALVES:
         raise UnknownName("precision.half", str(half), _HALVES)
     if clip is not None and not (isinstance(clip, int | float) and clip > 0):
         raise Refused(f"update.clip={clip}", rule="a norm above 0, or null", legal="update.clip=1.0")
     if checkpoints == "auto":
-        checkpoints = interval(config["model"]["shape"]["layers"], config["grid"]["inter"])
+        shapes = build(config["model"]["shape"]).shapes()
+        checkpoints = interval(sum(layer.checkpointed for layer in shapes), config["grid"]["inter"])
     if checkpoints is not None and not (type(checkpoints) is int and checkpoints > 0):
         raise Refused(f"checkpoints={checkpoints}", rule="blocks, at least 1, or auto, or null", legal="checkpoints=1")
     return Asked(_HALVES[half] if half else None, precision.get("loss_scale"), clip, checkpoints)
@@ -78,6 +82,7 @@ class Plan:
         self.grid = Grid(**config["grid"])
         self.network, self.shape = import_module(model["network"]), build(model["shape"])
         self.makers = self.network.layers(self.shape, dropout=model["dropout"], dtype=model["dtype"])
+        self.blocks = [layer.checkpointed for layer in self.shape.shapes()]
         self.ties: list[tuple[int, str, int, str]] = self.network.ties(self.shape)
         self.split: Split = divide(self.shape, self.grid.inter, config["split"])
         self.seed, self.microbatch = config["seed"], batch["microbatch"]
@@ -91,15 +96,15 @@ class Plan:
 
     def pieces(self, own: Sequence[int]) -> list[tuple[int, ...]]:
         """The layers of a stage in order, in pieces: `checkpoints` blocks from its first block on are one, and what
-        lies before and behind the blocks (embedding and head) is by itself; without checkpoints so is each layer."""
-        inner = [number for number in own if 0 < number < len(self.makers) - 1]
+        is no block (embedding and head) is by itself; without checkpoints so is each layer."""
+        inner = [number for number in own if self.blocks[number]]
         step = self.asked.checkpoints or 1
         found = [tuple(inner[at : at + step]) for at in range(0, len(inner), step)]
         return sorted([*found, *((number,) for number in own if number not in inner)])
 
     def recomputed(self, piece: Sequence[int]) -> bool:
         """Whether a backward pass computes `piece` again: pieces of blocks are, where there are checkpoints."""
-        return self.asked.checkpoints is not None and 0 < piece[0] < len(self.makers) - 1
+        return self.asked.checkpoints is not None and self.blocks[piece[0]]
 
     def rows(self, part: Any, replica: int) -> torch.Tensor:
         """A replica's microbatches of a batch, [microbatches, microbatch, ...]: chunk index * replicas + replica."""

@@ -12,7 +12,7 @@ from suite.core.op import Work
 from suite.memory.budget import Budget
 from suite.memory.checkpointing import chosen
 from suite.workload import flops
-from suite.workload.shapes import LayerShape, Transformer
+from suite.workload.shapes import LayerShape, Network, Transformer
 from suite.workload.split import blocks, divide
 
 _WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -21,7 +21,7 @@ _WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 def budgets(config: Mapping[str, Any]) -> list[Budget]:
     """The memory of each rank of a system on the suite's engine, in rank order."""
     grid = Grid(**config["grid"])
-    shape: Transformer = build(config["model"]["shape"])
+    shape: Network = build(config["model"]["shape"])
     half = config["precision"]["half"]
     width = _WIDTH[half or config["model"]["dtype"]]
     shapes = shape.shapes(width)
@@ -39,31 +39,44 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
     for rank in range(grid.size):
         place = grid.place(rank)
         own = [shapes[index] for index in split[place.stage]]
-        entries = sum(layer.parameters + layer.tied for layer in own)
+        entries, ticket = sum(layer.parameters + layer.tied for layer in own), _kept(config["pruning"], own)
+        reduced = entries - ticket.get("of", 0) + ticket.get("kept", 0)
         # a stage's output stays with its graph, and its input is the first layer's saved one
         boundary = 0 if place.last else own[-1].output
         saved = microbatch * (sum(layer.saved for layer in own) + boundary)
         entering = 0 if place.first else microbatch * shapes[split[place.stage].start - 1].output
-        working = max(microbatch * layer.working + layer.weight_working for layer in own)
+        working = _working(own, microbatch)
         in_flight = schedule.in_flight(place, work)
         # every microbatch open on the stage before is open here, or waits here, or comes back as a gradient
         before = 0 if place.first else schedule.in_flight(grid.place(rank - 1), work)
         if apart and blocks(shape, split)[place.stage]:
-            saved, working = _checkpointed(own, apart, microbatch)
+            entered = [shapes[index - 1].output if index else 0 for index in split[place.stage]]
+            saved, working = _checkpointed(own, entered, apart, microbatch)
         if recompute:
             working, saved = saved + working, entering
         result.append(
             Budget(
-                layout=layout(entries=entries, moments=moments, dtype=config["model"]["dtype"], half=half),
+                layout=layout(entries=entries, moments=moments, dtype=config["model"]["dtype"], half=half, **ticket),
                 activations=saved,
                 in_flight=in_flight,
                 working=working,
                 waiting=max(0, before - in_flight) * entering,
-                reducing=min(chunk, entries) * width if exchanged else 0,
-                beside=chunk < entries,
+                reducing=min(chunk, reduced) * width if exchanged else 0,
+                beside=chunk < reduced,
             )
         )
     return result
+
+
+def _kept(pruning: Mapping[str, Any], own: Sequence[LayerShape]) -> dict[str, int]:
+    """Of a stage's weights that are pruned the entries, and how many stay: exact where every weight is pruned alike,
+    near where a threshold is one of the whole model, or where every tensor is pruned."""
+    if not pruning["ticket"]:
+        return {}
+    alike = [layer.parameters + layer.tied for layer in own] if pruning["what"] == "all" else []
+    sizes = alike or [size for layer in own for size in layer.prunable]
+    density = 1 - float(pruning["sparsity"])
+    return {"kept": sum(round(density * size) for size in sizes), "of": sum(sizes)} if sizes else {}
 
 
 def _exchanged(config: Mapping[str, Any]) -> bool:
@@ -77,25 +90,42 @@ def _exchanged(config: Mapping[str, Any]) -> bool:
     )
 
 
-def _checkpointed(own: Sequence[LayerShape], apart: int, microbatch: int) -> tuple[int, int]:
+def _working(own: Sequence[LayerShape], microbatch: int) -> int:
+    """The largest transient of a stage's passes beside all that it keeps: a layer's own, less what the layers behind it
+    have kept, which is gone when its backward pass runs."""
+    largest = gone = 0
+    for layer in reversed(own):
+        largest = max(largest, microbatch * (layer.working - gone) + layer.weight_working)
+        gone += layer.saved
+    return largest
+
+
+def _checkpointed(own: Sequence[LayerShape], entered: Sequence[int], apart: int, microbatch: int) -> tuple[int, int]:
     """Bytes kept of a microbatch on a stage whose blocks are computed again, `apart` at a time, and the largest
-    transient beside them: of the other layers' backward passes, or, when those are over, of an interval's."""
-    blocks = [layer for layer in own if layer.name == "block"]
-    others = [layer for layer in own if layer.name != "block"]
-    inputs = len(blocks) // apart * blocks[0].output
+    transient beside them: of the other layers' backward passes, or, when those are over, of an interval's. `entered`
+    are the bytes of each layer's input."""
+    blocks = [(layer, size) for layer, size in zip(own, entered, strict=True) if layer.checkpointed]
+    others = [layer for layer in own if not layer.checkpointed]
     held = sum(layer.saved for layer in others)
-    again = apart * blocks[0].saved - blocks[0].output
-    ends = max((microbatch * layer.working + layer.weight_working for layer in others), default=0)
-    between = microbatch * (again + blocks[0].working - held) + blocks[0].weight_working
-    return microbatch * (inputs + held), max(ends, between)
+    intervals = [blocks[at : at + apart] for at in range(0, len(blocks), apart)]
+    inputs = [interval[0][1] for interval in intervals]
+    largest = max((microbatch * layer.working + layer.weight_working for layer in others), default=0)
+    gone = held
+    for interval, kept in zip(reversed(intervals), reversed(inputs), strict=True):
+        layers = [layer for layer, _ in interval]
+        again = sum(layer.saved for layer in layers) - kept
+        largest = max(largest, microbatch * (again - gone) + _working(layers, microbatch))
+        gone += kept
+    return microbatch * (sum(inputs) + held), largest
 
 
 def counts(config: Mapping[str, Any]) -> dict[str, float]:
-    """Tokens and flops of one training batch, over all ranks."""
-    shape: Transformer = build(config["model"]["shape"])
+    """Tokens or images, and flops, of one training batch, over all ranks."""
+    shape: Network = build(config["model"]["shape"])
     size = config["batch"]["size"]
+    text = isinstance(shape, Transformer)
     return {
-        "tokens_per_batch": float(size * shape.sequence),
+        **({"tokens_per_batch": float(size * shape.sequence)} if text else {"images_per_batch": float(size)}),
         "flops_per_batch": float(flops.training(shape, size)),
         "flops_per_batch_recompute": float(flops.training(shape, size, recompute=True)),
         **({"useful_flops_per_batch": _useful(config, shape)} if config.get("system", {}).get("sparse") else {}),

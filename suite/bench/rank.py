@@ -19,6 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -104,7 +105,7 @@ class Rank:
         limit_memory(config["launch"]["memory_limit"])
         self.config, self.gemm_rate = config, gemm_rate
         system = probed(config["system"]["_target_"], config)
-        self.text = build(config["data"]["source"])
+        self.data, self.shape = build(config["data"]["source"]), build(config["model"]["shape"])
         device = device_of(config["launch"]["device"], started().local_rank)
         self.world = here(device=device, **config["comm"])
         self.system = system(world=self.world, config=config)
@@ -112,10 +113,8 @@ class Rank:
         self.seen = 0
 
     def _batch(self, number: int) -> Any:
-        from suite.data.text import batch_at
-
-        size, sequence = self.config["batch"]["size"], self.config["model"]["shape"]["sequence"]
-        return batch_at(self.text.train, number, batch=size, sequence=sequence, seed=self.config["seed"])
+        size, seed = self.config["batch"]["size"], self.config["seed"]
+        return self.data.batch(number, size=size, seed=seed, shape=self.shape)
 
     def _next(self, count: int) -> list[Any]:
         self.seen += count
@@ -133,7 +132,7 @@ class Rank:
             "gemm": self.gemm_rate(dtype=self.config["precision"]["half"] or self.config["model"]["dtype"]),
             **self._messages(),
             # every rank reads the same data; one of them takes its hash
-            "data": self.text.provenance() if self.world.rank == 0 else None,
+            "data": self.data.provenance() if self.world.rank == 0 else None,
             "told": {"resumed": list(self.resuming.notes)} if self.resuming and self.resuming.notes else {},
         }
 
@@ -173,21 +172,13 @@ class Rank:
         return {"losses": [loss], "memory": held, "told": told()}
 
     def evaluate(self, batches: int) -> dict[str, Any]:
-        from itertools import islice
-
-        from suite.data.text import windows
-
         if self.resuming and self.seen in self.resuming.scores:  # by these weights, in a process before this one
             return {"loss": self.resuming.scores[self.seen]}
-        size, sequence = self.config["batch"]["size"], self.config["model"]["shape"]["sequence"]
-        whole = (b for b in windows(self.text.validation, batch=size, sequence=sequence) if len(b[0]) == size)
-        chosen = list(islice(whole, batches))
+        size = self.config["batch"]["size"]
+        chosen = list(islice(self.data.validation_batches(size=size, shape=self.shape), batches))
         if not chosen:
-            raise Refused(
-                f"{len(self.text.validation)} validation tokens for batches of {size} x {sequence}",
-                rule="at least one whole batch",
-                legal="measure.evaluate=0",
-            )
+            what = f"no validation batch of batch.size={size} in data={self.config['data']['name']}"
+            raise Refused(what, rule="at least one whole batch", legal="measure.evaluate=0")
         loss = self.system.evaluate(chosen)
         if self.resuming:
             self.resuming.scores[self.seen] = loss

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from suite.bench import resume
@@ -22,6 +23,7 @@ from suite.workload.split import blocks, divide
 
 _DTYPES = ("float64", "float32", "float16", "bfloat16")
 _HALVES = ("bfloat16", "float16")
+_PRUNED = ("weights", "all")
 _BINDINGS = ("none", "core", "hwthread", "numa", "package")
 # every count of a config, by the path of its group
 _WHOLE = {
@@ -29,7 +31,7 @@ _WHOLE = {
     "batch": ("size", "microbatch"),
     "launch": ("threads", "max_ranks"),
     "measure": ("warm_up", "settle", "turns", "batches", "evaluate"),
-    "model.shape": ("layers", "hidden", "heads", "sequence", "vocabulary"),
+    "model.shape": ("layers", "hidden", "heads", "sequence", "vocabulary", "image", "colours", "classes"),
 }
 
 
@@ -71,19 +73,21 @@ def check(config: Mapping[str, Any]) -> None:
         locate(config["executor"]["system"]).check(config)
         return
     shape = build(config["model"]["shape"])
+    _network(config, shape)
     split = divide(shape, grid.inter, config["split"])
     _numbers_of_ranks(config)
     if config["model"]["dtype"] not in _DTYPES:
         raise UnknownName("model.dtype", str(config["model"]["dtype"]), _DTYPES)
     _update(config["update"])
     _precision(config)
+    _pruning(config, shape)
     chosen(config["checkpoints"], blocks(shape, split))
     build(config["weights"])
     schedule = build(config["schedule"])
     if not isinstance(schedule, Schedule):
         raise Refused(f"{config['schedule']['_target_']} is no schedule", rule="program() and in_flight()")
     check_schedule(schedule, grid.inter, Work(0, microbatches(config), None, 0))
-    _data(config)
+    _data(config, shape)
 
 
 def microbatches(config: Mapping[str, Any]) -> int:
@@ -150,9 +154,6 @@ def _numbers_of_ranks(config: Mapping[str, Any]) -> None:
     rate = config["optimizer"]["lr"]
     if not isinstance(rate, Mapping) and not (isinstance(rate, int | float) and rate >= 0):
         raise Refused(f"optimizer.lr={rate}", rule="not negative, or a rate of suite.engine.rate", legal="0.001")
-    vocabulary = config["model"]["shape"]["vocabulary"]
-    if vocabulary < 256:
-        raise Refused(f"model.shape.vocabulary={vocabulary} on bytes", rule="text is bytes: at least 256", legal="256")
 
 
 def _precision(config: Mapping[str, Any]) -> None:
@@ -162,6 +163,30 @@ def _precision(config: Mapping[str, Any]) -> None:
     build(config["memory"]["layout"])(entries=1, moments=("moment",), dtype=config["model"]["dtype"], half=half)
     if config["precision"]["loss_scale"]:
         build(config["precision"]["loss_scale"])
+
+
+def _pruning(config: Mapping[str, Any], shape: Any) -> None:
+    """What a ticket takes away leaves something of each weight, and the memory layout knows of tickets."""
+    pruning = config["pruning"]
+    sparsity, number = pruning["sparsity"], isinstance(pruning["sparsity"], int | float)
+    if not number or isinstance(sparsity, bool) or not 0 <= sparsity < 1:
+        raise Refused(f"pruning.sparsity={sparsity}", rule="a share from 0 to below 1", legal="pruning.sparsity=0.9")
+    if pruning["what"] not in _PRUNED:
+        raise UnknownName("pruning.what", str(pruning["what"]), _PRUNED)
+    if not pruning["ticket"]:
+        return
+    layout, half = build(config["memory"]["layout"]), config["precision"]["half"]
+    try:
+        layout(entries=2, moments=("moment",), dtype=config["model"]["dtype"], half=half, kept=1, of=2)
+    except (Refused, TypeError) as error:
+        what = f"pruning={pruning['name']} with memory={config['memory']['name']}"
+        raise Unsupported(what, rule="compressed states are those of memory=samo", legal="memory=samo") from error
+    if not any(layer.prunable for layer in shape.shapes()):
+        raise Refused(f"pruning={pruning['name']} of model={config['model']['name']}", rule="it has weights to prune")
+    least = min(size for layer in shape.shapes() for size in layer.prunable)
+    if not round((1 - sparsity) * least):
+        what = f"pruning.sparsity={sparsity} of a weight of {least} entries"
+        raise Refused(what, rule="something stays of each", legal=f"pruning.sparsity={1 - 1 / least:.6g}")
 
 
 def _update(update: Mapping[str, Any]) -> None:
@@ -188,8 +213,27 @@ def _measure(measure: Mapping[str, Any]) -> None:
         raise UnknownName("measure.keep", str(measure["keep"]), ("all", "ok", "none"))
 
 
-def _data(config: Mapping[str, Any]) -> None:
-    """The folder is there and of the published form; the text is long enough for one sequence."""
-    if config["data"]["folder"] is not None:
-        module = config["data"]["source"]["_target_"].rpartition(".")[0]
-        locate(f"{module}.check_folder")(config["data"]["name"], config["data"]["folder"])
+def _data(config: Mapping[str, Any], shape: Any) -> None:
+    """The folder is there and of the published form; the network reads such data."""
+    name, folder = config["data"]["name"], config["data"]["folder"]
+    module = config["data"]["source"]["_target_"].rpartition(".")[0]
+    if folder is not None:
+        locate(f"{module}.check_folder")(name, folder)
+    if hasattr(import_module(module), "check_shape"):  # a module of one's own need not have it
+        locate(f"{module}.check_shape")(name, folder, shape)
+
+
+def _network(config: Mapping[str, Any], shape: Any) -> None:
+    """What not every network allows."""
+    tensor, microbatch = config["grid"]["tensor"], config["batch"]["microbatch"]
+    kind = type(shape).__name__
+    if tensor != 1 and not hasattr(shape, "heads"):
+        what = f"grid.tensor={tensor} with a {kind}"
+        raise Unsupported(what, rule="what is split are transformer blocks", legal="grid.tensor=1")
+    least = getattr(shape, "least_microbatch", 1)
+    if microbatch < least:
+        raise Refused(
+            f"batch.microbatch={microbatch} with a {kind} of model.shape.image={shape.image}",
+            rule=f"its last batch norms see a single point of an image, and need {least} of them",
+            legal=f"batch.microbatch={least}",
+        )

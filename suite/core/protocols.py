@@ -6,7 +6,7 @@ path in a YAML; nothing else in the suite has to change. Tensors appear as Any: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -187,6 +187,24 @@ class Missing:
     """A system that cannot; the reason reaches the report as a row."""
 
     reason: str
+
+
+class Data(Protocol):
+    """What a run learns from, as every rank reads it; built from `data.source`. A batch is a tuple of numpy arrays,
+    (inputs, targets), samples first; `shape` is the network's, which says how long or how large a sample is.
+
+    Its module may have two functions for the parent, which start nothing: check_folder(name, folder), and
+    check_shape(name, folder, shape), which refuses a network that cannot read it.
+    """
+
+    def batch(self, number: int, *, size: int, seed: int, shape: Any) -> Value:
+        """Training batch `number`: a function of (seed, number), the same on all ranks, at any time, in any order."""
+
+    def validation_batches(self, *, size: int, shape: Any) -> Iterator[Value]:
+        """Every whole batch of what is held out, in its order."""
+
+    def provenance(self) -> dict[str, str | int]:
+        """Name, bytes and a hash: what a record says of it."""
 
 
 class System(Protocol):

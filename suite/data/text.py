@@ -15,6 +15,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,15 @@ class Text:
         for part in (self.train, self.validation):
             digest.update(np.ascontiguousarray(part).data)
         return {"name": self.name, "bytes": self.train.nbytes + self.validation.nbytes, "sha256": digest.hexdigest()}
+
+    def batch(self, number: int, *, size: int, seed: int, shape: Any) -> Batch:
+        """Training batch `number` for a network that reads `shape.sequence` tokens: see batch_at."""
+        return batch_at(self.train, number, batch=size, sequence=shape.sequence, seed=seed)
+
+    def validation_batches(self, *, size: int, shape: Any) -> Iterator[Batch]:
+        """Every whole batch of validation windows, in order."""
+        found = windows(self.validation, batch=size, sequence=shape.sequence)
+        return (batch for batch in found if len(batch[0]) == size)
 
 
 def standard_library(
@@ -138,6 +148,16 @@ def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> Non
     if name not in LAYOUTS:
         raise UnknownName("corpus", name, ["standard_library", *LAYOUTS])
     _files(name, folder)
+
+
+def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
+    """Refuse a network that cannot read bytes: one of images, or one with fewer than 256 words."""
+    if not hasattr(shape, "sequence"):
+        kind = type(shape).__name__
+        raise Refused(f"data={name} with a {kind}", rule="text is for a language model", legal="data=digits")
+    if shape.vocabulary < VOCABULARY:
+        what = f"model.shape.vocabulary={shape.vocabulary} on bytes"
+        raise Refused(what, rule="text is bytes: at least 256", legal="256")
 
 
 def batch_at(tokens: Tokens, k: int, *, batch: int, sequence: int, seed: int) -> Batch:

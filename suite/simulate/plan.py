@@ -95,6 +95,11 @@ class Plan:
     split: str = "even"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.shape, Transformer):
+            kind = type(self.shape).__name__
+            raise Unsupported(
+                f"a {kind} on a modelled machine", rule="blocks that are modelled are a GPT's", legal="model=gpt3_xl"
+            )
         if self.split not in SPLITS:
             raise UnknownName("split", self.split, SPLITS)
         if self.microbatch < 1:

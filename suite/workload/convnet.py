@@ -102,7 +102,7 @@ class VGG:
                     output=(pooled or made) * width,
                     working=max(2 * made, made + (0 if first else entered)) * width,
                     weight_working=weights * width,
-                    prunable=weights,
+                    prunable=(weights,),
                 )
                 inputs = channels
             side //= 2
@@ -208,7 +208,7 @@ def _linear(name: str, inputs: int, outputs: int, width: int, *, loss: int = 0, 
         output=outputs * width,
         working=max(2 * loss, (inputs * averaged + pooled + outputs) * width),
         weight_working=weights * width,
-        prunable=weights,
+        prunable=(weights,),
     )
 
 
@@ -225,7 +225,7 @@ def _stem(colours: int, channels: int, image: int, width: int) -> LayerShape:
         output=pooled * width,
         working=2 * made * width,
         weight_working=weights * width,
-        prunable=weights,
+        prunable=(weights,),
     )
 
 
@@ -248,7 +248,7 @@ def _bottleneck(name: str, inputs: int, inner: int, outputs: int, *, sides: tupl
         output=made * width,
         working=max(held + max(*pairs, inner * before + entered), held + made * (2 if round_ else 1)) * width,
         weight_working=max(squeeze, middle, widen, round_) * width,
-        prunable=weights,
+        prunable=tuple(filter(None, (squeeze, middle, widen, round_))),
     )
 
 

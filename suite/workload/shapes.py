@@ -1,8 +1,8 @@
 """Decides the shape of every GPT: its layers in order, with parameters, flops and activation bytes of each.
 
-Any network is a list of such layers (suite.workload.convnet has others). A GPT is
-embedding, `layers` blocks, head. The head shares its weight matrix with the embedding (tied) unless told otherwise.
-Counts are per sequence of `sequence` tokens; flops are those of matrix products only.
+Any network is a list of such layers (suite.workload.convnet has others). A GPT is embedding, `layers` blocks, head. The
+head shares its weight matrix with the embedding (tied) unless told otherwise. Counts are per sequence of `sequence`
+tokens; flops are those of matrix products only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class LayerShape:
     output: bytes of its output, which is a message where a stage ends
     working: bytes of the largest transient of its passes beyond `saved`; weight_working: those that do not grow with
         the microbatch (a weight's gradient before it is added to the sum)
-    prunable: entries of its weights that a ticket may prune: of linear layers and convolutions. Biases, norms,
+    prunable: entries of each of its weights that a ticket may prune: of linear layers and convolutions. Biases, norms,
         embeddings and a language head stay whole
     checkpointed: whether activation checkpoints count it, and a split that is even (a block)
     """
@@ -37,7 +37,7 @@ class LayerShape:
     working: int
     weight_working: int
     tied: int = 0
-    prunable: int = 0
+    prunable: tuple[int, ...] = ()
     checkpointed: bool = True
 
 
@@ -111,7 +111,7 @@ class Transformer:
             output=unit,
             working=6 * unit,  # the gradients of the perceptron's hidden layer and of its two neighbours
             weight_working=4 * h * h * width,
-            prunable=12 * h * h,
+            prunable=(3 * h * h, h * h, 4 * h * h, 4 * h * h),
         )
 
     def head(self, width: int = 4) -> LayerShape:

@@ -24,7 +24,7 @@ from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Schedule, WeightPolicy
 from suite.core.trace import CATEGORY, Span
-from suite.data.text import LAYOUTS
+from suite.data import images, text
 from suite.memory import Layout
 from suite.schedule.check import check
 from suite.workload import Transformer
@@ -33,7 +33,12 @@ WANTED = {  # beside the folders of corpora
     ("executor", "analytic"): ("executor.paper=axonn",),
     ("executor", "published"): ("executor.figure=samo_memory",),
     ("executor", "messages"): ("grid.data=2",),
+    ("data", "digits"): ("model=vgg_narrow",),
+    **{("pruning", name): ("memory=samo",) for name in ("early_bird", "magnitude", "random")},
+    ("pruning", "saved"): ("memory=samo", "pruning.ticket.path=SOMEWHERE"),
+    **{("model", name): ("data=digits",) for name in ("vgg_19", "vgg_narrow", "wideresnet_101", "wideresnet_narrow")},
 }
+LAYOUTS = {**text.LAYOUTS, **images.LAYOUTS}
 PEERS = ("deepspeed_3d", "megatron_lm")  # whose own engines are no schedule of the suite's
 PARTS = ("modelled", "cost")  # never chosen alone: other choices hold them
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
@@ -153,7 +158,14 @@ def test_every_optimizer_builds_as_the_reference_knows_it(choice: str) -> None:
     assert theirs.defaults["weight_decay"] == rule.weight_decay
 
 
-PUBLISHED = {"gpt2_small": 0.124e9, "gpt3_2_7b": 2.65e9, "gpt3_13b": 12.85e9, "transformer_12b": 12.0e9}
+PUBLISHED = {
+    "gpt2_small": 0.124e9,
+    "gpt3_2_7b": 2.65e9,
+    "gpt3_13b": 12.85e9,
+    "transformer_12b": 12.0e9,
+    "vgg_19": 143.67e6,
+    "wideresnet_101": 126.89e6,
+}
 
 
 @pytest.mark.parametrize("choice", groups()["model"])
@@ -162,12 +174,12 @@ def test_every_model_builds(choice: str) -> None:
 
     config = config_of("model", choice)
     shape = build(config["model"]["shape"])
-    assert isinstance(shape, Transformer)
     made = network(config)
-    assert (
-        len(made.layers(shape, dropout=config["model"]["dropout"], dtype=config["model"]["dtype"])) == shape.layers + 2
-    )
-    assert len(made.ties(shape)) == shape.tied
+    layers = made.layers(shape, dropout=config["model"]["dropout"], dtype=config["model"]["dtype"])
+    assert len(layers) == len(shape.shapes())
+    if isinstance(shape, Transformer):
+        assert len(layers) == shape.layers + 2
+        assert len(made.ties(shape)) == shape.tied
     assert callable(made.loss)
     if choice in PUBLISHED:
         assert shape.parameters == pytest.approx(PUBLISHED[choice], rel=0.05)
@@ -207,11 +219,19 @@ def test_every_corpus_has_a_loader_and_a_check(choice: str, tmp_path: Path) -> N
     source = config["data"]["source"]
     assert callable(locate(source["_target_"]))
     if config["data"]["folder"] is None:
-        assert build(source).train.size > 0
+        assert build(source).provenance()["bytes"] > 0
         return
+    of_text = choice in text.LAYOUTS
     for names in LAYOUTS[choice]:
-        (tmp_path / names[0]).write_text("text\n" * 50)
-    run = freeze(resolve([f"data={choice}", f"data.folder={tmp_path}"]), "")
+        name = names[0] if of_text else names
+        path = tmp_path / name
+        if of_text or path.suffix:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("text\n" * 50)
+        else:
+            path.mkdir(parents=True)
+    reader = [] if of_text else ["model=wideresnet_101"]
+    run = freeze(resolve([f"data={choice}", f"data.folder={tmp_path}", *reader]), "")
     assert run.refusal is None, run.refusal
     assert run.config["data"]["source"]["folder"] == str(tmp_path)
 

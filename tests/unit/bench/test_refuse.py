@@ -102,6 +102,36 @@ def test_a_folder_of_another_form(tmp_path: Path) -> None:
     refuse.check(config)
 
 
+def test_a_network_reads_what_it_is_for(base: dict[str, Any]) -> None:
+    message = refusal(resolve(["model=vgg_narrow"]))
+    assert message == "data=standard_library with a VGG; rule: text is for a language model; legal: data=digits"
+    refuse.check(resolve(["model=vgg_narrow", "data=digits"]))
+    message = refusal(resolve(["data=digits"]))
+    assert (
+        message == "data=digits with a Transformer; rule: images are for a network of images; legal: model=vgg_narrow"
+    )
+    assert "classes=9; rule: data=digits has 10" in refusal(
+        resolve(["model=vgg_narrow", "data=digits", "model.shape.classes=9"])
+    )
+    assert "model.shape.vocabulary=255 on bytes" in refusal(altered(base, model__shape__vocabulary=255))
+
+
+def test_a_batch_norm_of_single_points_needs_two_images() -> None:
+    config = resolve(["model=wideresnet_narrow", "data=digits", "batch.microbatch=1"])
+    message = refusal(config)
+    assert "batch.microbatch=1 with a WideResNet of model.shape.image=32" in message
+    refuse.check(with_legal(config, message))
+    refuse.check(resolve(["model=vgg_narrow", "data=digits", "batch.microbatch=1"]))
+
+
+def test_what_only_transformers_have_is_refused_by_name() -> None:
+    images = ["model=vgg_narrow", "data=digits", "optimizer=sgd"]
+    message = refusal(resolve([*images, "system=deepspeed_3d", "grid.tensor=2"]), Unsupported)
+    assert message.startswith("grid.tensor=2 with a VGG; rule: what is split are transformer blocks")
+    modelled = resolve([*images, "executor=simulated", "grid.data=2"])
+    assert "a VGG on a modelled machine" in refusal(modelled, Unsupported)
+
+
 SCHEDULES = """
 from suite.core.op import Kind, Op
 

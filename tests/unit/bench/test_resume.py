@@ -15,6 +15,8 @@ from suite.bench.experiment import freeze, resolve
 from suite.bench.store import key_of
 from suite.core.errors import Refused, Unsupported
 from suite.core.trace import Trace
+from suite.data.text import Text
+from suite.workload import Transformer
 
 FOLDER = "resume.folder=somewhere"
 
@@ -52,8 +54,8 @@ def rank_of(folder: Path | None, shelf: dict[str, Any], every: int = 2) -> Any:
         def __init__(self) -> None:
             self.system = Counting(shelf)
             config = {"resume": {"folder": folder and str(folder), "every": every, "keep": 3}}
-            self.config = {"batch": {"size": 1}, "model": {"shape": {"sequence": 2}}}
-            self.text = SimpleNamespace(validation=np.arange(9))
+            self.config = {"batch": {"size": 1}}
+            self.data, self.shape = Text("nine", np.arange(9), np.arange(9)), Transformer(1, 2, 1, 2, 9)
             self.resuming, self.seen = resume.Resuming(config, self.system), 0
 
         def _batch(self, number: int) -> Any:

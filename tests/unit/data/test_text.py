@@ -18,7 +18,18 @@ from hypothesis import strategies as st
 
 from suite.core.errors import Refused, UnknownName
 from suite.data import text as corpus
-from suite.data.text import Text, batch_at, batches, bookcorpus, check_folder, standard_library, wikitext_103, windows
+from suite.data.text import (
+    Text,
+    batch_at,
+    batches,
+    bookcorpus,
+    check_folder,
+    check_shape,
+    standard_library,
+    wikitext_103,
+    windows,
+)
+from suite.workload import VGG, Transformer
 
 TOKENS = np.arange(200, dtype=np.uint8)
 
@@ -308,3 +319,28 @@ def test_batches_that_cannot_be_are_refused(arguments: dict[str, int], named: st
 
 def test_the_module_says_what_it_leaves_out() -> None:
     assert {"test", "site-packages"} <= corpus.SKIPPED_FOLDERS
+
+
+# As every rank reads it
+
+
+def test_a_text_gives_batches_for_the_network_that_reads_it() -> None:
+    shape = Transformer(1, 8, 2, sequence=7, vocabulary=256)
+    text = Text("numbers", TOKENS, TOKENS[:31])
+    for one, other in zip(text.batch(3, size=5, seed=1, shape=shape), _batch(3), strict=True):
+        assert (one == other).all()
+    found = list(text.validation_batches(size=3, shape=shape))
+    assert [len(inputs) for inputs, _ in found] == [3], "four windows make one whole batch"
+    assert (found[0][0] == next(windows(TOKENS[:31], batch=3, sequence=7))[0]).all()
+
+
+def _batch(number: int) -> tuple[np.ndarray, np.ndarray]:
+    return batch_at(TOKENS, number, batch=5, sequence=7, seed=1)
+
+
+def test_networks_that_cannot_read_bytes_are_refused() -> None:
+    check_shape("standard_library", None, Transformer(1, 8, 2, sequence=7, vocabulary=256))
+    with pytest.raises(Refused, match=r"model\.shape\.vocabulary=255 on bytes; rule: .*at least 256"):
+        check_shape("standard_library", None, Transformer(1, 8, 2, sequence=7, vocabulary=255))
+    with pytest.raises(Refused, match="data=wikitext_103 with a VGG; rule: text is for a language model"):
+        check_shape("wikitext_103", None, VGG())

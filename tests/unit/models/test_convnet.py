@@ -1,4 +1,4 @@
-"""Decides whether the modules are the networks that are counted: parameters and sizes of every layer, and what they compute."""
+"""Decides whether the modules are the networks that are counted, layer by layer, and what they compute."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_published_networks_layer_by_layer(shape: Any, published: int) -> None:
         own = list(module.named_parameters())
         assert sum(p.numel() for _, p in own) == counted.parameters, counted.name
         prunable = [p.numel() for name, p in own if p.dim() > 1]
-        assert sum(prunable) == counted.prunable, counted.name
+        assert sorted(prunable) == sorted(counted.prunable), counted.name
         x = module.eval()(x)
         assert 4 * x.numel() == 2 * counted.output, counted.name
     assert ties(shape) == []

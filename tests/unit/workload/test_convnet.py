@@ -38,7 +38,7 @@ def test_wide_resnet_101() -> None:
     # 64 channels to 128, 128, 256 and straight to 256
     weights = 64 * 128 + 128 * 128 * 9 + 128 * 256 + 64 * 256
     first = weights + 2 * (128 + 128 + 256 + 256)
-    assert (layers[1].name, layers[1].parameters, layers[1].prunable) == ("block 0.0", first, weights)
+    assert (layers[1].name, layers[1].parameters, sum(layers[1].prunable)) == ("block 0.0", first, weights)
     assert parameters(wide_resnet_101()) == WideResNet().parameters == 126_886_696  # torchvision's wide_resnet101_2
     assert parameters(wide_resnet_101(widen=1)) == 44_549_160  # torchvision's resnet101
     assert forward(wide_resnet_101()) == pytest.approx(2 * 22.75e9, rel=1e-3)
@@ -47,10 +47,10 @@ def test_wide_resnet_101() -> None:
 def test_a_ticket_prunes_neither_biases_nor_norms() -> None:
     vgg, resnet = VGG(), WideResNet()
     biases = 2 * 64 + 2 * 128 + 4 * 256 + 8 * 512 + 2 * 4096 + 1000
-    assert vgg.parameters - sum(layer.prunable for layer in vgg.shapes()) == biases
+    assert vgg.parameters - sum(sum(layer.prunable) for layer in vgg.shapes()) == biases
     inner = sum(4 * 2 * planes * count for planes, count in ((64, 3), (128, 4), (256, 23), (512, 3)))
     outer = sum(2 * 4 * planes * (count + 1) for planes, count in ((64, 3), (128, 4), (256, 23), (512, 3)))
-    assert resnet.parameters - sum(layer.prunable for layer in resnet.shapes()) == inner + outer + 128 + 1000
+    assert resnet.parameters - sum(sum(layer.prunable) for layer in resnet.shapes()) == inner + outer + 128 + 1000
 
 
 def test_vgg_bytes_by_hand() -> None:

@@ -1,0 +1,288 @@
+"""Decides which images a network learns from: as bytes, in an order that only seed and batch number decide.
+
+The default are the handwritten digits that scikit-learn brings, 8 x 8 and grey. CIFAR-100 (binary version),
+Tiny-ImageNet and ImageNet load from their published folders; JPEG files are decoded when a batch needs them. Nothing is
+unpickled. A network gets the side that it wants: arrays are repeated a whole number of times, photographs resized and
+cut. Grey images are repeated over the colours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from suite.core.errors import MissingDependency, Refused, UnknownName
+
+Bytes = NDArray[np.uint8]
+Batch = tuple[Bytes, NDArray[np.int64]]  # images [batch, colours, side, side], classes [batch]
+
+DIGITS, DIGITS_SIDE, HELD_OUT = 10, 8, 10  # classes; every tenth digit is validation
+DIGITS_FILE = Path("datasets", "data", "digits.csv.gz")  # in scikit-learn's own folder
+CIFAR_SIDE, CIFAR_CLASSES = 32, 100
+CIFAR_LABELS = 2  # bytes before an image: its coarse and its fine class
+CROP = 224 / 256  # share of an ImageNet photograph's shorter side that is seen, as torchvision evaluates
+LAYOUTS: dict[str, tuple[str, ...]] = {
+    "cifar_100": ("train.bin", "test.bin"),
+    "tiny_imagenet": ("wnids.txt", "train", "val/images", "val/val_annotations.txt"),
+    "imagenet": ("train", "val"),
+}
+
+
+class Part(Protocol):
+    """Training or validation images: as many as `classes` is long, each a class below Images.classes."""
+
+    classes: NDArray[np.int64]
+
+    def images(self, places: Sequence[int], colours: int, side: int) -> Bytes:
+        """Those at `places`, [n, colours, side, side]."""
+
+    def update(self, digest: Any) -> int:
+        """Adds to a hash what tells these images from others; their bytes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Images:
+    """One data set; `classes` is their number."""
+
+    name: str
+    classes: int
+    train: Part
+    validation: Part
+
+    def batch(self, number: int, *, size: int, seed: int, shape: Any) -> Batch:
+        """Batch `number` of a training run: an epoch is every image once, in an order drawn from (seed, epoch), and a
+        batch goes on where the one before it ended. Raises Refused for a network without these classes."""
+        if seed < 0 or number < 0 or size < 1:
+            raise Refused(f"seed={seed}, batch {number} of {size}", rule="not negative, and at least 1", legal="0, 1")
+        count = len(self.train.classes)
+        at = range(number * size, (number + 1) * size)
+        return self._cut(self.train, [int(order(count, seed, place // count)[place % count]) for place in at], shape)
+
+    def validation_batches(self, *, size: int, shape: Any) -> Iterator[Batch]:
+        """Every whole batch of validation images, in their order."""
+        for start in range(0, len(self.validation.classes) - size + 1, size):
+            yield self._cut(self.validation, range(start, start + size), shape)
+
+    def provenance(self) -> dict[str, str | int]:
+        """Name, bytes and sha256, training before validation; of files their names and sizes are hashed."""
+        digest = hashlib.sha256()
+        size = sum(part.update(digest) for part in (self.train, self.validation))
+        return {"name": self.name, "bytes": size, "sha256": digest.hexdigest()}
+
+    def _cut(self, part: Part, places: Sequence[int], shape: Any) -> Batch:
+        _check_classes(self.name, self.classes, shape)
+        return part.images(places, shape.colours, shape.image), part.classes[list(places)]
+
+
+@lru_cache(maxsize=4)
+def order(count: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """A permutation of `count` places. The generator's raw stream is used: numpy keeps it from release to release."""
+    raw = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(epoch,))).random_raw(count)
+    return np.argsort(raw, kind="stable")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """Images in memory, [n, colours, side, side]."""
+
+    pixels: Bytes
+    classes: NDArray[np.int64]
+
+    def images(self, places: Sequence[int], colours: int, side: int) -> Bytes:
+        chosen = self.pixels[list(places)]
+        times = _times("images", chosen.shape[1], chosen.shape[2], colours, side)
+        return chosen.repeat(colours // chosen.shape[1], axis=1).repeat(times, axis=2).repeat(times, axis=3)
+
+    def update(self, digest: Any) -> int:
+        for array in (self.pixels, self.classes):
+            digest.update(np.ascontiguousarray(array).data)
+        return self.pixels.nbytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Files:
+    """Photographs on disk, decoded as they are asked for.
+
+    crop: share of the shorter side that is seen; what is seen is the middle"""
+
+    root: Path
+    names: Sequence[str]
+    classes: NDArray[np.int64]
+    crop: float = 1.0
+
+    def images(self, places: Sequence[int], colours: int, side: int) -> Bytes:
+        return np.stack([_decoded(self.root / self.names[place], side, self.crop, colours) for place in places])
+
+    def update(self, digest: Any) -> int:
+        total = 0
+        for name, label in zip(self.names, self.classes, strict=True):
+            size = (self.root / name).stat().st_size
+            digest.update(f"{name} {label} {size}\n".encode())
+            total += size
+        return total
+
+
+def digits() -> Images:
+    """1797 handwritten digits of 8 x 8, every tenth of them for validation. Raises MissingDependency without
+    scikit-learn, whose file is read as it lies there: to import it takes seconds of every rank."""
+    found = find_spec("sklearn")
+    folders = [Path(folder) for folder in (found and found.submodule_search_locations) or ()]
+    table = next((path for folder in folders if (path := folder / DIGITS_FILE).is_file()), None)
+    if table is None:
+        raise MissingDependency("scikit-learn", "pip install scikit-learn to use data=digits")
+    rows = np.loadtxt(table, delimiter=",")  # 64 points from 0 to 16, and the class
+    pixels = np.rint(rows[:, :-1] * (255 / 16)).astype(np.uint8).reshape(-1, 1, DIGITS_SIDE, DIGITS_SIDE)
+    classes = rows[:, -1].astype(np.int64)
+    held_out = np.arange(len(pixels)) % HELD_OUT == HELD_OUT - 1
+    train, validation = (Held(pixels[own], classes[own]) for own in (~held_out, held_out))
+    return Images("digits", DIGITS, train, validation)
+
+
+def cifar_100(folder: str | os.PathLike[str]) -> Images:
+    """CIFAR-100's binary version: rows of coarse class, fine class and 3 x 32 x 32 bytes; the fine class counts."""
+    train, validation = (_cifar(path) for path in _paths("cifar_100", folder))
+    return Images("cifar_100", CIFAR_CLASSES, train, validation)
+
+
+def tiny_imagenet(folder: str | os.PathLike[str]) -> Images:
+    """Tiny-ImageNet-200: train/CLASS/images/*.JPEG, and val/images with its classes in val_annotations.txt."""
+    listed, train, images, annotations = _paths("tiny_imagenet", folder)
+    names = listed.read_text(encoding="utf-8").split()
+    number = {name: place for place, name in enumerate(names)}
+    found = [(name, path) for name in names for path in _photographs(train / name / "images")]
+    rows = [line.split("\t")[:2] for line in annotations.read_text(encoding="utf-8").splitlines() if line.strip()]
+    strange = sorted({row[-1] for row in rows if row[-1] not in number})
+    if strange:
+        raise Refused(f"{annotations}: class {strange[0]!r}", rule="a class of wnids.txt", legal=names[0])
+    root = Path(folder)
+    return Images(
+        "tiny_imagenet",
+        len(names),
+        _files(root, [path for _, path in found], [number[name] for name, _ in found]),
+        _files(root, [images / row[0] for row in rows], [number[row[1]] for row in rows]),
+    )
+
+
+def imagenet(folder: str | os.PathLike[str]) -> Images:
+    """ImageNet's folders: train/CLASS/*.JPEG and val/CLASS/*.JPEG; classes are numbered in the order of their names."""
+    train, validation = _paths("imagenet", folder)
+    names = _class_names(train)
+    parts = []
+    for part in (train, validation):
+        found = [(place, path) for place, name in enumerate(names) for path in _photographs(part / name)]
+        parts.append(_files(Path(folder), [path for _, path in found], [place for place, _ in found], crop=CROP))
+    return Images("imagenet", len(names), parts[0], parts[1])
+
+
+def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
+    """Refuse a data set whose files are not where they should be, without reading them."""
+    if name != "digits":
+        _paths(name, folder)
+
+
+def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
+    """Refuse a network that cannot read these images: one of text, of fewer classes, or of a side that fits none."""
+    if not hasattr(shape, "image"):
+        kind = type(shape).__name__
+        raise Refused(f"data={name} with a {kind}", rule="images are for a network of images", legal="model=vgg_narrow")
+    if name == "digits":
+        _check_classes(name, DIGITS, shape)
+        _times(name, 1, DIGITS_SIDE, shape.colours, shape.image)
+    elif name == "cifar_100":
+        _check_classes(name, CIFAR_CLASSES, shape)
+        _times(name, 3, CIFAR_SIDE, shape.colours, shape.image)
+    else:
+        paths = _paths(name, folder)
+        listed = paths[0].read_text(encoding="utf-8").split() if name == "tiny_imagenet" else _class_names(paths[0])
+        _check_classes(name, len(listed), shape)
+        if shape.colours not in (1, 3):
+            raise Refused(f"model.shape.colours={shape.colours}", rule="grey or red, green and blue", legal="3")
+
+
+def _check_classes(name: str, classes: int, shape: Any) -> None:
+    if shape.classes < classes:
+        rule = f"data={name} has {classes} classes"
+        raise Refused(f"model.shape.classes={shape.classes}", rule=rule, legal=f"model.shape.classes={classes}")
+
+
+def _times(name: str, has: int, own: int, colours: int, side: int) -> int:
+    """How often each point of an image of `own` x `own` is repeated to make one of `side`."""
+    if side < own or side % own:
+        legal = f"model.shape.image={max(1, side // own) * own}"
+        raise Refused(f"model.shape.image={side} on {name} of {own} x {own}", rule="a whole multiple", legal=legal)
+    if has not in (1, colours):
+        legal = f"model.shape.colours={has}"
+        raise Refused(f"model.shape.colours={colours} on {name} with {has}", rule="as many", legal=legal)
+    return side // own
+
+
+def _cifar(path: Path) -> Held:
+    row = CIFAR_LABELS + 3 * CIFAR_SIDE**2
+    size = path.stat().st_size
+    if size % row:
+        raise Refused(f"{path}: {size} bytes", rule=f"rows of {row} bytes", legal=f"{size // row * row} bytes")
+    rows = np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, row)  # a rank reads only what its batches need
+    classes = rows[:, 1].astype(np.int64)
+    if classes.max() >= CIFAR_CLASSES:
+        raise Refused(f"{path}: class {classes.max()}", rule=f"fine classes below {CIFAR_CLASSES}", legal="CIFAR-100")
+    return Held(rows[:, CIFAR_LABELS:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE), classes)
+
+
+def _decoded(path: Path, side: int, crop: float, colours: int) -> Bytes:
+    """A photograph [colours, side, side]: its shorter side resized to side / crop, and the middle of that."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingDependency("pillow", "pip install pillow to decode JPEG files") from error
+    with Image.open(path) as photograph:
+        plain = photograph.convert("RGB" if colours == 3 else "L")
+        wanted = round(side / crop)
+        scale = wanted / min(plain.size)
+        sizes = [max(wanted, round(length * scale)) for length in plain.size]
+        if tuple(sizes) != plain.size:
+            plain = plain.resize((sizes[0], sizes[1]), Image.Resampling.BILINEAR)
+        left, top = ((length - side) // 2 for length in sizes)
+        pixels = np.asarray(plain.crop((left, top, left + side, top + side)), dtype=np.uint8)
+    return np.ascontiguousarray(pixels.reshape(side, side, colours).transpose(2, 0, 1))
+
+
+def _files(root: Path, paths: Sequence[Path], classes: Sequence[int], *, crop: float = 1.0) -> Files:
+    if not paths:
+        raise Refused(f"no photographs in {root}", rule="at least one in each part", legal="*.JPEG in a class's folder")
+    return Files(root, [path.relative_to(root).as_posix() for path in paths], np.array(classes, np.int64), crop)
+
+
+def _photographs(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*") if path.suffix.lower() in (".jpeg", ".jpg"))
+
+
+def _class_names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_dir())
+
+
+def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
+    """The files and folders of a published layout. Raises Refused with what is there instead."""
+    if name not in LAYOUTS:
+        raise UnknownName("data set of images", name, ["digits", *LAYOUTS])
+    expected = ", ".join(LAYOUTS[name])
+    legal = f"the folder that holds {LAYOUTS[name][0]}"
+    if folder is None or not Path(folder).is_dir():
+        raise Refused(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
+    root = Path(folder)
+    paths = [root / part for part in LAYOUTS[name]]
+    bad = [path for path in paths if not path.exists() or (path.is_file() and path.stat().st_size == 0)]
+    if bad:
+        here = sorted(path.name for path in root.iterdir())
+        shown = ", ".join(here[:8]) + (", ..." if len(here) > 8 else "")
+        what = f"has no {bad[0].relative_to(root)}, or an empty one; it holds {shown or 'nothing'}"
+        raise Refused(f"{name}: {root} {what}", rule=f"it holds {expected}", legal=legal)
+    return paths
