@@ -165,7 +165,7 @@ def test_every_grid_draws_the_same_ticket_after_the_same_epoch(stages: int, scop
 
 
 def test_a_search_that_is_recalled_goes_on_as_if_it_had_never_stopped() -> None:
-    masks = [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 5, 4), (0, 1, 5, 6), (0, 1, 5, 6), (0, 1, 5, 6)]
+    masks = [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 5, 4), (0, 1, 5, 6), (0, 1, 5, 7), (1, 2, 5, 6)]  # none is near
 
     def made() -> EarlyBird:
         return EarlyBird(1, window=3, distance=0.1, latest=6)

@@ -83,7 +83,11 @@ def test_a_weight_of_2_to_the_31_entries_is_refused_and_one_less_is_not() -> Non
     check_index(KEY, index(2**31 - 2), 2**31 - 1)
 
 
-def test_a_method_refuses_a_weight_that_int32_does_not_reach() -> None:
+def test_a_method_refuses_a_weight_that_int32_does_not_reach_before_it_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    def draws(*_: object, **__: object) -> torch.Tensor:
+        raise AssertionError("8 GiB of places")
+
+    monkeypatch.setattr(torch, "randperm", draws)
     with torch.device("meta"):
         layer = nn.Linear(2**16, 2**15, bias=False)
     with pytest.raises(Refused, match=r"weight weight of layer 0 of 2147483648 entries.*2\^31"):
