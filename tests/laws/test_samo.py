@@ -11,21 +11,16 @@ from typing import Any
 import pytest
 import torch
 from cases import Case, gpt_case, odd_case
-from masked import Given, MaskedLoop, dense_states, random_ticket
-from reference import SEED
+from masked import MaskChecked
 
 from baselines.gpipe import GPipe
 from suite.comm import loopback
 from suite.core.grid import Grid
 from suite.engine.optimizer import SGD, Adam, AdamW
-from suite.engine.prune import Pruning
-from suite.engine.scale import Dynamic
-from suite.engine.train import Engine
 from suite.memory.layout import compressed
 from suite.schedule import OneFOneB
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
-BATCHES = (4, 1, 3, 2) * 5  # microbatches per replica of 20 batches
 RULES = [SGD(0.1, momentum=0.9, weight_decay=0.01), Adam(0.01, weight_decay=0.1), AdamW(0.01)]
 OFFLOADED = partial(compressed, offloaded=True, bucket=100)
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -43,60 +38,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def check(
-    case: Case,
-    grid: Grid,
-    rule: Any,
-    *,
-    sparsity: float = 0.8,
-    half: str | None = None,
-    what: str = "weights",
-    batches: tuple[int, ...] = BATCHES,
-    close: float = 0.0,
-    **more: Any,
-) -> None:
-    """Trains on a grid of threads and compares after every batch."""
-    indices = random_ticket(case, sparsity, what)
-    loop = MaskedLoop(case, grid.data, rule, indices, half=half, clip=more.get("clip"))
-    given = [case.batch(number, count, grid.data) for number, count in enumerate(batches)]
-    right = []
-    for batch in given:
-        loss = loop.train(batch)
-        held = zip(loop.parameters(), loop.states, strict=True)
-        own = {id(p): [t.reshape(-1).clone() for t in (*s.weights, *s.moments.values(), p.data)] for p, s in held}
-        right.append((loss, own))
-
-    def rank(world: Any) -> None:
-        engine = Engine(
-            case.layers,
-            loss=case.loss,
-            optimizer=rule,
-            microbatch=case.microbatch,
-            grid=grid,
-            tied=case.ties,
-            seed=SEED,
-            half=half,
-            scaler=Dynamic(start=1.0, least=1.0, patience=10**6) if half else None,
-            pruning=Pruning(Given(indices), sparsity, what),
-            world=world,
-            **{"memory": compressed, **more},
-        )
-        mine = loop.parameters(engine.split[engine.place.stage])
-        assert bool(engine.state.pruned) == any(key[0] in engine.split[engine.place.stage] for key in indices)
-        for number, (batch, (loss, states)) in enumerate(zip(given, right, strict=True)):
-            where = f"{case.name} {grid} {half} batch {number} rank {world.rank}"
-            assert engine.train_batch(batch) == pytest.approx(loss, rel=close or 1e-12), where
-            expected = [t for p in mine for t in states[id(p)]]
-            for got, wanted in zip(dense_states(engine), expected, strict=True):
-                if close:
-                    assert torch.allclose(got, wanted, rtol=close, atol=close * float(wanted.abs().max())), where
-                else:
-                    assert torch.equal(got, wanted), where
-                assert torch.equal(got[wanted == 0], wanted[wanted == 0]), f"{where}: zeros"
-        assert engine.update.skipped == 0
-        engine.close()
-
-    loopback.run(grid.size, rank)
+def check(case: Case, grid: Grid, rule: Any, *, sparsity: float = 0.8, **more: Any) -> None:
+    """On a grid of threads."""
+    loopback.run(grid.size, MaskChecked(case, grid, rule, sparsity, **more).rank)
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)

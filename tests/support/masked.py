@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import torch
 from cases import Case
 from reference import SEED, Reference, as_tuple, drawing, initial
 
+from suite.core.grid import Grid
 from suite.engine.optimizer import RuleState
+from suite.engine.prune import Pruning
+from suite.engine.scale import Dynamic
 from suite.engine.train import Engine
+from suite.memory.layout import compressed
 from suite.pruning.ticket import Indices, View, prunable
 
 
@@ -117,3 +123,72 @@ def dense_states(engine: Engine) -> list[torch.Tensor]:
         for weight, own, p in zip(full, moments, state.parameters, strict=True)
         for t in (weight, *own, p.data)
     ]
+
+
+class MaskChecked:
+    """What masked training holds after every batch, for ranks to compare themselves with.
+
+    batches: microbatches per replica of each; close: relative tolerance, 0 for the same bits
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        grid: Grid,
+        rule: Any,
+        sparsity: float,
+        *,
+        half: str | None = None,
+        what: str = "weights",
+        batches: Sequence[int] = (4, 1, 3, 2) * 5,
+        close: float = 0.0,
+        **more: Any,
+    ) -> None:
+        self.case, self.grid, self.rule, self.half, self.close = case, grid, rule, half, close
+        self.more = {"memory": compressed, **more}
+        self.indices = random_ticket(case, sparsity, what)
+        self.pruning = Pruning(Given(self.indices), sparsity, what)
+        self.loop = loop = MaskedLoop(case, grid.data, rule, self.indices, half=half, clip=more.get("clip"))
+        self.batches = [case.batch(number, count, grid.data) for number, count in enumerate(batches)]
+        self.right = []
+        for batch in self.batches:
+            loss = loop.train(batch)
+            held = zip(loop.parameters(), loop.states, strict=True)
+            own = {id(p): [t.reshape(-1).clone() for t in (*s.weights, *s.moments.values(), p.data)] for p, s in held}
+            self.right.append((loss, own))
+
+    def engine(self, world: Any) -> Engine:
+        case, half = self.case, self.half
+        return Engine(
+            case.layers,
+            loss=case.loss,
+            optimizer=self.rule,
+            microbatch=case.microbatch,
+            grid=self.grid,
+            tied=case.ties,
+            seed=SEED,
+            half=half,
+            scaler=Dynamic(start=1.0, least=1.0, patience=10**6) if half else None,
+            pruning=self.pruning,
+            world=world,
+            **self.more,
+        )
+
+    def rank(self, world: Any) -> None:
+        """Trains on this rank of the grid and compares after every batch."""
+        engine = self.engine(world)
+        own, close = engine.split[engine.place.stage], self.close
+        mine = self.loop.parameters(own)
+        assert bool(engine.state.pruned) == any(number in own for number, _ in self.indices)
+        for number, (batch, (loss, states)) in enumerate(zip(self.batches, self.right, strict=True)):
+            where = f"{self.case.name} {self.grid} {self.half} batch {number} rank {world.rank}"
+            assert engine.train_batch(batch) == pytest.approx(loss, rel=close or 1e-12), where
+            expected = [t for p in mine for t in states[id(p)]]
+            for got, wanted in zip(dense_states(engine), expected, strict=True):
+                if close:
+                    assert torch.allclose(got, wanted, rtol=close, atol=close * float(wanted.abs().max())), where
+                else:
+                    assert torch.equal(got, wanted), where
+                assert torch.equal(got[wanted == 0], wanted[wanted == 0]), f"{where}: zeros"
+        assert engine.update.skipped == 0
+        engine.close()

@@ -1,0 +1,96 @@
+"""What each of two MPI ranks runs for test_samo.py: masked training bit for bit, and the bytes of reductions, counted.
+
+With the argument `mpi` two replicas add by an exchange of bytes, which are counted where MPI is given them; with `gloo`
+they are counted where torch hands them to a process group.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from typing import Any
+
+from cases import gpt_case
+from masked import MaskChecked
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from suite.comm import here
+from suite.core.grid import Grid
+from suite.engine.host import prepare
+from suite.engine.optimizer import AdamW
+from suite.engine.train import Engine
+from suite.memory.layout import compressed
+
+OVERLAPPED = {"bucket": 500, "chunk": 2}
+
+
+class Sent:
+    """A communicator that counts the bytes it is given to send."""
+
+    def __init__(self, comm: Any) -> None:
+        self.comm, self.bytes = comm, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.comm, name)
+
+    def Isend(self, buffer: Any, **more: Any) -> Any:
+        self.bytes += buffer[1]  # address, bytes, type
+        return self.comm.Isend(buffer, **more)
+
+
+class Reduced(TorchDispatchMode):
+    """Bytes of every all-reduce that a process group is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__ == "allreduce_":
+            (tensors, *_) = args
+            self.bytes += sum(t.numel() * t.element_size() for t in tensors if t.numel() > 1)  # a loss is one number
+        return func(*args, **(kwargs or {}))
+
+
+def counted(engine: Engine, batch: Any, over: str) -> int:
+    """Bytes that this rank hands over to add the gradients of one batch."""
+    if over == "gloo":
+        with Reduced() as reduced:
+            engine.train_batch(batch)
+        return reduced.bytes
+    group: Any = engine.columns[0]
+    before, group.comm = group.comm, Sent(group.comm)
+    engine.train_batch(batch)
+    sent, group.comm = group.comm.bytes, before
+    return int(sent)
+
+
+def main(over: str) -> None:
+    prepare(1)
+    world = here(pair_exchange=over == "mpi")
+    case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
+    away = {"memory": partial(compressed, bucket=100, offloaded=True), "bucket": 100, "chunk": 3, "checkpoints": 1}
+    for grid in (Grid(inter=2), Grid(data=2)) if over == "mpi" else ():
+        for half, more in ((None, {}), ("bfloat16", away)):
+            MaskChecked(case, grid, AdamW(0.01), 0.8, half=half, batches=(4, 1), **more).rank(world)
+    found = []
+    for half in (None, "bfloat16"):
+        for more in ({}, OVERLAPPED):
+            for what, sparsity in (("all", 0.0), ("weights", 0.9), ("all", 0.9)):
+                checked = MaskChecked(
+                    case, Grid(data=2), AdamW(0.01), sparsity, half=half, what=what, batches=(), **more
+                )
+                engine = checked.engine(world)
+                kept = sum(index.numel() for index in engine.state.pruned.values())
+                whole = sum(p.numel() for p in engine.state.parameters if id(p) not in engine.state.pruned)
+                size = counted(engine, case.batch(0, 2, 2), over)
+                found.append((half, bool(more), what, sparsity, kept, whole, size))
+                engine.close()
+    if world.rank == 0:
+        print(json.dumps(found))
+    world.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

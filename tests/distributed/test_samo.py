@@ -1,0 +1,26 @@
+"""Decides whether SAMO over MPI is masked training too, and sends what it keeps: the density times the dense bytes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ranks import ROOT, run_ranks
+
+PROGRAM = ROOT / "tests" / "distributed" / "program_samo.py"
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("over", ["mpi", "gloo"])
+def test_bytes_of_a_reduction_are_those_of_what_is_kept(over: str) -> None:
+    """SAMO IV-A: 2 f phi instead of 2 phi; of weights that stay whole all."""
+    rows = json.loads(run_ranks(2, PROGRAM, over).splitlines()[-1])
+    assert len(rows) == 12
+    dense = {(half, chunks): size for half, chunks, _, sparsity, _, _, size in rows if sparsity == 0}
+    for half, chunks, what, sparsity, kept, whole, size in rows:
+        width = 2 if half else 4
+        assert size == width * (kept + whole)
+        assert (whole == 0) == (what == "all")
+        if what == "all":
+            everything = dense[half, chunks] // width
+            assert size / dense[half, chunks] == kept / everything == pytest.approx(1 - sparsity, abs=2e-3)
