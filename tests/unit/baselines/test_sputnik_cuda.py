@@ -79,6 +79,41 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr(package, "cuda")
 
 
+def compiled(kernel: Any, kind: str, *, even: bool) -> str:
+    """A kernel in NVIDIA's assembly for an H200, which takes no GPU; even: rows are multiples of 16 entries."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    kinds = dict.fromkeys(("offsets", "columns", "swizzle"), "*i32") | {"width": "i32"}
+    fixed = {"SUM": triton.language.float32, "VALUES": 32, "TILE": 64}
+    names = kernel.arg_names
+    signature = {name: kinds.get(name, "constexpr" if name in fixed else f"*{kind}") for name in names}
+    whole = [at for at, name in enumerate(names) if name not in fixed and (even or name != "width")]
+    source = ASTSource(
+        kernel,
+        signature=signature,
+        constexprs={(names.index(name),): value for name, value in fixed.items()},
+        attrs={(at,): [["tt.divisibility", 16]] for at in whole},
+    )
+    found: str = triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
+    return found
+
+
+@pytest.mark.parametrize("name", ["_spmm", "_sddmm"])
+def test_kernels_compile_for_a_gpu_and_load_16_bytes_a_thread(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if not HERE:
+        pytest.skip("triton is not installed")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    kernel = getattr(kernels_of(torch.device("cuda")), name)
+    assert [p.name for p in kernel.params if p.is_constexpr] == ["SUM", "VALUES", "TILE"]
+    for kind in ("fp16", "fp32"):
+        assert "ld.global.v4.b32" in compiled(kernel, kind, even=True)
+        assert "ld.global.v4.b32" not in compiled(kernel, kind, even=False)
+
+
 def test_the_tile_divides_what_it_can() -> None:
     if not HERE:
         pytest.skip("triton is not installed")
