@@ -123,9 +123,9 @@ def counts(config: Mapping[str, Any]) -> dict[str, float]:
     """Tokens or images, and flops, of one training batch, over all ranks."""
     shape: Network = build(config["model"]["shape"])
     size = config["batch"]["size"]
-    text = isinstance(shape, Transformer)
+    per_sample = {"tokens": shape.sequence} if isinstance(shape, Transformer) else {"images": 1}
     return {
-        **({"tokens_per_batch": float(size * shape.sequence)} if text else {"images_per_batch": float(size)}),
+        **{f"{name}_per_batch": float(size * count) for name, count in per_sample.items()},
         "flops_per_batch": float(flops.training(shape, size)),
         "flops_per_batch_recompute": float(flops.training(shape, size, recompute=True)),
         **({"useful_flops_per_batch": _useful(config, shape)} if config.get("system", {}).get("sparse") else {}),

@@ -230,6 +230,9 @@ def _network(config: Mapping[str, Any], shape: Any) -> None:
     if tensor != 1 and not hasattr(shape, "heads"):
         what = f"grid.tensor={tensor} with a {kind}"
         raise Unsupported(what, rule="what is split are transformer blocks", legal="grid.tensor=1")
+    if config["system"].get("transformers") and not hasattr(shape, "heads"):
+        what = f"system={config['system']['name']} with a {kind}"
+        raise Unsupported(what, rule="it has transformer blocks alone", legal="system=axonn")
     least = getattr(shape, "least_microbatch", 1)
     if microbatch < least:
         raise Refused(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from torch import nn
 
 from suite.workload.convnet import VGG, WideResNet
 
-DEVIATION, PUBLISHED_WIDTH = 0.01, 4096  # of VGG's dense weights, at the width that they were published with
+DEVIATION, PUBLISHED = 0.01, (25088, 4096, 4096)  # of VGG's dense weights, at the inputs that were published
 
 
 def _scaled(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -43,11 +44,11 @@ class Convolution(nn.Module):
 class Dense(nn.Module):
     """VGG's dense layer, [b, ...] to [b, k]; all but the last with ReLU and dropout."""
 
-    def __init__(self, inputs: int, outputs: int, *, last: bool, dropout: float, deviation: float) -> None:
+    def __init__(self, inputs: int, outputs: int, *, published: int, last: bool, dropout: float) -> None:
         super().__init__()
         self.linear, self.last, self.dropout = nn.Linear(inputs, outputs), last, dropout
         self.draws = dropout > 0 and not last
-        nn.init.normal_(self.linear.weight, std=deviation)
+        nn.init.normal_(self.linear.weight, std=DEVIATION * (published / inputs) ** 0.5)  # as much passes on
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -121,14 +122,10 @@ def _vgg(shape: VGG, dropout: float) -> list[Callable[[], nn.Module]]:
         for number in range(count):
             kinds.append(partial(Convolution, inputs, channels, pooled=number == count - 1))
             inputs = channels
-    deviation = DEVIATION * (PUBLISHED_WIDTH / shape.hidden) ** 0.5
-    dense = partial(Dense, dropout=dropout, deviation=deviation)
-    return [
-        *kinds,
-        partial(dense, shape.features, shape.hidden, last=False),
-        partial(dense, shape.hidden, shape.hidden, last=False),
-        partial(dense, shape.hidden, shape.classes, last=True),
-    ]
+    widths = (shape.features, shape.hidden, shape.hidden, shape.classes)
+    for number, (entering, leaving) in enumerate(pairwise(widths)):
+        kinds.append(partial(Dense, entering, leaving, published=PUBLISHED[number], last=number == 2, dropout=dropout))
+    return kinds
 
 
 def _wide_resnet(shape: WideResNet) -> list[Callable[[], nn.Module]]:

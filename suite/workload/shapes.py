@@ -42,7 +42,9 @@ class LayerShape:
 
 
 class Network(Protocol):
-    """A model as splits, budgets and counts of flops see it: its layers in order."""
+    """A model as splits, budgets and counts of flops see it: its layers in order. It is a key, too."""
+
+    def __hash__(self) -> int: ...
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
         """`width` is the bytes of one activation entry."""

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from suite.comm import here
 from suite.core.build import build
-from suite.data.text import batch_at
 from suite.engine.host import prepare
 from suite.engine.system import EngineSystem
 
@@ -18,11 +17,10 @@ def main(job: Path) -> None:
     world = here()
     found = []
     for config in json.loads(job.read_text()):
-        text = build(config["data"]["source"])
+        data, shape = build(config["data"]["source"]), build(config["model"]["shape"])
         system = EngineSystem(world=world, config=config)
-        size, sequence = config["batch"]["size"], config["model"]["shape"]["sequence"]
         for number in range(2):
-            _, held = system.memory(batch_at(text.train, number, batch=size, sequence=sequence, seed=0))
+            _, held = system.memory(data.batch(number, size=config["batch"]["size"], seed=0, shape=shape))
         found.append({"held": held, "allocated": system.engine.state.allocated(), "in_flight": system.engine.peak})
         system.close()
     assert "torch._dynamo" not in sys.modules, "counting loads a compiler: seconds per rank"

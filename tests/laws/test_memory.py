@@ -68,6 +68,9 @@ def configs(ranks: int) -> list[list[str]]:
     rows += [["system=axonn_samo", "grid.data=2", "precision=bf16", "pruning=random"]]
     rows += [[*few, "system=axonn_samo", "grid.data=2", "update.bucket=6000"]]
     rows += [[*few, "grid.data=2", "update.bucket=20000"], [*few, "grid.data=2", "memory=dense", "update.chunk=null"]]
+    images = ["system=axonn_no_memopt", "data=digits", "optimizer=sgd", "model.shape.image=64"]
+    rows += [[*images, "model=vgg_narrow", "batch.microbatch=8", place] for place in ("grid.inter=2", "grid.data=2")]
+    rows += [[*images, "model=wideresnet_narrow", "grid.inter=2", "batch.microbatch=4"]]
     return [*rows, ["system=gpipe", "model=gpt_overhead", "grid.inter=2", "batch.microbatch=1"]]
 
 
@@ -143,7 +146,7 @@ def test_model_states_of_a_pruned_network(sparsity: float, what: str, half: str 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_predicted_and_counted(tmp_path: Path, ranks: int) -> None:
     rows = configs(ranks)
-    resolved = [resolve([SMALL_TEXT, *row]) for row in rows]
+    resolved = [resolve([*([] if "data=digits" in row else [SMALL_TEXT]), *row]) for row in rows]
     job = tmp_path / "job.json"
     job.write_text(json.dumps(resolved))
     run_ranks(ranks, PROGRAM, str(job))

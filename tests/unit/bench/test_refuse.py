@@ -117,9 +117,9 @@ def test_a_network_reads_what_it_is_for(base: dict[str, Any]) -> None:
 
 
 def test_a_batch_norm_of_single_points_needs_two_images() -> None:
-    config = resolve(["model=wideresnet_narrow", "data=digits", "batch.microbatch=1"])
+    config = resolve(["model=wideresnet_narrow", "model.shape.image=16", "data=digits", "batch.microbatch=1"])
     message = refusal(config)
-    assert "batch.microbatch=1 with a WideResNet of model.shape.image=32" in message
+    assert "batch.microbatch=1 with a WideResNet of model.shape.image=16" in message
     refuse.check(with_legal(config, message))
     refuse.check(resolve(["model=vgg_narrow", "data=digits", "batch.microbatch=1"]))
 
@@ -128,6 +128,9 @@ def test_what_only_transformers_have_is_refused_by_name() -> None:
     images = ["model=vgg_narrow", "data=digits", "optimizer=sgd"]
     message = refusal(resolve([*images, "system=deepspeed_3d", "grid.tensor=2"]), Unsupported)
     assert message.startswith("grid.tensor=2 with a VGG; rule: what is split are transformer blocks")
+    for system in ("megatron_lm", "sputnik"):
+        message = refusal(resolve([*images, f"system={system}"]), Unsupported)
+        assert message.startswith(f"system={system} with a VGG; rule: it has transformer blocks alone")
     modelled = resolve([*images, "executor=simulated", "grid.data=2"])
     assert "a VGG on a modelled machine" in refusal(modelled, Unsupported)
 

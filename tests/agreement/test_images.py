@@ -1,0 +1,79 @@
+"""Law 5 for networks of images: plain PyTorch and the engine have the same losses, on one rank and as replicas.
+
+A batch norm's statistics are those of a microbatch of one replica, so on one rank a network with them agrees to
+rounding; on two replicas one without them, and one with them as long as nothing has been updated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from baselines.pytorch import PyTorch
+from suite.bench.experiment import resolve
+from suite.comm.loopback import Hub, LoopbackWorld, run
+from suite.core.build import build
+from suite.engine.system import EngineSystem
+
+SMALL = ["data=digits", "optimizer=sgd", "optimizer.lr=0.02", "batch.size=16", "batch.microbatch=4"]
+
+
+def curve(kind: Any, world: Any, config: dict[str, Any], batches: int = 4) -> list[float]:
+    """Losses of some batches, and of validation behind them."""
+    data, shape = build(config["data"]["source"]), build(config["model"]["shape"])
+    system = kind(world=world, config=config)
+    size = config["batch"]["size"]
+    losses = [system.train_batch(data.batch(n, size=size, seed=0, shape=shape)) for n in range(batches)]
+    held_out = next(iter(data.validation_batches(size=size, shape=shape)))
+    return [*losses, system.evaluate([held_out])]
+
+
+def reference(overrides: list[str]) -> list[float]:
+    config = resolve([*SMALL, *overrides, "system=pytorch"])
+    return curve(PyTorch, LoopbackWorld(Hub(1), 0), config)
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "within"),
+    [
+        ("vgg_narrow", "float32", 1e-5),
+        ("wideresnet_narrow", "float64", 1e-9),
+        ("wideresnet_narrow", "float32", 1e-5),
+    ],
+)
+def test_one_rank_trains_as_plain_pytorch_does(model: str, dtype: str, within: float) -> None:
+    overrides = [f"model={model}", f"model.dtype={dtype}"]
+    config = resolve([*SMALL, *overrides, "system=axonn_no_memopt"])
+    ours = curve(EngineSystem, LoopbackWorld(Hub(1), 0), config)
+    theirs = reference(overrides)
+    trained = slice(None) if dtype == "float64" else slice(-1)  # running statistics magnify rounding in an evaluation
+    assert ours[trained] == pytest.approx(theirs[trained], rel=within)
+    assert len(set(theirs)) == 5, "weights move"
+
+
+@pytest.mark.parametrize("overrides", [["grid.data=2"], ["grid.inter=2"], ["grid.inter=2", "checkpoints=1"]])
+def test_replicas_and_stages_train_a_network_without_norms_alike(overrides: list[str]) -> None:
+    config = resolve([*SMALL, "model=vgg_narrow", "model.shape.convolutions=[1,1,1,1,1]", *overrides])
+    found = run(2, lambda world: curve(EngineSystem, world, config))
+    assert found[0] == found[1]
+    theirs = reference(["model=vgg_narrow", "model.shape.convolutions=[1,1,1,1,1]"])
+    assert found[0] == pytest.approx(theirs, rel=1e-5)
+
+
+def test_replicas_of_batch_norms_share_gradients_and_keep_their_own_statistics() -> None:
+    config = resolve([*SMALL, "model=wideresnet_narrow", "grid.data=2", "system=axonn_no_memopt"])
+
+    def statistics(world: Any) -> tuple[float, list[Any], list[Any]]:
+        data, shape = build(config["data"]["source"]), build(config["model"]["shape"])
+        system = EngineSystem(world=world, config=config)
+        loss = system.train_batch(data.batch(0, size=16, seed=0, shape=shape))
+        layers = system.engine.stage.layers
+        return loss, [p.detach().clone() for p in layers.parameters()], [b.clone() for b in layers.buffers()]
+
+    (loss, weights, means), (other_loss, other_weights, other_means) = run(2, statistics)
+    assert loss == other_loss == pytest.approx(reference(["model=wideresnet_narrow"])[0], rel=1e-6)
+    assert all((one == other).all() for one, other in zip(weights, other_weights, strict=True))
+    assert any((one != other).any() for one, other in zip(means, other_means, strict=True))
+    counts = [int(buffer) for buffer in means if buffer.dim() == 0]
+    assert set(counts) == {2}, "microbatches that a replica saw"

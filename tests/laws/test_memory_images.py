@@ -1,0 +1,45 @@
+"""Law 4 for networks of images: their layers differ, so a peak is where it is, not where the largest layer is."""
+
+from __future__ import annotations
+
+import pytest
+
+from suite.bench.experiment import resolve
+from suite.bench.predict import budgets
+from suite.comm.loopback import LoopbackWorld, run
+from suite.core.build import build
+from suite.engine.system import EngineSystem
+
+LARGE = ["batch.size=16", "batch.microbatch=16", "model.shape.image=64"]  # activations outweigh the states
+VGG, RESNET = ["model=vgg_narrow"], ["model=wideresnet_narrow"]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [*VGG, *LARGE],
+        [*VGG, *LARGE, "precision=bf16"],
+        [*VGG, *LARGE, "model.shape.hidden=2048"],
+        [*VGG, *LARGE, "model.dtype=float64"],
+        [*RESNET, *LARGE],
+        [*RESNET, *LARGE, "precision=bf16"],
+        [*RESNET, *LARGE, "checkpoints=4"],
+        [*RESNET, "batch.size=16", "batch.microbatch=8", "model.shape.widen=4"],
+    ],
+    ids=" ".join,
+)
+def test_predicted_and_counted(overrides: list[str]) -> None:
+    config = resolve(["system=axonn_no_memopt", "data=digits", "optimizer=sgd", *overrides])
+    data, shape, size = build(config["data"]["source"]), build(config["model"]["shape"]), config["batch"]["size"]
+
+    def counted(world: LoopbackWorld) -> dict[str, int]:
+        system = EngineSystem(world=world, config=config)
+        for number in range(2):
+            _, held = system.memory(data.batch(number, size=size, seed=0, shape=shape))
+        return held
+
+    (held,), (budget,) = run(1, counted), budgets(config)
+    off = budget.by_kind()["activations"] / held["activations"] - 1
+    assert abs(off) <= 0.05, f"predicted {budget.by_kind()}, counted {held}: {off:+.1%}"
+    states = {kind: size for kind, size in held.items() if kind != "activations"}
+    assert states == budget.layout.by_kind()
