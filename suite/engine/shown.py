@@ -233,13 +233,13 @@ def flops() -> tuple[int, int]:
 
 
 class _Counting:
-    """A group that counts the bytes of half-precision tensors that are reduced on it."""
+    """A group that counts the bytes that are reduced on it."""
 
     def __init__(self, group: Group) -> None:
         self.group, self.ranks, self.bytes = group, group.ranks, 0
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
-        self.bytes += tensor.numel() * tensor.element_size() if tensor.dtype == getattr(torch, HALF) else 0
+        self.bytes += tensor.numel() * tensor.element_size()
         return self.group.all_reduce(tensor, op)
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:

@@ -1,7 +1,7 @@
 """Decides when a ticket has settled: You et al.'s early-bird tickets (Drawing Early-Bird Tickets, ICLR 2020).
 
 Which weights are large is known long before they are trained: after each epoch the mask at the wanted sparsity is
-drawn, and once it differs little from those of the epochs before it is the ticket. SAMO prunes so (Section V-A).
+drawn, and once it differs little from those of the epochs before it is the ticket. SAMO prunes so (Section VI-A).
 """
 
 from __future__ import annotations

@@ -225,7 +225,8 @@ def test_perplexity_at_the_end_of_a_run_comes_after_all_its_batches(run):
 @pytest.mark.parametrize("panel", [OVER_BATCHES, LAST], ids=["over batches", "last"])
 def test_without_a_validation_loss_there_is_no_perplexity(run, panel, scores):
     series = {"loss": [1.0], "validation_loss": scores}
-    shown = only(run(1, [], panels=[panel], tag="mine", series=series, config={"measure": {"validate": "turn"}}))
+    turns = {"measure": {"validate": "turn", "warm_up": 2, "settle": 1, "batches": 4}}
+    shown = only(run(1, [], panels=[panel], tag="mine", series=series, config=turns))
     assert not shown.panel.systems
     assert rows(shown)[0][3].endswith(("no single value at batches", "no perplexity"))
 
