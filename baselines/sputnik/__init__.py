@@ -4,3 +4,6 @@ What makes it different stands here alone: a weight as the values that stay unde
 products of it by torch's kernels on a CPU (cpu.py) and by Triton's on CUDA (cuda.py), the layer (linear.py), the engine
 that trains with it (system.py), and the study of one layer's time over its width (products.py, ways.py).
 """
+
+# of every record of this system, until a GPU has run them
+UNTRIED = "the Triton kernels for CUDA have run in Triton's interpreter alone, on no GPU yet"

@@ -12,6 +12,7 @@ from itertools import pairwise
 from statistics import median, quantiles
 from typing import Any
 
+from baselines.sputnik import UNTRIED
 from suite.claims import load
 from suite.core.errors import Refused, UnknownName
 from suite.core.grid import Grid
@@ -199,7 +200,7 @@ def _notes(plan: Mapping[str, Any], told: Mapping[str, Any]) -> tuple[str, ...]:
         own = [
             "Sputnik-style on a CPU: torch's kernels in the layer that trains; torch CSR is its plain product",
             "no claim is answered: the paper compares kernels of a GPU",
-            "the Triton kernels for CUDA have run in Triton's interpreter alone, on no GPU yet",
+            UNTRIED,
         ]
     checked = "every product was compared with a float64 one before it was timed"
     return (ran, *own, checked, *told["notes"])

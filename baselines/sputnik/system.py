@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from baselines.sputnik import UNTRIED
 from baselines.sputnik.counted import SparseBytes
 from baselines.sputnik.linear import SparseLinear, kernels_of
 from suite.bench.predict import counts
@@ -29,7 +30,6 @@ from suite.engine.restore import Loaded
 from suite.engine.system import EngineSystem, tensors
 from suite.pruning.ticket import Key, Method, View, check_sparsity, prunable, told
 
-UNTRIED = "the Triton kernels for CUDA have run in Triton's interpreter alone, on no GPU yet"
 WIDENED = "16-bit weight gradients are sampled in float32: torch has no 16-bit kernel for it on a CPU"
 
 

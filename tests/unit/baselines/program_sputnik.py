@@ -49,7 +49,7 @@ def layer() -> dict[str, float]:
         return cuda
 
     linear.kernels_of = instead  # type: ignore[assignment]
-    case, index = CASES["uneven rows"], index_of(CASES["uneven rows"])
+    case, index = CASES["odd"], index_of(CASES["odd"])
     dense = torch.nn.Linear(case.inputs, case.outputs, bias=False)
     sparse = linear.SparseLinear(dense, index)
     x, grad = (drawn(case.m, size, dtype=torch.float32, seed=2) for size in (case.inputs, case.outputs))

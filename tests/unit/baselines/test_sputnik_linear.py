@@ -64,7 +64,7 @@ def test_a_view_that_is_not_contiguous_multiplies_alike() -> None:
 
 def test_the_gradient_of_an_input_that_wants_none_is_not_computed() -> None:
     _, sparse = layer_of(SQUARE, torch.float32)
-    x = drawn(16, 32, dtype=torch.float32, seed=2)
+    x = drawn(16, 16, dtype=torch.float32, seed=2)
     sparse(x).sum().backward()
     assert x.grad is None
     assert sparse.values.grad is not None
@@ -99,8 +99,8 @@ def test_the_structure_is_that_of_the_mask_and_of_its_transpose(name: str) -> No
 
 
 def test_all_indices_are_counted_once() -> None:
-    made = structure_of(index_of(SQUARE), outputs=32, inputs=32)
-    assert made.bytes == 4 * (3 * 32 * 3 + 2 * (33 + 32))
+    made = structure_of(index_of(SQUARE), outputs=16, inputs=16)
+    assert made.bytes == 4 * (3 * 16 * 3 + 2 * (17 + 16))
 
 
 def test_a_layer_that_is_cast_or_copied_keeps_its_places() -> None:
@@ -114,13 +114,13 @@ def test_a_layer_that_is_cast_or_copied_keeps_its_places() -> None:
 
 def test_after_buffers_were_written_the_longest_row_is_theirs() -> None:
     _, sparse = layer_of(SQUARE, torch.float32)
-    uneven = torch.cat([torch.arange(32), 32 + torch.arange(64) * 13]).int()
-    wanted = SparseLinear(nn.Linear(32, 32), uneven)
+    uneven = torch.cat([torch.arange(16), 16 + torch.arange(32) * 7]).int()
+    wanted = SparseLinear(nn.Linear(16, 16), uneven)
     with torch.no_grad():
         for name, buffer in sparse.named_buffers():
             buffer.copy_(wanted.get_buffer(name))
     sparse.refresh()
-    assert sparse.structure.weight.longest == wanted.structure.weight.longest == 32
+    assert sparse.structure.weight.longest == wanted.structure.weight.longest == 16
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_weight_beyond_32_bits_is_refused() -> None:
 
 def test_activations_of_another_width_are_refused() -> None:
     _, sparse = layer_of(SQUARE, torch.float32)
-    with pytest.raises(Refused, match="31 features into 32"):
+    with pytest.raises(Refused, match="31 features into 16"):
         sparse(torch.ones(4, 31))
 
 
