@@ -43,6 +43,7 @@ class Session:
         self.losses: list[float] = []
         self.validation: list[float] = []
         self.phases: list[Any] = []  # seconds of a batch, and each rank's update
+        self.parts: list[Any] = []  # each rank's seconds of a batch on parts of passes and steps
         self.gemm = 0.0
         self.memory: dict[str, list[int]] = {}
         # what stands in the system's place, and trains nothing
@@ -100,6 +101,7 @@ class Session:
         self.durations += took[settle:]
         updates = zip(*(answer["updates"] for answer in answers), strict=True)
         self.phases += list(zip(took, updates, strict=True))[settle:]
+        self.parts += list(zip(*(answer["parts"] for answer in answers), strict=True))[settle:]
         self._keep_losses(answers)
         self._keep_samples([answer["told"] for answer in answers if "told" in answer], settle)
         self.trace = Trace(Span.from_row(row) for answer in answers for row in answer["spans"]).shifted()
@@ -159,7 +161,8 @@ class Session:
         note = f"oversubscribed: {self.run.grid.size} ranks on {cores} cores, not comparable" if crowded else ""
         timed = self.durations and not self.sweeps
         metrics = {"batch_time": Metric("s", "lower", tuple(self.durations), note)} if timed else {}
-        metrics |= {**(phases.metrics(self.phases) if timed else {}), **self.simulated, **self.left.metrics}
+        own = {**phases.metrics(self.phases), **phases.inner(self.parts)} if timed else {}
+        metrics |= {**own, **self.simulated, **self.left.metrics}
         units = {"tokens_per_batch": "token", "images_per_batch": "image"}
         for name, value in _counts(self.config).items() if computes else ():
             metrics[name] = Metric(units.get(name, "flop"), "", (value,))

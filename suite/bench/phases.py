@@ -6,10 +6,10 @@ therefore what it takes on the rank that comes to it last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from suite.core.record import Metric
-from suite.core.trace import REDUCE, STEP, TIE, Span
+from suite.core.trace import INSIDE, REDUCE, STEP, TIE, Span
 
 Update = tuple[float, float]  # when it began, on the clock that ranks of a host share, and how long it took
 _UPDATE = (REDUCE, TIE, STEP)
@@ -22,6 +22,24 @@ def update(trace: Iterable[Span]) -> Update | None:
         return None
     begin = min(span.start for span in own)
     return begin, max(span.end for span in own) - begin
+
+
+def parts(trace: Iterable[Span]) -> dict[str, float]:
+    """Seconds of one batch on one rank that went into parts of passes and steps, by category."""
+    found: dict[str, float] = {}
+    for span in trace:
+        if span.category in INSIDE:
+            found[span.category] = found.get(span.category, 0.0) + span.seconds
+    return found
+
+
+def inner(batches: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, Metric]:
+    """Of what every rank spent on parts of a batch the most, per batch: compress_time, expand_time."""
+    names = sorted({name for ranks in batches for rank in ranks for name in rank})
+    return {
+        f"{name}_time": Metric("s", "lower", tuple(max(rank.get(name, 0.0) for rank in ranks) for ranks in batches))
+        for name in names
+    }
 
 
 def metrics(batches: Sequence[tuple[float, Sequence[Update | None]]]) -> dict[str, Metric]:

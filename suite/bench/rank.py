@@ -163,6 +163,7 @@ class Rank:
             "durations": durations,
             "losses": losses,
             "updates": [phases.update(trace) for trace in traces],
+            "parts": [phases.parts(trace) for trace in traces],
             "spans": [span.row() for span in self.system.observe()],
         }
 

@@ -9,6 +9,8 @@ message ended the wait; `breakdown` splits that time in three:
                (SAMO Equation 6, with the mean op times of the trace), as far as the rank was idle
     wait       the rest: a neighbour was slower, or the limit of microbatches in flight starved the rank
 
+Some spans are parts of others (compressing a gradient, of a backward pass): their time is taken from the whole's.
+
 Ranks meet in a reduction. What it costs is the time of its quickest member, the last to come; the others were idle.
 """
 
@@ -23,7 +25,9 @@ from suite.core.op import Kind, Op, needs
 
 FORWARD, BACKWARD, EVALUATE = "forward", "backward", "evaluate"
 REDUCE, TIE, STEP = "reduce", "tie", "step"  # an update: over the column, over the pipeline's ends, on this rank
+COMPRESS, EXPAND = "compress", "expand"  # of a pruned network's gradients and weights (SAMO III-C)
 WAIT, TRANSFER, BUBBLE = "wait", "transfer", "bubble"
+INSIDE = {COMPRESS: BACKWARD, EXPAND: STEP}  # what they are parts of
 CATEGORY = {Kind.FORWARD: FORWARD, Kind.BACKWARD: BACKWARD, Kind.EVALUATE: EVALUATE, Kind.UPDATE: STEP}
 
 
@@ -80,6 +84,8 @@ def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
     Time between two spans of a rank that nothing accounts for is idle too. Categories sum to the makespan.
     """
     spans = sorted(trace, key=lambda span: (span.rank, span.start))
+    parts = [span for span in spans if span.category in INSIDE]
+    spans = [span for span in spans if span.category not in INSIDE]
     if not spans:
         return {}
     begin, finish = min(span.start for span in spans), max(span.end for span in spans)
@@ -116,6 +122,9 @@ def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
         bubble = min(idle, fill_and_drain)
         for category, seconds in ((TRANSFER, transfer), (BUBBLE, bubble), (WAIT, idle - bubble)):
             total[category] = total.get(category, 0.0) + seconds
+    for part in parts:
+        total[part.category] = total.get(part.category, 0.0) + part.seconds
+        total[INSIDE[part.category]] = total.get(INSIDE[part.category], 0.0) - part.seconds
     return {category: seconds / len(ranks) for category, seconds in total.items()}
 
 
@@ -179,10 +188,10 @@ _Meeting = tuple[str, object, int, int]  # category, the op or pipeline that mee
 
 
 def _queues(trace: Iterable[Span]) -> dict[int, list[Span]]:
-    """The spans of each rank in order, waits left out."""
+    """The spans of each rank in order, waits and parts of others left out."""
     queues: dict[int, list[Span]] = {}
     for span in sorted(trace, key=lambda span: (span.start, span.end)):
-        if span.category != WAIT:
+        if span.category != WAIT and span.category not in INSIDE:
             queues.setdefault(span.rank, []).append(span)
     return queues
 

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from time import perf_counter
 
 import torch
 from torch import nn
 
 from suite.core.errors import Refused
 from suite.core.protocols import UpdateRule
+from suite.core.trace import COMPRESS, EXPAND
 from suite.engine.compress import compress, expand, mask
 from suite.engine.offload import Shuttle
 from suite.engine.optimizer import RuleState
@@ -73,6 +75,7 @@ class ModelState:
         self.pruned: dict[int, torch.Tensor] = {}  # the places of each, by its id
         self.copy: State | None = None
         self.copied: torch.Tensor | None = None  # while an update runs
+        self.spent = {COMPRESS: 0.0, EXPAND: 0.0}  # seconds, on the host's clock
         if not self.indexed:
             return
         self.index = self._tensor(self.layout["index"])
@@ -126,8 +129,10 @@ class ModelState:
     def _compress(self, parameter: torch.Tensor) -> None:
         """A backward pass has made a pruned weight's whole gradient: what is kept of it is added, the rest goes."""
         assert parameter.grad is not None
+        begin = perf_counter()
         self._of(self.gradient, parameter).add_(compress(parameter.grad, self.pruned[id(parameter)]))
         parameter.grad = None
+        self.spent[COMPRESS] += perf_counter() - begin
 
     def attach(self) -> None:
         """Let every whole weight's gradient be its view of the flat one; what user code has put elsewhere is copied
@@ -234,7 +239,9 @@ class ModelState:
             self._round(at, weights[0])
         elif at.start < self.indexed:
             for parameter, part, where in self.flat.pieces(slice(at.start, min(at.stop, self.indexed))):
+                begin = perf_counter()
                 expand(weights[0][where], self.pruned[id(parameter)][part], parameter.data)
+                self.spent[EXPAND] += perf_counter() - begin
 
     def _weights(self, at: slice) -> list[torch.Tensor]:
         """The full-precision weights in a piece: the flat ones, or the parts of the layers' own. Of pruned ones among
@@ -248,8 +255,10 @@ class ModelState:
             assert self.copied is not None
             copy = self.copied[: min(at.stop, self.indexed) - at.start]
             for parameter, part, where in self.flat.pieces(slice(at.start, min(at.stop, self.indexed))):
+                begin = perf_counter()
                 index = self.pruned[id(parameter)][part]
                 torch.index_select(parameter.data.view(-1), 0, index, out=copy[where])
+                self.spent[EXPAND] += perf_counter() - begin
             own.append(copy)
         rest = slice(max(at.start, self.indexed), at.stop)
         return [*own, *(parameter.data.view(-1)[part] for parameter, part, _ in self.flat.pieces(rest))]
@@ -260,8 +269,10 @@ class ModelState:
             if (index := self.pruned.get(id(parameter))) is None:
                 parameter.data.view(-1)[part].copy_(full[where])
                 continue
+            begin = perf_counter()
             room = parameter.data.new_empty(part.stop - part.start) if self.copied is None else self.copied
             expand(room[: part.stop - part.start].copy_(full[where]), index[part], parameter.data)
+            self.spent[EXPAND] += perf_counter() - begin
 
     def finish(self, stepped: bool) -> None:
         """The batch is done: its gradient goes, and a step counts."""
@@ -284,6 +295,12 @@ class ModelState:
         """After full-precision weights were written: let the half copies follow."""
         if self.half and self.entries:
             self._round(slice(0, self.entries), self.rule.weights[0])
+
+    def taken(self) -> dict[str, float]:
+        """Seconds that compressing and expanding took since this was asked last, where they took any."""
+        found = {category: seconds for category, seconds in self.spent.items() if seconds}
+        self.spent = dict.fromkeys(self.spent, 0.0)
+        return found
 
     def allocated(self, home: str = "device") -> dict[str, int]:
         """Bytes held for ever at `home`, by the layout's kinds."""

@@ -30,6 +30,7 @@ from suite.engine.layers import Layer, agree, cast, ends_here, find_ties, make
 from suite.engine.live import LiveBytes
 from suite.engine.prune import Pruning, prune
 from suite.engine.random import undisturbed
+from suite.engine.rows import Rows
 from suite.engine.scale import Dynamic, unscaled
 from suite.engine.stage import Stage, as_value
 from suite.engine.state import LayoutOf, ModelState
@@ -114,6 +115,7 @@ class Engine:
         self.ends, progress = ends[place.replica], self.transport.progress
         agree(made, own, ties, column=self.columns[place.stage], ends=self.ends, progress=progress)
         self.half: torch.dtype | None = getattr(torch, half) if half else None
+        self.rows = Rows(place, microbatch, self.world.device, self.half)
         self.stage = Stage(
             made, first_layer=own.start, seed=seed, loss=loss if place.last else None, checkpoints=checkpoints
         )
@@ -191,14 +193,14 @@ class Engine:
         total, count = 0.0, 0
         for batch in batches:
             inputs, targets = (as_value(part) for part in batch)
-            work = Work(self.evaluated, self._count(inputs), None, 0)
+            work = Work(self.evaluated, self.rows.count(inputs), None, 0)
             losses: list[torch.Tensor] = []
 
             def execute(op: Op, value: Value) -> Value:
                 at = op.index - work.first  # noqa: B023 - called within this turn of the loop
                 output = self.stage.evaluate(
-                    self._inputs(inputs, at) if self.place.first else value,  # noqa: B023
-                    self._rows(targets, at) if self.place.last else (),  # noqa: B023
+                    self.rows.inputs(inputs, at) if self.place.first else value,  # noqa: B023
+                    self.rows.of(targets, at) if self.place.last else (),  # noqa: B023
                 )
                 if self.place.last:
                     losses.append(output[0] / (work.microbatches * self.place.replicas))  # noqa: B023
@@ -246,7 +248,7 @@ class Engine:
     def _run(self, batch: Batch, *, step: bool) -> tuple[Work, float]:
         """One batch from drain to drain: its work and its mean loss."""
         inputs, targets = (as_value(part) for part in batch)
-        work = Work(self.microbatches, self._count(inputs), None, self.updates)
+        work = Work(self.microbatches, self.rows.count(inputs), None, self.updates)
         losses: list[torch.Tensor] = []
         scale = self._scale()
 
@@ -256,12 +258,14 @@ class Engine:
                 self._update(op, step)
                 return ()
             if op.kind is Kind.BACKWARD:
-                return self.stage.backward(op.index, value)
+                gradients = self.stage.backward(op.index, value)
+                self._parts()
+                return gradients
             assert read is not None
             output = self.stage.forward(
                 op.index,
-                self._inputs(inputs, op.index - work.first) if self.place.first else value,
-                targets=self._rows(targets, op.index - work.first) if self.place.last else (),
+                self.rows.inputs(inputs, op.index - work.first) if self.place.first else value,
+                targets=self.rows.of(targets, op.index - work.first) if self.place.last else (),
                 sample=op.index * self.place.replicas + self.place.replica,
                 scale=scale / (work.share(op.index) * self.place.replicas),
                 read=read,
@@ -302,27 +306,13 @@ class Engine:
             end = perf_counter()
             self.trace.add(self.rank, category, start, end, op)
             start = end
+        self._parts()
 
-    def _count(self, inputs: Value) -> int:
-        """Microbatches per replica in a batch; Refused where they do not divide it."""
-        samples, chunk = inputs[0].shape[0], self.microbatch * self.grid.data
-        if samples == 0 or samples % chunk:
-            raise Refused(
-                f"a batch of {samples} samples on {self.grid.data} replicas of microbatch {self.microbatch}",
-                rule="replicas * microbatch divides the batch",
-                legal=f"a batch of {max(1, samples // chunk) * chunk}",
-            )
-        return samples // chunk
-
-    def _rows(self, parts: Value, index: int) -> Value:
-        """The rows of the batch's microbatch `index` on this replica."""
-        start = (index * self.place.replicas + self.place.replica) * self.microbatch
-        return tuple(part[start : start + self.microbatch].to(self.world.device) for part in parts)
-
-    def _inputs(self, parts: Value, index: int) -> Value:
-        """The rows that enter the first stage, in the type that passes compute in."""
-        rows = self._rows(parts, index)
-        return tuple(row.to(self.half) if row.is_floating_point() else row for row in rows) if self.half else rows
+    def _parts(self) -> None:
+        """What compressing and expanding took of the op that has just ended."""
+        end = perf_counter()
+        for category, seconds in self.state.taken().items():
+            self.trace.add(self.rank, category, end - seconds, end)
 
     def _shared_sum(self, losses: Sequence[torch.Tensor]) -> float:
         """The sum of all last stages' losses, in double precision, on every rank."""

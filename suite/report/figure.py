@@ -37,9 +37,11 @@ PALETTE = tuple(sns.color_palette("colorblind").as_hex()[i] for i in (0, 1, 2, 3
 COLOURS = {
     categories.FORWARD: "#2f74b5",
     categories.BACKWARD: "#e0912f",
+    categories.COMPRESS: "#8a5a12",
     categories.REDUCE: "#8668c4",
     categories.TIE: "#b39ddb",
     categories.STEP: "#2f9e77",
+    categories.EXPAND: "#14573f",
     categories.EVALUATE: "#c65d8f",
     categories.TRANSFER: "#c5483a",
     categories.WAIT: "#7f8993",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from suite.bench.phases import metrics, update
+from suite.bench.phases import inner, metrics, parts, update
 from suite.core.op import Kind, Op
-from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, TIE, WAIT, Trace
+from suite.core.trace import BACKWARD, COMPRESS, EXPAND, FORWARD, REDUCE, STEP, TIE, WAIT, Trace
 
 
 def trace(*spans: tuple[str, float, float]) -> Trace:
@@ -34,3 +34,13 @@ def test_what_some_rank_does_not_tell_is_left_out() -> None:
     assert metrics([(10.0, [(5.0, 5.0), None]), (10.0, [None, None])]) == {}
     assert metrics([]) == {}
     assert metrics([(10.0, [None]), (4.0, [(1.0, 1.0)])])["pipeline_time"].values == (3.0,)
+
+
+def test_parts_are_added_up_and_told_of_the_rank_with_most() -> None:
+    spans = trace((COMPRESS, 1, 2), (BACKWARD, 0, 2), (COMPRESS, 3, 3.5), (BACKWARD, 2, 4), (EXPAND, 5, 5.25))
+    assert parts(spans) == {COMPRESS: 1.5, EXPAND: 0.25}
+    assert parts(trace((STEP, 0, 1))) == {}
+    found = inner([[{COMPRESS: 1.5, EXPAND: 0.25}, {COMPRESS: 2.0}], [{}, {}]])
+    assert found["compress_time"].values == (2.0, 0.0)
+    assert found["expand_time"].values == (0.25, 0.0)
+    assert inner([]) == inner([[{}, {}]]) == {}

@@ -229,3 +229,16 @@ def test_a_tie_is_a_meeting_of_the_ends() -> None:
     parts = breakdown(trace, Grid(inter=2))
     assert parts[TIE] == 0.5
     assert sum(parts.values()) == pytest.approx(4.5)
+
+
+def test_parts_of_passes_and_steps_are_taken_from_the_whole() -> None:
+    """Compressing 1 of a backward pass of 4, expanding 0.5 of a step of 2: the categories still sum to the makespan."""
+    trace = Trace()
+    trace.add(0, "forward", 0.0, 2.0, Op.parse("0F0"))
+    trace.add(0, "compress", 5.0, 6.0)
+    trace.add(0, "backward", 2.0, 6.0, Op.parse("0B0"))
+    trace.add(0, "step", 6.0, 8.0)
+    trace.add(0, "expand", 7.5, 8.0)
+    found = {name: seconds for name, seconds in breakdown(trace, Grid()).items() if seconds}
+    assert found == {"forward": 2.0, "backward": 3.0, "compress": 1.0, "step": 1.5, "expand": 0.5}
+    assert allowed_makespan(trace, Grid()) == 8.0

@@ -16,6 +16,7 @@ from suite.comm import loopback
 from suite.core.errors import Refused
 from suite.core.grid import Grid
 from suite.core.protocols import Read
+from suite.core.trace import BACKWARD, COMPRESS, EXPAND, INSIDE
 from suite.engine.compress import compress, expand, mask
 from suite.engine.live import LiveBytes
 from suite.engine.optimizer import SGD, AdamW
@@ -185,3 +186,17 @@ def test_a_replaced_gradient_of_a_pruned_weight_is_noticed() -> None:
     own.grad = torch.zeros_like(own)
     with pytest.raises(Refused, match="a gradient was replaced"):
         next(engine.update.run())
+
+
+@pytest.mark.parametrize("half", [None, "bfloat16"])
+def test_compressing_and_expanding_are_told_as_parts_of_a_batch(half: str | None) -> None:
+    engine = alone(half=half, pruning=Pruning(Given(TICKET), 0.8))
+    engine.train_batch(CASE.batch(0, 4, 1))
+    spans = [span for span in engine.trace if span.category in INSIDE]
+    passes = [span for span in engine.trace if span.category == BACKWARD]
+    assert [span.category for span in spans] == [COMPRESS] * 4 + [EXPAND]
+    for part, whole in zip(spans[:4], passes, strict=True):
+        assert whole.start <= part.start < part.end <= whole.end
+    dense = alone(memory=resident)
+    dense.train_batch(CASE.batch(0, 4, 1))
+    assert not [span for span in dense.trace if span.category in INSIDE]
