@@ -21,12 +21,14 @@ from baselines.sputnik.counted import SparseBytes
 from baselines.sputnik.linear import SparseLinear
 from baselines.sputnik.states import sparse as states
 from suite.bench.experiment import freeze, resolve
+from suite.bench.measure import Session
 from suite.bench.predict import counts
 from suite.comm import loopback
 from suite.core.build import build, locate
 from suite.core.errors import Refused, Unsupported
 from suite.core.grid import Grid
-from suite.core.protocols import Missing, Ready
+from suite.core.protocols import Carried, Missing, Ready
+from suite.core.record import Source
 from suite.models import gpt
 from suite.pruning import ticket
 from suite.workload import Transformer
@@ -241,6 +243,13 @@ def test_the_record_is_told_which_kernels_ran_and_which_no_gpu_has_tried() -> No
     assert notes[1] == UNTRIED
     assert "880 kflop of kept weights, and 2.87 Mflop by dense products" in notes[2]
     assert sputnik.WIDENED in one(config_of(precision__half="bfloat16")).told()["notes"]
+
+
+def test_what_a_system_notes_reaches_its_record() -> None:
+    session = object.__new__(Session)
+    session.extra = {"notes": ["of the system"], "resumed": ["of the resuming"]}
+    session.left = Carried(Source.MEASURED, notes=("of a stand-in",))
+    assert session._notes() == ("of the resuming", "of the system", "of a stand-in")
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------
