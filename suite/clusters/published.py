@@ -12,6 +12,7 @@ from suite.clusters import (  # noqa: F401 (they enter figures)
     axonn_scaling,
     counted,
     samo,
+    samo_convnets,
     scaling,
     small,
     small_samo,

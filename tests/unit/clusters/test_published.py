@@ -30,8 +30,7 @@ from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.plan import Plan
 from suite.simulate.worker import Simulation
 
-# what no simulation here answers: latencies of two libraries that the model takes as given, the timing protocols, and
-# the convolutional networks, whose kernels no printed number fixes
+# what no simulation here answers: latencies of two libraries that the model takes as given, and the timing protocols
 LEFT_OUT = {
     "axonn.fig3.internode_latency",
     "axonn.fig3.intranode_latency",
@@ -40,10 +39,6 @@ LEFT_OUT = {
     "axonn.fig4.allreduce_internode",
     "axonn.sec6d.timing_protocol",
     "samo.sec5c.timing_protocol",
-    "samo.fig5.axonn_equals_deepspeed",
-    "samo.fig5.speedup.wideresnet_101",
-    "samo.fig5.speedup.vgg_19",
-    "samo.fig5.vgg_gains_more",
 }
 
 

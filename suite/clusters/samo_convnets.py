@@ -1,0 +1,120 @@
+"""Decides what SAMO's Figure 5 comes to in simulation: two convolutional networks, a whole copy of them on every GPU.
+
+There is no pipeline, so a batch is passes, one ring over all GPUs, and a step. Nothing here is fitted to the figure: its
+stack is that of the paper's GPTs. A layer costs its products and the launch that a layer costs there; element-wise
+kernels, batch norms among them, are in the products, as there. All systems run torchvision's layers (V-A), so that none
+has kernels of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from suite.analytic.question import Cases, Question
+from suite.clusters.figure import Panel, figure
+from suite.clusters.lab import Lab
+from suite.core.claim import Claim
+from suite.core.errors import Refused
+from suite.memory import Layout, zero_1
+from suite.simulate.kernel import Kernel
+from suite.simulate.network import Fabric, Ring, ring_volume
+from suite.simulate.roofline import HALF, STEPPED
+from suite.workload import VGG, Network, WideResNet, flops
+
+BATCH, GPUS = 128, (16, 32, 64, 128)  # Table I
+NETWORKS: Mapping[str, Network] = {"wideresnet_101": WideResNet(), "vgg_19": VGG()}
+SYSTEMS = {"axonn_samo": "axonn_samo", "axonn": "axonn_no_memopt", "deepspeed_3d": "deepspeed_3d"}  # theirs, ours
+PASSES = 3  # forward, and twice as much backward; nothing is computed again
+MOMENT = 8  # bytes per parameter that Adam's step reads and writes for its second moment, which momentum has not
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Seconds of one batch: passes, the reduction of all gradients, and the step."""
+
+    passes: float
+    reduction: float
+    step: float
+
+    @property
+    def seconds(self) -> float:
+        return self.passes + self.reduction + self.step
+
+
+def layout(lab: Lab, model: str, system: str, gpus: int) -> Layout:
+    """The states of one GPU: mixed precision, with momentum."""
+    modelled = lab.system(SYSTEMS[system])
+    entries = sum(layer.parameters for layer in NETWORKS[model].shapes())
+    found: Layout = modelled.layout(entries=entries, moments=("velocity",), dtype="float32")
+    return zero_1(gpus)(found) if modelled.zero else found
+
+
+def parts(lab: Lab, model: str, system: str, gpus: int) -> Parts:
+    """One batch of `model` on `gpus`. Raises Refused for GPUs that do not divide it."""
+    if gpus < 1 or BATCH % gpus:
+        raise Refused(f"a batch of {BATCH} images on {gpus} GPUs", rule="GPUs divide it", legal="16, 32, 64 or 128")
+    machine, stack, network = lab.machine, lab.stacks["samo"], NETWORKS[model]
+    states, layers = layout(lab, model, system, gpus), len(network.shapes())
+    products = flops.training(network, BATCH // gpus) / (stack.products * machine.peak_of("float16"))
+    passes = products + PASSES * layers * stack.launch
+    if "index" in {state.name for state in states}:
+        passes += stack.compress * states["half"].entries
+    volume = lab.system(SYSTEMS[system]).reductions * ring_volume(states["half_gradient"].bytes, gpus)
+    traffic = (STEPPED - MOMENT) * states["master"].entries + HALF * states["half"].entries
+    step = traffic / (machine.memory_bandwidth * (stack.traffic or 1.0))
+    return Parts(passes, _alone(lab, gpus, volume), step)
+
+
+def _alone(lab: Lab, gpus: int, volume: float) -> float:
+    """Seconds of a ring over all GPUs in which each sends `volume` bytes, with the network to itself."""
+    kernel = Kernel()
+    fabric = Fabric(kernel, lab.machine, lab.stacks["samo"], gpus)
+    ring = Ring.of(range(gpus), lab.machine)
+    fabric.collective(ring, volume, 2 * (gpus - 1), lambda _: None, None)
+    return kernel.run()
+
+
+def seconds(lab: Lab, model: str, system: str, gpus: int) -> float:
+    return parts(lab, model, system, gpus).seconds
+
+
+def saved(lab: Lab, model: str, gpus: int) -> float:
+    """Percent of AxoNN's batch time that AxoNN+SAMO saves (X1)."""
+    return 100 * (1 - seconds(lab, model, "axonn_samo", gpus) / seconds(lab, model, "axonn", gpus))
+
+
+def _figure_5(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+    points, panels = [str(gpus) for gpus in GPUS], []
+    for model in NETWORKS:
+        times = {system: [seconds(lab, model, system, gpus) for gpus in GPUS] for system in SYSTEMS}
+        panels.append(Panel(f"Batch time of {model}", "s", points, times, axis="GPUs"))
+        claim = claims.get(f"samo.fig5.speedup.{model}")
+        ends = claim.value if claim and isinstance(claim.value, tuple) else ()
+        # the text prints the least and the largest, not at which count
+        printed = {name: [float(end)] * len(GPUS) for name, end in zip(("least", "largest"), ends, strict=False)}
+        ours = {"axonn_samo": [saved(lab, model, gpus) for gpus in GPUS]}
+        panels.append(Panel(f"Time saved over AxoNN, {model}", "percent", points, ours, printed, axis="GPUs"))
+    return panels
+
+
+figure_5 = figure("samo_fig5", "Figure 5; Section VI-B", _figure_5)
+
+
+@figure_5(*(f"samo.fig5.speedup.{model}" for model in NETWORKS), unit="percent")
+def speedups(question: Question, lab: Lab) -> tuple[Cases, str]:
+    model = question.id.rpartition(".")[2]
+    found = [saved(lab, model, int(term)) for term in question.terms]
+    return [found], ", ".join(f"{value:.1f}" for value in found)
+
+
+@figure_5("samo.fig5.axonn_equals_deepspeed", unit="second")
+def equals(question: Question, lab: Lab) -> tuple[Cases, str]:
+    cases = [[seconds(lab, model, term, gpus) for term in question.terms] for model in NETWORKS for gpus in GPUS]
+    told = ", ".join(f"{other / own:.2f}" for own, other in cases)
+    return cases, f"DeepSpeed over AxoNN, wideresnet_101 then vgg_19: {told}"
+
+
+@figure_5("samo.fig5.vgg_gains_more", unit="percent")
+def gains(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return [[saved(lab, term, gpus) for term in question.terms] for gpus in GPUS], "16 to 128 GPUs"
