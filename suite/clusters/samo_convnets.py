@@ -1,6 +1,6 @@
 """Decides what SAMO's Figure 5 comes to in simulation: two convolutional networks, a whole copy of them on every GPU.
 
-There is no pipeline, so a batch is passes, one ring over all GPUs, and a step. Nothing here is fitted to the figure: its
+A batch is passes, one ring over all GPUs, and a step: there is no pipeline. Nothing is fitted to the figure: its
 stack is that of the paper's GPTs. A layer costs its products and the launch that a layer costs there; element-wise
 kernels, batch norms among them, are in the products, as there. All systems run torchvision's layers (V-A), so that none
 has kernels of its own.
