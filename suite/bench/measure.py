@@ -170,6 +170,8 @@ class Session:
             threads = self.config["launch"]["threads"]
             told = f"measured: {self.run.grid.size} ranks multiply matrices at once, {threads} threads each"
             metrics["peak_flops"] = Metric("flop/s", "higher", (self.gemm,), told)
+        if self.memory:
+            metrics |= phases.held(self.memory, self.extra.get("host", {}))
         memory = {"predicted": _predicted(self.config)} if computes else {}
         if self.memory:
             memory["measured"] = self.memory

