@@ -18,7 +18,6 @@ import torch
 from torch import nn
 
 from baselines.sputnik import UNTRIED
-from baselines.sputnik.counted import SparseBytes
 from baselines.sputnik.linear import SparseLinear, kernels_of
 from suite.bench.predict import counts
 from suite.core.build import build
@@ -27,7 +26,7 @@ from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.units import si
 from suite.engine.layers import Layer
 from suite.engine.restore import Loaded
-from suite.engine.system import EngineSystem, tensors
+from suite.engine.system import EngineSystem
 from suite.pruning.ticket import Key, Method, View, check_sparsity, prunable, told
 
 WIDENED = "16-bit weight gradients are sampled in float32: torch has no 16-bit kernel for it on a CPU"
@@ -72,13 +71,8 @@ class Sputnik(EngineSystem):
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
         """As the engine counts them, and the bytes of the indices beside."""
-        engine, indices = self.engine, sum(layer.structure.bytes for layer in self.sparse_layers)
-        held = engine.state.allocated()
-        with SparseBytes() as live:
-            engine.live = live
-            loss = engine.train_batch(tensors(batch))
-        engine.live = None
-        return loss, {**held, "structure": indices, live.peak_phase: live.peak}
+        loss, held = super().memory(batch)
+        return loss, {"indices": sum(layer.structure.bytes for layer in self.sparse_layers), **held}
 
     def load(self, path: str | Path) -> Loaded:
         loaded = super().load(path)

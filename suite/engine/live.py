@@ -8,6 +8,7 @@ CUDA `torch.cuda.max_memory_allocated` is the measure.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -32,10 +33,10 @@ class LiveBytes(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        inputs = {_key(tensor) for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, torch.Tensor)}
-        for tensor in tree_leaves(result):
+        inputs = {_key(tensor) for tensor in _stored((args, kwargs))}
+        for tensor in _stored(result):
             # an output that lives in an input's storage is a view or an in-place result, not an allocation
-            if isinstance(tensor, torch.Tensor) and _key(tensor) not in inputs:
+            if _key(tensor) not in inputs:
                 self._count(tensor)
         return result
 
@@ -53,6 +54,14 @@ class LiveBytes(TorchDispatchMode):
 
     def _free(self, key: int) -> None:
         self.live -= self.known.pop(key, 0)
+
+
+def _stored(values: Any) -> Iterator[torch.Tensor]:
+    """The tensors among `values` that have a storage of their own. A sparse one has none: its parts are counted where
+    they are made or taken out."""
+    for leaf in tree_leaves(values):
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
+            yield leaf
 
 
 def _key(tensor: torch.Tensor) -> int:

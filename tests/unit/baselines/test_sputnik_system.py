@@ -17,7 +17,6 @@ from torch import nn
 
 from baselines.sputnik import UNTRIED, cpu
 from baselines.sputnik import system as sputnik
-from baselines.sputnik.counted import SparseBytes
 from baselines.sputnik.linear import SparseLinear
 from baselines.sputnik.states import sparse as states
 from suite.bench.experiment import freeze, resolve
@@ -29,6 +28,7 @@ from suite.core.errors import Refused, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Carried, Missing, Ready
 from suite.core.record import Source
+from suite.engine.live import LiveBytes
 from suite.models import gpt
 from suite.pruning import ticket
 from suite.workload import Transformer
@@ -202,7 +202,7 @@ def test_live_bytes_are_counted_and_indices_beside() -> None:
     values = sum(p.numel() for p in made.engine.stage.layers.parameters())
     assert loss == pytest.approx(one(config_of()).train_batch(batch))
     assert held["weights"] == 4 * values
-    assert held["structure"] == sum(layer.structure.bytes for layer in made.sparse_layers)
+    assert held["indices"] == sum(layer.structure.bytes for layer in made.sparse_layers)
     dense = locate("suite.engine.system.EngineSystem")
     whole = loopback.run(1, lambda world: dense(world, config_of(name="axonn_no_memopt")))[0].memory(batch)[1]
     assert held["weights"] < whole["weights"]
@@ -214,7 +214,7 @@ def test_live_bytes_are_counted_and_indices_beside() -> None:
 def test_what_a_sampled_product_leaves_is_counted_and_freed() -> None:
     layer = SparseLinear(nn.Linear(8, 6), torch.arange(0, 48, 2).int())
     left, right = torch.ones(6, 10), torch.ones(8, 10)
-    with SparseBytes() as live:
+    with LiveBytes() as live:
         out = cpu.spmm(layer.structure.weight, layer.values.detach(), right)
         assert live.live == 4 * out.numel() == 240
         kept = cpu.sddmm(layer.structure.weight, left, right)
