@@ -70,6 +70,22 @@ def test_a_residual_network_computes_what_its_paper_says() -> None:
     torch.testing.assert_close(y, want)
 
 
+def test_vgg_computes_what_its_paper_says() -> None:
+    """Groups of one and two convolutions with ReLU, the largest of 2 x 2 behind each group, three dense layers."""
+    torch.manual_seed(0)
+    first, second, third, *dense = [make().double() for make in layers(NARROW_VGG)]
+    x = torch.randint(0, 256, (3, 1, 16, 16), dtype=torch.uint8)
+    want = nn.functional.max_pool2d(torch.relu(first.conv(x.double() / 127.5 - 1)), 2)  # type: ignore[operator]
+    want = torch.relu(third.conv(torch.relu(second.conv(want))))  # type: ignore[operator]
+    want = nn.functional.max_pool2d(want, 2).flatten(1)
+    want = torch.relu(dense[1].linear(torch.relu(dense[0].linear(want))))  # type: ignore[operator]
+    want = dense[2].linear(want)  # type: ignore[operator]
+    y = x
+    for module in (first, second, third, *dense):
+        y = module(y)
+    torch.testing.assert_close(y, want)
+
+
 def test_bytes_are_scaled_to_one_and_keep_no_gradient() -> None:
     first = layers(NARROW_VGG)[0]()
     white = first(torch.full((1, 1, 16, 16), 255, dtype=torch.uint8))
