@@ -14,6 +14,9 @@ _FACE = {
     "SGD": "suite.engine.optimizer",
     "Adam": "suite.engine.optimizer",
     "AdamW": "suite.engine.optimizer",
+    "Pruning": "suite.engine.prune",
+    "Magnitude": "suite.pruning.magnitude",
+    "EarlyBird": "suite.pruning.early_bird",
     "MessageDriven": "suite.schedule.message_driven",
     "OneFOneB": "suite.schedule.one_f_one_b",
 }

@@ -37,7 +37,7 @@ from suite.engine.state import LayoutOf, ModelState
 from suite.engine.store import Store
 from suite.engine.update import Update
 from suite.engine.worker import drive
-from suite.memory.layout import resident
+from suite.memory.layout import compressed
 from suite.pruning.ticket import Key
 from suite.schedule import MessageDriven, evaluation
 from suite.schedule.check import check
@@ -62,7 +62,8 @@ class Engine:
     scaler: the loss scale of mixed precision; None: 1
     bucket, chunk: entries per step, and buckets per reduction, which runs beside the step before (AxoNN V-B, V-C)
     clip: the largest norm of all gradients; checkpoints: layers between activation checkpoints (V-A)
-    pruning: which weights go, and when (SAMO III); `memory` then is a layout of compressed states
+    pruning: which weights go, and when (SAMO III)
+    memory: form and home of each state; by default all on the device, and compressed of what is pruned
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Engine:
         grid: Grid | None = None,
         schedule: Schedule | None = None,
         weights: WeightPolicy | None = None,
-        memory: LayoutOf = resident,
+        memory: LayoutOf = compressed,
         split: Split | None = None,
         tied: Sequence[tuple[int, str, int, str]] = (),
         seed: int = 0,

@@ -55,6 +55,20 @@ def test_one_process(tmp_path: Path) -> None:
     assert len(done.stdout.split()) == 3, done.stderr
 
 
+def test_a_pruned_network(tmp_path: Path) -> None:
+    """The lines of its section stand behind those that make the layers."""
+    (pruned,) = re.findall(r"```python\n(.*?)```", section("Pruned networks"), flags=re.S)
+    setup = example().partition("engine = ")[0]
+    program = tmp_path / "prune.py"
+    program.write_text(f"{setup}{pruned}\nprint(*engine.train(batches))\nprint(engine.state.layout.bytes())\n")
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=env, check=False)
+    assert len(done.stdout.split()) == 4, done.stderr
+    whole, pruned_weights = 64 + 64 + 4, (8 * 64, 64 * 64, 64 * 4)
+    kept = sum(round(0.2 * entries) for entries in pruned_weights)
+    assert int(done.stdout.split()[-1]) == 24 * kept + 2 * sum(pruned_weights) + 20 * whole
+
+
 def test_the_drawing_is_what_the_command_prints() -> None:
     from suite.draw import draw
 
