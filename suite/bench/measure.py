@@ -44,6 +44,7 @@ class Session:
         self.validation: list[float] = []
         self.phases: list[Any] = []  # seconds of a batch, and each rank's update
         self.parts: list[Any] = []  # each rank's seconds of a batch on parts of passes and steps
+        self.traces: list[Trace] = []  # of the last batch of each turn
         self.gemm = 0.0
         self.memory: dict[str, list[int]] = {}
         # what stands in the system's place, and trains nothing
@@ -105,6 +106,7 @@ class Session:
         self._keep_losses(answers)
         self._keep_samples([answer["told"] for answer in answers if "told" in answer], settle)
         self.trace = Trace(Span.from_row(row) for answer in answers for row in answer["spans"]).shifted()
+        self.traces += [self.trace] if batches else []
         if self.plan["validate"] == "turn":
             if batches:
                 self._validate()
@@ -162,6 +164,7 @@ class Session:
         timed = self.durations and not self.sweeps
         metrics = {"batch_time": Metric("s", "lower", tuple(self.durations), note)} if timed else {}
         own = {**phases.metrics(self.phases), **phases.inner(self.parts)} if timed else {}
+        own |= phases.told_apart(self.traces, self.run.grid) if timed else {}
         metrics |= {**own, **self.simulated, **self.left.metrics}
         units = {"tokens_per_batch": "token", "images_per_batch": "image"}
         for name, value in _counts(self.config).items() if computes else ():

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from suite.core.grid import Grid
 from suite.core.record import Metric
-from suite.core.trace import INSIDE, REDUCE, STEP, TIE, Span
+from suite.core.trace import INSIDE, REDUCE, STEP, TIE, Span, breakdown
 
 Update = tuple[float, float]  # when it began, on the clock that ranks of a host share, and how long it took
 _UPDATE = (REDUCE, TIE, STEP)
@@ -54,6 +55,15 @@ def inner(batches: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, Metric]
         f"{name}_time": Metric("s", "lower", tuple(max(rank.get(name, 0.0) for rank in ranks) for ranks in batches))
         for name in names
     }
+
+
+def told_apart(turns: Sequence[Sequence[Span]], grid: Grid) -> dict[str, Metric]:
+    """Seconds of a batch by category (core.trace.breakdown), mean over the ranks: time_forward, time_bubble, ... They
+    sum to the batch's makespan, as SAMO's Figure 8 has them. `turns`: the spans of each turn's last batch; what a turn
+    has no spans of took nothing. Of a system that keeps no spans there is nothing to tell."""
+    found = [breakdown(spans, grid) for spans in turns if spans]
+    names = sorted({name for one in found for name in one})
+    return {f"time_{name}": Metric("s", "lower", tuple(one.get(name, 0.0) for one in found)) for name in names}
 
 
 def metrics(batches: Sequence[tuple[float, Sequence[Update | None]]]) -> dict[str, Metric]:

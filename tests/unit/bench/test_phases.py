@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from suite.bench.phases import held, inner, metrics, parts, update
+from suite.bench.phases import held, inner, metrics, parts, told_apart, update
+from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.trace import BACKWARD, COMPRESS, EXPAND, FORWARD, REDUCE, STEP, TIE, WAIT, Trace
 
@@ -44,6 +45,24 @@ def test_parts_are_added_up_and_told_of_the_rank_with_most() -> None:
     assert found["compress_time"].values == (2.0, 0.0)
     assert found["expand_time"].values == (0.25, 0.0)
     assert inner([]) == inner([[{}, {}]]) == {}
+
+
+def test_a_batch_is_told_apart_in_every_turn() -> None:
+    """4 s to the step's end, of which the second turn compresses for half of one, and idles none."""
+    first = trace((FORWARD, 0, 1), (BACKWARD, 1, 3), (STEP, 3.5, 4))
+    second = trace((FORWARD, 0, 1), (BACKWARD, 1, 3), (COMPRESS, 2, 2.5), (STEP, 3, 4))
+    found = told_apart([first, Trace(), second], Grid())
+    assert {name: metric.values for name, metric in found.items()} == {
+        "time_forward": (1.0, 1.0),
+        "time_backward": (2.0, 1.5),
+        "time_compress": (0.0, 0.5),
+        "time_step": (0.5, 1.0),
+        "time_transfer": (0.0, 0.0),
+        "time_bubble": (0.0, 0.0),
+        "time_wait": (0.5, 0.0),
+    }
+    assert {metric.unit for metric in found.values()} == {"s"}
+    assert told_apart([Trace()], Grid()) == told_apart([], Grid()) == {}
 
 
 def test_bytes_of_the_fullest_rank() -> None:
