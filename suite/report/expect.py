@@ -12,7 +12,10 @@ from enum import StrEnum
 from typing import Any
 
 from suite.report import derive
+from suite.report.asked import LONG, told
 from suite.report.load import real, text_at
+
+KINDS = ("ratio", "loss", "prediction", "share")
 
 
 class Judgement(StrEnum):
@@ -23,10 +26,11 @@ class Judgement(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One expectation: `ours` should be at most `target`. kind: ratio (of median batch times), loss or prediction.
+    """One expectation: `ours` should be at most `target`. kind: one of KINDS.
 
-    A ratio to several systems is one to the quickest of them, and `versus` names it. A prediction is compared with the
-    clock of its own run, and without a system the worst of all runs is named."""
+    A ratio is one of median batch times; of one to several systems the quickest counts, and `versus` names it. A
+    prediction is compared with the clock of its own run, and without a system the worst of all runs is named. A share
+    is what the times `of` a run, added up, are of its batch time: of medians, from 0 to 1."""
 
     what: str
     kind: str
@@ -54,8 +58,11 @@ def judge(group: derive.Group, row: Any) -> Finding:
     ours, why = derive.NAN, ""
     if math.isnan(limit):
         why = f"at_most is {target!r}; rule: a finite number; legal: 1.0"
-    elif kind not in {"ratio", "loss", "prediction"}:
-        why = f"kind is {kind!r}; rule: ratio, loss or prediction"
+    elif kind not in KINDS:
+        why = f"kind is {kind!r}; rule: {', '.join(KINDS[:-1])} or {KINDS[-1]}"
+    elif kind == "share":
+        versus = "its batch time"
+        ours, why = _share(group, system, row.get("of") if isinstance(row, dict) else None)
     elif kind == "prediction":
         ours, system, versus, why = _prediction(group, system, text_at(row, "of") or derive.BATCH_TIME)
     elif kind == "loss" and not system:
@@ -105,6 +112,23 @@ def _prediction(group: derive.Group, system: str, of: str) -> tuple[float, str, 
         found.append((abs(apart), label))
     value, label = max(found, key=lambda one: one[0])
     return value, label, "its simulation" + (f", worst of {len(found)}" if len(found) > 1 else ""), ""
+
+
+def _share(group: derive.Group, system: str, of: Any) -> tuple[float, str]:
+    """What the times `of` one run are of its batch, or why that is not known: what was not timed is no zero."""
+    if not (isinstance(of, list) and of and all(isinstance(name, str) for name in of)):
+        return derive.NAN, f"of is {told(of)}; rule: a list of metrics; legal: [update_time]"
+    entry = group.find(system)
+    if entry is None or derive.usable(entry):
+        return derive.NAN, f"{system}: {derive.usable(entry)}"
+    if not derive.comparable(entry.record):
+        return derive.NAN, f"{system}: {derive.note(entry.record, derive.BATCH_TIME)}"
+    for name in (*of, derive.BATCH_TIME):
+        if name not in entry.record.metrics or entry.record.metrics[name].unit != "s":
+            return derive.NAN, f"{system}: no seconds of {name[:LONG]}"
+    parts = sum(derive.samples(entry.record, name).median for name in of)
+    value = derive.ratio(parts, derive.samples(entry.record, derive.BATCH_TIME).median)
+    return value, "" if math.isfinite(value) else f"{system}: no times"
 
 
 def _to_the_quickest(group: derive.Group, kind: str, system: str, rivals: list[Any]) -> tuple[float, str, str]:

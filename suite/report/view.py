@@ -216,6 +216,7 @@ def _kind(kind: str) -> str:
         "ratio": "ratio of median batch times",
         "loss": "largest relative difference of the losses",
         "prediction": "relative difference of the clock to the simulation",
+        "share": "share of the median batch time",
     }
     return words.get(kind, kind)
 

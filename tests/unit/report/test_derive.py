@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -277,3 +278,46 @@ def test_a_ratio_to_several_systems_is_one_to_the_quickest(tmp_path, make, store
     finding = expect.judge(group_of(tmp_path), row)
     assert finding.judgement is Judgement.NOT_COMPARABLE
     assert finding.why == "b 2x1: outcome timeout"
+
+
+SHARE = {"what": "", "kind": "share", "system": "axonn 2x1", "of": ["compress_time", "expand_time"], "at_most": 0.1}
+
+
+CROWDED = "oversubscribed: 4 ranks on 2 cores"
+
+
+def compressing(make: Any, compress: Sequence[float], expand: Sequence[float], **changes: Any) -> Any:
+    """A run whose batches take 1 s, in the median, and these seconds of compressing and expanding."""
+    own = {"batch_time": (0.9, 1.0, 4.0), "compress_time": compress, "expand_time": expand}
+    metrics = {name: Metric("s", "lower", tuple(times)) for name, times in own.items() if times}
+    return make("axonn 2x1", metrics=metrics | changes.pop("more", {}), **changes)
+
+
+def test_a_share_is_of_all_its_times_in_the_median_batch(tmp_path, make, store):
+    store(tmp_path, compressing(make, (0.06, 0.5, 0.01), (0.04, 0.04, 0.04)))
+    finding = expect.judge(group_of(tmp_path), SHARE)
+    assert (finding.ours, finding.versus) == (pytest.approx(0.1), "its batch time")
+    assert finding.judgement is Judgement.MET
+    assert expect.judge(group_of(tmp_path), {**SHARE, "at_most": 0.09}).judgement is Judgement.NOT_MET
+    assert expect.judge(group_of(tmp_path), {**SHARE, "of": ["expand_time"]}).ours == 0.04
+
+
+@pytest.mark.parametrize(
+    ("changes", "row", "why"),
+    [
+        ({"expand": ()}, {}, "axonn 2x1: no seconds of expand_time"),
+        ({"expand": (math.nan,)}, {}, "axonn 2x1: no times"),
+        ({"more": {"batch_time": Metric("s", "lower", ())}}, {}, "axonn 2x1: no times"),
+        ({"more": {"batch_time": Metric("s", "lower", (1.0,), CROWDED)}}, {}, f"axonn 2x1: {CROWDED}"),
+        ({}, {"of": ["flops"]}, "axonn 2x1: no seconds of flops"),
+        ({"more": {"peak": Metric("B", "", (1.0,))}}, {"of": ["peak"]}, "axonn 2x1: no seconds of peak"),
+        ({}, {"of": "expand_time"}, "of is 'expand_time'; rule: a list of metrics; legal: [update_time]"),
+        ({}, {"of": []}, "of is []; rule: a list of metrics; legal: [update_time]"),
+        ({"outcome": Outcome.OOM}, {}, "axonn 2x1: outcome oom"),
+        ({}, {"system": "axonn 4x1"}, "axonn 4x1: no record"),
+    ],
+)
+def test_a_share_that_cannot_be_judged_says_why(tmp_path, make, store, changes, row, why):
+    store(tmp_path, compressing(make, **{"compress": (0.01,), "expand": (0.01,), **changes}))
+    finding = expect.judge(group_of(tmp_path), {**SHARE, **row})
+    assert (finding.judgement, finding.why) == (Judgement.NOT_COMPARABLE, why)
