@@ -70,7 +70,7 @@ def parse(row: Any) -> Asked:
         `batches` a run has a point per validation, by the batches before it, of the metric `perplexity`
     metrics: instead of both, a metric by point; share: these in percent of their sum, curve by curve
     names: how a value of key is drawn; axis: what the points count; unit: of the values, as in the metric if left out
-    curve: what names a run's curve, a path into its config or `system`
+    curve: what names a run's curve, a path into its config, `system`, or `grid`: the system on its grid
     relative: each curve is divided by its own value at this point
     paper: ids of claims by curve and point; their values are divided likewise
     """

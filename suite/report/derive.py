@@ -163,6 +163,12 @@ def percent_of_peak(record: Record, seconds: float) -> float:
     return 100 * ratio(samples(record, "flops_per_batch").median, seconds * samples(record, "peak_flops").high)
 
 
+def useful_percent_of_peak(record: Record, seconds: float) -> float:
+    """The same of the flops that sparse products do; nan of a system without any. Never mixed with percent_of_peak,
+    which counts a pruned network's flops as those of dense products (SAMO V-C)."""
+    return 100 * ratio(samples(record, "useful_flops_per_batch").median, seconds * samples(record, "peak_flops").high)
+
+
 def training_days(record: Record, seconds: float) -> float:
     """AxoNN Equation 2: days of training on 300e9 tokens at `seconds` a batch; nan where no config says the tokens."""
     batch, sequence = at(record.config, "batch", "size"), at(record.config, "model", "shape", "sequence")
@@ -171,6 +177,7 @@ def training_days(record: Record, seconds: float) -> float:
 
 DERIVED: Mapping[str, tuple[str, Callable[[Record, float], float]]] = {  # unit, and the value at seconds per batch
     "percent_of_peak": ("percent", percent_of_peak),
+    "useful_percent_of_peak": ("percent", useful_percent_of_peak),
     "training_days": ("day", training_days),
 }
 

@@ -115,7 +115,7 @@ def _own_unit(asked: Asked, entries: Iterable[Entry], claims: Mapping[str, Claim
 def _spots(asked: Asked, entry: Entry, own: str) -> Iterator[_Spot]:
     """A run's places in the panel: one, or one per metric where these are the points and the run did not fail."""
     record = entry.record
-    curve = record.system[:LONG] if asked.curve == "system" else _value(asked.curve, record)
+    curve = _curve(asked, record)
     trained = record.outcome is Outcome.OK and record.source is Source.MEASURED
     if asked.key == BATCHES and trained and (found := derive.perplexities(record)):
         for place, value in found.items():
@@ -145,6 +145,14 @@ def _spots(asked: Asked, entry: Entry, own: str) -> Iterator[_Spot]:
             if _timed(asked, own) and (crowd := derive.crowded(record, metric)):
                 spot.why, spot.mark = crowd, _APART
         yield spot
+
+
+def _curve(asked: Asked, record: Record) -> str:
+    """What names a run's curve; empty where its config has no single value there."""
+    if asked.curve not in ("system", "grid"):
+        return _value(asked.curve, record)
+    grid = grid_of(record) if asked.curve == "grid" else ""
+    return "" if grid is None else f"{record.system} {grid}".strip()[:LONG]
 
 
 def _point(asked: Asked, record: Record) -> str:

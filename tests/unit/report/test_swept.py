@@ -199,6 +199,21 @@ def test_percent_of_peak_and_days_are_derived_from_batch_times(run):
     assert rows(days)[1][4] == "3 [100 … 200]"
 
 
+def test_flops_of_sparse_products_are_shown_apart(run):
+    """2e9 flop as dense products and 3e8 of kept weights in 0.1 s of 4e10 flop/s: 50 percent, and 7.5."""
+    names = ("percent_of_peak", "useful_percent_of_peak")
+    panels = [{"title": name, "key": "update.chunk", "metric": name} for name in names]
+    time = {"batch_time": ("s", (0.1,))}
+    sparse = run(1, [], panels=panels, more=time | {"useful_flops_per_batch": ("flop", (3e8,))})
+    dense = run(1, [], panels=panels, system="gpipe", more=time)
+    [both, useful], remarks = read(sparse, dense)
+    assert remarks == []
+    assert (curve(both, "axonn"), curve(both, "gpipe")) == (pytest.approx((50,)), pytest.approx((50,)))
+    assert useful.panel.unit == "percent"
+    assert useful.panel.curves[OURS] == {"axonn": pytest.approx((7.5,))}
+    assert rows(useful)[1][3] == "gpipe 2x1 1 no useful_percent_of_peak"
+
+
 SCORES = {"loss": [1.0] * 12, "validation_loss": [math.log(80), math.log(20)]}
 OVER_BATCHES = {"title": "Perplexity", "key": "batches", "metric": "perplexity", "curve": "tag"}
 LAST = {"title": "Last", "key": "update.chunk", "metric": "perplexity"}
@@ -325,6 +340,16 @@ def test_a_curve_is_named_by_what_is_asked_for(run, path, names):
     one = run(1, [1.0] * 3, panels=panels, config={"precision": {"name": "bf16"}})
     two = run(1, [2.0] * 3, panels=panels, system="gpipe", tag="mine", config={"precision": {"name": "full"}})
     assert list(only(one, two).panel.curves[OURS]) == names
+
+
+def test_a_curve_may_be_a_system_on_its_grid(run):
+    panels = [K | {"curve": "grid"}]
+    grids = [{"data": 1, "inter": 2, "tensor": 1}, {"data": 2, "inter": 1, "tensor": 1}, {"data": 0}]
+    made = [run(1, [1.0 + n], panels=panels, tag=str(n), config={"grid": grid}) for n, grid in enumerate(grids)]
+    shown = only(*made)
+    assert list(shown.panel.curves[OURS]) == ["axonn 2x1", "axonn 1x2"]
+    assert [row[3] for row in rows(shown)] == ["axonn 2x1 1 0 measured", "axonn 2x1 1 1 measured", rows(shown)[2][3]]
+    assert "no single value at grid" in rows(shown)[2][3]
 
 
 @pytest.mark.parametrize("precision", [{"name": [1]}, {}, "full"])
