@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from suite.core.build import build
@@ -16,6 +17,7 @@ from suite.core.grid import Grid
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Source
 from suite.core.trace import BUBBLE, REDUCE, TIE, TRANSFER, WAIT, Span, Trace, breakdown
+from suite.memory import mixed
 from suite.simulate.machine import Machine
 from suite.simulate.plan import Modelled, Plan
 from suite.simulate.search import best, check_memory, no_plan, plans, run
@@ -55,14 +57,19 @@ class Simulated:
             raise no_plan(Grid(**config["grid"]).size, config["batch"]["size"])
 
     def system(self, config: Mapping[str, Any]) -> Modelled:
-        """The modelled side of the config's system, its schedule the config's own."""
+        """The modelled side of the config's system: schedule, and of a pruned system the sparsity, the config's own.
+        Without a ticket nothing is compressed."""
         name = config["system"]["name"]
         if name not in self.systems:
             known = ", ".join(self.systems)
             raise Unsupported(
                 f"system={name} on a modelled machine", rule=f"modelled are {known}", legal="system=axonn"
             )
-        return replace(self.systems[name], schedule=build(config["schedule"]))
+        found, pruning = self.systems[name], config["pruning"]
+        layout = found.layout
+        if published_sparsity(found) is not None:
+            layout = partial(layout, sparsity=pruning["sparsity"]) if pruning["ticket"] else mixed
+        return replace(found, schedule=build(config["schedule"]), layout=layout)
 
     def of(self, config: Mapping[str, Any]) -> Plan:
         """The plan that a config describes. Raises Refused for one that cannot be."""
@@ -94,6 +101,9 @@ class Simulated:
         parts = breakdown(first_replica(found_batch.trace, plan.grid), plan.grid)
         if parts:
             notes.append(dominating(parts, found_batch.makespan))
+        usual = published_sparsity(self.systems[config["system"]["name"]])
+        if plan.system.sparse and published_sparsity(plan.system) != usual:
+            notes.append(f"sparse products are as quick as at sparsity {usual}, which the stack's share of peak is of")
         notes += [f"stack.{name} {reason}" for name, reason in self.stack.reasons.items()]
         return Carried(
             Source.SIMULATED,
@@ -117,6 +127,12 @@ class Simulated:
             "peak_flops": Metric("flop/s", "higher", (peak,), told),
             "events": Metric("event", "", (float(events),)),
         }
+
+
+def published_sparsity(system: Modelled) -> float | None:
+    """The share of entries that is pruned, where the system's layout has one; of conf/modelled it is the papers'."""
+    given = system.layout.keywords if isinstance(system.layout, partial) else {}
+    return given.get("sparsity")
 
 
 def first_replica(trace: Iterable[Span], grid: Grid) -> list[Span]:

@@ -19,9 +19,13 @@ from suite.core.errors import Refused, SuiteError
 from suite.core.grid import Grid
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.simulate import search
+from suite.simulate.plan import Plan
+from suite.simulate.roofline import Roofline
+from suite.simulate.whatif import Simulated
 from suite.tune import main, systems
 
 SMALL = ["batch.size=4", "machine=h200"]
+LARGE = ["machine=summit", "stack=samo", "model=gpt3_2_7b", "batch.size=512", "checkpoints=auto", "precision=fp16"]
 
 
 @cache
@@ -114,6 +118,56 @@ def test_what_does_not_fit_is_not_measured(system: str) -> None:
     assert plans(system, 2, f"machine.memory={room - 1}")["2x1 microbatch 2"].reason.startswith("does not fit: ")
     assert found["2x1 microbatch 4"].reason.startswith("does not fit: ")
     assert found["2x1 microbatch 4"].reason.endswith(f"on a device of h200 with {tune.si(room, 'B')}")
+
+
+@pytest.mark.parametrize(
+    ("system", "sparsity", "stages"),
+    [("axonn_no_memopt", 0.0, 8), ("axonn_samo", 0.9, 2), ("axonn_samo", 0.5, 4), ("axonn_samo", 0.0, 8)],
+)
+def test_the_more_is_pruned_the_fewer_stages_are_chosen(system: str, sparsity: float, stages: int) -> None:
+    """2.7B on 64 V100 (SAMO IV-B). At sparsity 0 the index alone is more than what is saved."""
+    pruned = [f"pruning.sparsity={sparsity}"] if system == "axonn_samo" else []
+    own = [f"system={system}", *LARGE, *pruned, "launch.max_ranks=64"]
+    predictor: Simulated = build(resolve([*own, "executor=simulated"])["executor"])
+    tried = [Grid(data=64 // inter, inter=inter) for inter in (stages // 2, stages, 2 * stages)]
+    found = [tune.predicted(planned(own, grid, 1), predictor) for grid in tried]
+    assert [one.reason.partition(":")[0] for one in found] == ["does not fit", "", ""]
+    assert found[0].seconds < found[1].seconds < found[2].seconds, "fewer stages would be quicker, if they fitted"
+    assert ranked(found)[0].run.grid.inter == stages
+
+
+def twin(*overrides: str) -> tuple[Simulated, Plan]:
+    config = resolve([*SMALL, "executor=simulated", "batch.microbatch=2", "grid.data=2", *overrides])
+    predictor: Simulated = build(config["executor"])
+    return predictor, predictor.of(config)
+
+
+def sent(*overrides: str) -> int:
+    """Bytes that a replica of a system's twin sends in an update."""
+    predictor, plan = twin(*overrides)
+    return sum(chunk.reduce for chunk in Roofline(plan, predictor.machine, predictor.stack).update(0))
+
+
+@pytest.mark.parametrize("system", ["axonn_samo", "sputnik"])
+def test_a_twin_is_pruned_as_its_config_is(system: str) -> None:
+    whole = sent("system=axonn_no_memopt")
+    for sparsity in (0.9, 0.75, 0.5, 0.0):
+        assert sent(f"system={system}", f"pruning.sparsity={sparsity}") == pytest.approx((1 - sparsity) * whole, abs=2)
+    assert sent(f"system={system}") == sent(f"system={system}", "pruning.sparsity=0.9")
+
+
+def test_a_twin_without_a_ticket_keeps_its_states_whole() -> None:
+    states = twin("system=axonn_samo", "pruning=none")[1].layout(0)
+    assert states == twin("system=axonn_no_memopt")[1].layout(0)
+    assert twin("system=axonn_samo", "pruning.sparsity=0.0")[1].layout(0) != states, "an index of everything"
+
+
+@pytest.mark.parametrize(("sparsity", "told"), [(0.5, True), (0.9, False)])
+def test_sparse_products_at_another_sparsity_are_said_to_be_no_better_known(sparsity: float, told: bool) -> None:
+    overrides = [*SMALL, "system=sputnik", "executor=simulated", "batch.microbatch=2", f"pruning.sparsity={sparsity}"]
+    config = resolve(overrides)
+    notes = build(config["executor"]).run(config).notes
+    assert any("sparse products are as quick as at sparsity 0.9" in note for note in notes) is told
 
 
 @pytest.mark.parametrize("error", [IndexError("list index out of range"), KeyError("graph"), ZeroDivisionError()])
