@@ -122,8 +122,12 @@ def _shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Any]]:
 
 
 def shapes_of(engine: Engine, layer: nn.Module) -> dict[str, list[Any]]:
-    """The type and shape of all that a checkpoint keeps of a layer."""
-    return _shapes(states_of(engine, layer)) | _shapes({f"buffer/{name}": b for name, b in layer.named_buffers()})
+    """The type and shape of all that a checkpoint keeps of a layer; of an index also how many entries it is into."""
+    found = _shapes(states_of(engine, layer)) | _shapes({f"buffer/{name}": b for name, b in layer.named_buffers()})
+    for name, shape in found.items():
+        if name.startswith(INDEX):
+            shape.append(layer.get_parameter(name.removeprefix(INDEX)).numel())
+    return found
 
 
 def _write(engine: Engine, place: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ same.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,7 @@ from suite.engine.checkpoint import (
     states_of,
 )
 from suite.engine.prune import numbered, prune, prunes
-from suite.pruning.ticket import Indices, told
+from suite.pruning.ticket import Indices, Key, told
 
 if TYPE_CHECKING:
     from suite.engine.train import Engine
@@ -197,14 +198,41 @@ class _Found:
 
 
 def _whole(kept: Mapping[str, list[Any]], here: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """The shapes in a checkpoint of a layer, those of pruned weights as they were before; the tickets are checked
-    with the weights themselves."""
-    pruned = {name.removeprefix(INDEX): shape[1] for name, shape in kept.items() if name.startswith(INDEX)}
+    """The shapes in a checkpoint of a layer as they were before it was pruned: those of this engine where they have as
+    many entries."""
+    pruned = {name.removeprefix(INDEX): shape[1:] for name, shape in kept.items() if name.startswith(INDEX)}
     found = {}
     for name, shape in kept.items():
-        weight = name.partition("/")[2]
-        if name.startswith(INDEX):
-            continue
-        compressed = weight in pruned and shape[1:] == [pruned[weight]] and name in here
-        found[name] = [shape[0], *here[name][1:]] if compressed else shape
+        places, entries = pruned.get(name.partition("/")[2], (None, None))
+        own = here.get(name, shape)
+        compressed = shape[1:] == [places] and math.prod(own[1:]) == entries
+        if not name.startswith(INDEX):
+            found[name] = [shape[0], *own[1:]] if compressed else shape
     return found
+
+
+def ticket(path: Path) -> tuple[Indices, dict[Key, int]]:
+    """The ticket that a checkpoint holds, of the whole model, and how many entries each of its weights has.
+
+    Raises Refused where there is no whole checkpoint, or none of a pruned network."""
+    if not shelf.is_step(path):
+        standing = shelf.standing(path)
+        if not standing:
+            raise Refused(f"no checkpoint in {path}", rule="a folder that save was given, or one checkpoint in it")
+        path = shelf.path_of(path, standing[-1])
+    indices: Indices = {}
+    entries: dict[Key, int] = {}
+    try:
+        body = shelf.manifest(path)
+        for number, shapes in body["layers"].items():
+            names = [name for name in shapes if name.startswith(INDEX)]
+            file = layer_file(int(number))
+            kept = format_of().load(shelf.fetch(path, file, body["files"][file])) if names else {}
+            for name in names:
+                key = int(number), name.removeprefix(INDEX)
+                indices[key], entries[key] = kept[name], shapes[name][-1]
+    except shelf.Damaged as error:
+        raise Refused(str(error), rule="a whole checkpoint, as save leaves it") from error
+    if not indices:
+        raise Refused(f"{path.name} is of a network that is not pruned", rule="a ticket is in a checkpoint after it")
+    return indices, entries

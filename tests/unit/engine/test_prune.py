@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from suite.engine.compress import compress, expand, mask
 from suite.engine.live import LiveBytes
 from suite.engine.optimizer import SGD, AdamW
 from suite.engine.prune import Pruning
+from suite.engine.scale import Dynamic
 from suite.engine.train import Engine
 from suite.memory.layout import compressed, offloaded, resident
 from suite.pruning.magnitude import Magnitude
@@ -200,3 +202,60 @@ def test_compressing_and_expanding_are_told_as_parts_of_a_batch(half: str | None
     dense = alone(memory=resident)
     dense.train_batch(CASE.batch(0, 4, 1))
     assert not [span for span in dense.trace if span.category in INSIDE]
+
+
+# -- overflow --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [1, 2])
+def test_what_overflows_where_nothing_is_kept_is_nobodys_business(data: int) -> None:
+    """One input of the last replica makes one column of the gradient infinite in float16."""
+    ticket = {(0, "weight"): torch.tensor([0, 2], dtype=torch.int32)}  # of a 1 x 3 weight
+    inputs = torch.full((data, 3), 2.0)
+    results = {}
+    for column in (1, 2):
+        big = inputs.clone()
+        big[-1, column] = 60_000.0
+
+        def rank(world: Any, big: torch.Tensor = big) -> tuple[int, list[float], float]:
+            engine = Engine(
+                [partial(nn.Linear, 3, 1, bias=False)],
+                loss=lambda y, _: (y * 0.0).sum() + y.sum() - y.sum().detach(),
+                optimizer=SGD(2.0**-4),
+                microbatch=1,
+                grid=Grid(data=data),
+                half="float16",
+                scaler=Dynamic(start=8.0, patience=100),
+                pruning=Pruning(Given(ticket), 0.3),
+                world=world,
+            )
+            before = engine.state.rule.weights[0].tolist()
+            engine.train_batch((big, torch.zeros(data)))
+            moved = [b - a for a, b in zip(engine.state.rule.weights[0].tolist(), before, strict=True)]
+            assert engine.scaler is not None
+            return engine.update.skipped, moved, engine.scaler.scale
+
+        results[column] = loopback.run(data, rank)
+    assert all(skipped == 0 and scale == 8.0 and moved[0] != 0 for skipped, moved, scale in results[1])
+    assert all(skipped == 1 and scale == 4.0 and moved == [0.0, 0.0] for skipped, moved, scale in results[2])
+
+
+def test_a_checkpoint_of_a_model_with_other_widths_is_refused(tmp_path: Path) -> None:
+    """Its places might all lie within a wider weight."""
+
+    def one(width: int) -> Engine:
+        return Engine(
+            [partial(nn.Linear, 4, width, bias=False)],
+            loss=lambda y, _: y.sum(),
+            optimizer=SGD(0.1),
+            microbatch=1,
+            half="bfloat16",
+        )
+
+    small, large = one(4), one(8)
+    small.prune({(0, "weight"): torch.tensor([1, 5], dtype=torch.int32)})
+    small.save(tmp_path)
+    before = kept_by(large)
+    with pytest.raises(Refused, match=r"has velocity/weight \['float32', 2\], this engine's \['float32', 8, 4\]"):
+        large.load(tmp_path)
+    before.compare(kept_by(large), "refused")

@@ -132,7 +132,7 @@ def test_samo_keeps_some_of_what_there_is(kept: int) -> None:
 
 
 def test_samo_of_one_precision_compresses_all_but_the_weights() -> None:
-    """4 bytes for each weight; a gradient, two moments, an index and a step's copy of the weight for each kept entry."""
+    """4 bytes for each weight; a gradient, two moments, an index and a step's copy for each kept entry."""
     layout = samo(250)(dense(1000, ADAM))
     assert layout.bytes() == 4 * 1000 + 20 * 250
     assert layout.bytes(life="step") == layout["master_copy"].bytes == 4 * 250
@@ -168,7 +168,7 @@ def test_recipes_of_pruned_networks() -> None:
     assert away.bytes(life="bucket") == (16 + 2) * 10
     assert away.bytes(home="host") == 12 * 280
     for whole in (resident, offloaded):
-        with pytest.raises(Refused, match="80 of 800 entries in a layout that keeps all.*legal: memory=samo"):
+        with pytest.raises(Refused, match=r"80 of 800 entries in a layout that keeps all.*legal: memory=samo"):
             whole(1000, ADAM, kept=80, of=800, **({"bucket": 10} if whole is offloaded else {}))
 
 

@@ -1,0 +1,54 @@
+"""Decides whether a ticket that was found in one training can be taken to another."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from cases import gpt_case
+from masked import Given, random_ticket
+from resuming import trained
+
+from suite.comm import loopback
+from suite.core.grid import Grid
+from suite.engine.optimizer import AdamW
+from suite.engine.prune import Pruning
+from suite.pruning.saved import Saved
+from suite.pruning.ticket import load
+from suite.ticket import main
+
+CASE = gpt_case("tied", "float32", layers=2)
+
+
+@pytest.mark.parametrize("half", [None, "bfloat16"])
+def test_out_of_a_checkpoint_of_two_stages_into_a_training_of_one(
+    half: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    indices = random_ticket(CASE, 0.75)
+    run = partial(trained, CASE, grid=Grid(inter=2), batches=range(1), optimizer=AdamW(0.01), half=half)
+    loopback.run(2, lambda world: run(world=world, save=tmp_path, pruning=Pruning(Given(indices), 0.75)))
+    file = tmp_path / "own" / "ticket.safetensors"
+    assert main([str(tmp_path), str(file)]) == 0
+    kept = sum(index.numel() for index in indices.values())
+    assert f"{kept} places of 8 weights stay, sparsity 0.75" in capsys.readouterr().out
+    found, entries = load(file)
+    assert found.keys() == indices.keys()
+    assert all(torch.equal(found[key], index) for key, index in indices.items())
+    assert set(entries.values()) == {16 * 48, 16 * 16, 16 * 64}
+    one = partial(trained, CASE, grid=Grid(), batches=range(1), optimizer=AdamW(0.01), half=half)
+    loopback.run(1, lambda world: one(world=world, pruning=Pruning(Saved(str(file)), 0.75)))
+
+
+def test_what_holds_no_ticket_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dense = partial(trained, CASE, grid=Grid(), batches=range(1), optimizer=AdamW(0.01))
+    loopback.run(1, lambda world: dense(world=world, save=tmp_path / "dense"))
+    told = {str(tmp_path / "dense"): "not pruned", str(tmp_path / "nothing"): "no checkpoint in"}
+    (tmp_path / "broken" / "step-000001").mkdir(parents=True)
+    told[str(tmp_path / "broken")] = "has no manifest"
+    for path, says in told.items():
+        assert main([path, str(tmp_path / "ticket")]) == 2
+        assert says in capsys.readouterr().err
+    assert main([]) == 2
+    assert not (tmp_path / "ticket").exists()
