@@ -164,12 +164,13 @@ class Stage:
         statistics = [(buffer, buffer.clone()) for buffer in self.layers.buffers()] if again else []
         if not kept.outputs:
             kept, _ = self._all(kept.inputs[0], kept.targets, kept.sample, kept.scale)
-        inputs, outputs = list(kept.inputs), list(kept.outputs)
+        inputs, outputs, targets, sample, scale = list(kept.inputs), list(kept.outputs), *kept[2:]
+        del kept  # an input, and its gradient, go with their segment
         last = len(self.segments) - 1
         for number in range(last, -1, -1):
             own, made = inputs.pop(), outputs.pop()
             if made is None:
-                made = self._segment(number, own, kept.targets, kept.sample, kept.scale)
+                made = self._segment(number, own, targets, sample, scale)
             gradients = _backward(own, made, gradients, ends=self.loss is not None and number == last)
             del own, made  # a segment's graph goes before the next one is made
         for buffer, before in statistics:

@@ -48,6 +48,7 @@ def configs(ranks: int) -> list[list[str]]:
             ["precision=bf16", "checkpoints=1", "batch.microbatch=4"],
             ["checkpoints=2", "model.shape.layers=8", "batch.microbatch=4"],
             ["checkpoints=4", "weights.graph=recompute", "batch.microbatch=4"],
+            ["model=vgg_narrow", "data=digits", "optimizer=sgd", "checkpoints=1"],
             ["system=axonn_samo", "optimizer=sgd", "model.shape.tied=false"],
             ["system=axonn_samo", "precision=bf16", "pruning.sparsity=0.5", "update.bucket=30000"],
             [
