@@ -89,9 +89,14 @@ class EngineSystem:
         """What was pruned, and when; of a search the distances between its masks."""
         if self.pruning is None:
             return {}
+        after, sparsity = self.engine.pruned, self.pruning.sparsity
         distances = getattr(self.pruning.method, "distances", None)
-        searched = {"mask_distances": list(distances)} if distances is not None else {}
-        return {"pruned_after": self.engine.pruned, "sparsity": self.pruning.sparsity, **searched}
+        if distances is None:
+            return {"pruned_after": after, "sparsity": sparsity}
+        found = "nothing is pruned: masks have not settled" if after is None else f"pruned after {after} batches"
+        apart = f", the last masks {100 * distances[-1]:.2g} % apart" if distances else ""
+        told = {"pruned_after": after, "sparsity": sparsity, "mask_distances": list(distances)}
+        return {**told, "notes": [f"{found}{apart}"]}
 
     def train_batch(self, batch: Value) -> float:
         return self.engine.train_batch(tensors(batch))

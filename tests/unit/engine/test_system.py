@@ -1,0 +1,41 @@
+"""Decides whether a system on the engine tells of its ticket what a reader of its record must know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from suite.bench.experiment import resolve
+from suite.comm import loopback
+from suite.engine.system import EngineSystem
+
+TINY = ["model.shape.layers=1", "model.shape.hidden=16", "model.shape.heads=2", "model.shape.sequence=8"]
+SEARCH = ["pruning=early_bird", "pruning.ticket.epoch=1", "pruning.ticket.window=2", "pruning.ticket.scope=layer"]
+
+
+def told_after(batches: int, *overrides: str) -> dict[str, Any]:
+    config = resolve(["system=axonn_samo", *TINY, "batch.size=2", "batch.microbatch=1", *overrides])
+    system = EngineSystem(loopback.LoopbackWorld(loopback.Hub(1), 0), config)
+    rows = np.random.default_rng(0).integers(0, 256, (2, 9))
+    for _ in range(batches):
+        system.train_batch((rows[:, :-1].copy(), rows[:, 1:].copy()))
+    return system.told()
+
+
+def test_a_ticket_drawn_at_first_needs_no_remark() -> None:
+    told = told_after(1, "pruning=magnitude", "pruning.sparsity=0.75")
+    assert (told["pruned_after"], told["sparsity"]) == (0, 0.75)
+    assert "notes" not in told
+    assert "pruned_after" not in told_after(1, "pruning=none", "memory=dense")
+
+
+@pytest.mark.parametrize(("batches", "says"), [(1, "nothing is pruned: masks have not settled"), (4, "pruned after ")])
+def test_a_search_says_what_it_has_found(batches: int, says: str) -> None:
+    told = told_after(batches, *SEARCH, "pruning.ticket.distance=0.5")
+    (note,) = told["notes"]
+    assert note.startswith(says)
+    assert told["pruned_after"] == (None if batches == 1 else 2)
+    assert len(told["mask_distances"]) == (0 if batches == 1 else 1)
+    assert ("apart" in note) == (batches > 1)
