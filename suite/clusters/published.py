@@ -13,6 +13,7 @@ from suite.clusters import (  # noqa: F401 (they enter figures)
     counted,
     samo,
     samo_convnets,
+    samo_states,
     scaling,
     small,
     small_samo,
