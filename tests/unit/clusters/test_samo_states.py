@@ -101,7 +101,7 @@ def test_bytes_on_the_device_and_on_the_host_by_hand() -> None:
 def test_samo_needs_less_than_offload_only_above_eleven_twelfths() -> None:
     """And both together less than offload only above two thirds: below, the index alone is more than gradients save."""
     found = panels("samo_beside_offload")["Sparsity from which a device holds no more than"]
-    assert list(found.x) == [DENSE, OFFLOAD]
+    assert list(found.x) == ["dense", "offload"]
     assert found.ours[SAMO] == pytest.approx([1 / 4, 11 / 12], abs=2 / ENTRIES)
     assert found.ours[BOTH] == pytest.approx([0, 2 / 3], abs=2 / ENTRIES)
     assert found.ours["axonn_samo, expanded in buckets"] == pytest.approx([2 / 11, 10 / 11], abs=2 / ENTRIES)
