@@ -48,7 +48,8 @@ def summary(record: Record) -> str:
     if record.outcome is Outcome.OK and not samples and record.metrics:
         return f"{head} {len(record.metrics)} values, {record.source}"
     if record.outcome is not Outcome.OK or not samples:
-        reason = (record.reason.strip().splitlines() or ["no samples"])[0 if "; rule:" in record.reason else -1]
+        lines = record.reason.strip().splitlines() or ["no samples"]
+        reason = lines[0 if "; rule:" in lines[0] else -1]
         return f"{head} {reason}"
     losses = record.series.get("loss")
     change = f"loss {losses[0]:.4f} to {losses[-1]:.4f}" if losses else str(record.source)

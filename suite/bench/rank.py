@@ -30,7 +30,7 @@ from suite.bench.resume import Resuming
 from suite.comm import here, started
 from suite.comm.waiting import short_sleeps
 from suite.core.build import build, locate
-from suite.core.errors import Diverged, MissingDependency, Refused
+from suite.core.errors import Diverged, MissingDependency, Refused, SuiteError
 from suite.core.protocols import Missing
 from suite.core.record import Outcome
 
@@ -258,6 +258,8 @@ def main(job: Path) -> None:
     except BaseException as error:
         control.stopping = True
         reason = "".join(traceback.format_exception(error)).strip()
+        if isinstance(error, SuiteError):  # what is refused by name is said first
+            reason = f"{error}\n{reason}"
         secondary = any(text in str(error) for text in _SECONDARY)
         control.say(event="failed", outcome=outcome_of(error).value, reason=reason, secondary=secondary)
         raise

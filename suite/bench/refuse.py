@@ -175,6 +175,10 @@ def _pruning(config: Mapping[str, Any], shape: Any) -> None:
         raise UnknownName("pruning.what", str(pruning["what"]), _PRUNED)
     if not pruning["ticket"]:
         return
+    system = config["system"]
+    if not (system.get("prunes") or system["_target_"] == resume.ENGINE):
+        what = f"pruning={pruning['name']} under system={system['name']}"
+        raise Unsupported(what, rule="systems on the suite's engine prune", legal="system=axonn_samo")
     layout, half = build(config["memory"]["layout"]), config["precision"]["half"]
     try:
         layout(entries=2, moments=("moment",), dtype=config["model"]["dtype"], half=half, kept=1, of=2)

@@ -331,3 +331,43 @@ def test_settings_that_may_be() -> None:
         ["precision=bf16", "update.bucket=1", "memory.layout.sets=2", "model.dtype=float64"],
     ):
         refuse.check(resolve(overrides))
+
+
+@pytest.mark.parametrize("system", ["pytorch", "deepspeed_3d", "torch_gpipe", "megatron_lm"])
+def test_peers_prune_nothing(system: str) -> None:
+    run = freeze(resolve([f"system={system}", "memory=samo", "pruning=magnitude"]), "")
+    assert isinstance(run.refusal, Unsupported)
+    assert str(run.refusal) == (
+        f"pruning=magnitude under system={system}; rule: systems on the suite's engine prune; legal: system=axonn_samo"
+    )
+
+
+@pytest.mark.parametrize("system", ["axonn", "gpipe", "one_f_one_b", "naive", "axonn_samo"])
+def test_every_system_of_the_engine_prunes(system: str) -> None:
+    more = ["batch.microbatch=16"] if system == "naive" else []
+    config = resolve([f"system={system}", "memory=samo", "pruning=magnitude", *more])
+    assert freeze(config, "").refusal is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["pruning.sparsity=1"], "pruning.sparsity=1; rule: a share from 0 to below 1; legal: pruning.sparsity=0.9"),
+        (["pruning.sparsity=-0.1"], "pruning.sparsity=-0.1; rule: a share"),
+        (["pruning.sparsity=many"], "pruning.sparsity=many; rule: a share"),
+        (["pruning.sparsity=true"], "pruning.sparsity=True; rule: a share"),
+        (["pruning.sparsity=0.9999"], "pruning.sparsity=0.9999 of a weight of 4096 entries; rule: something stays"),
+        (["pruning.what=biases"], "pruning.what 'biases'"),
+        (["memory=dense"], "pruning=magnitude with memory=dense; rule: compressed states are those of memory=samo"),
+        (["memory=offload"], "pruning=magnitude with memory=offload; rule: compressed states"),
+    ],
+)
+def test_tickets_that_cannot_be(overrides: list[str], says: str) -> None:
+    run = freeze(resolve(["system=axonn_samo", *overrides]), "")
+    assert says in str(run.refusal)
+
+
+def test_what_an_error_proposes_is_accepted() -> None:
+    run = freeze(resolve(["system=axonn_samo", "pruning.sparsity=0.9999"]), "")
+    legal = str(run.refusal).rpartition("legal: ")[2]
+    assert freeze(resolve(["system=axonn_samo", legal]), "").refusal is None
