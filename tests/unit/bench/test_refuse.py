@@ -357,7 +357,7 @@ def test_every_system_of_the_engine_prunes(system: str) -> None:
         (["pruning.sparsity=many"], "pruning.sparsity=many; rule: a share"),
         (["pruning.sparsity=true"], "pruning.sparsity=True; rule: a share"),
         (["pruning.sparsity=0.9999"], "pruning.sparsity=0.9999 of a weight of 4096 entries; rule: something stays"),
-        (["pruning.what=biases"], "pruning.what 'biases'"),
+        (["pruning.what=biases"], "no pruning.what named 'biases'"),
         (["memory=dense"], "pruning=magnitude with memory=dense; rule: compressed states are those of memory=samo"),
         (["memory=offload"], "pruning=magnitude with memory=offload; rule: compressed states"),
     ],
