@@ -3,43 +3,58 @@
     python -m suite.reproduce scale=laptop
     python -m suite.reproduce scale=laptop reports=FOLDER    # any further override goes to every experiment
 
+An entry of a scale is an experiment's name, or that and overrides of its own: "samo_fig1 launch.device=cuda".
+
 What already has a record is not run again; killed at any moment, the same command goes on where it stopped. A run that
 this machine cannot make is a row of the page with its reason, and no failure.
 """
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from suite.__main__ import exit_code, run
 from suite.bench.experiment import resolve
 from suite.bench.interrupt import ending_ranks
 from suite.bench.progress import Progress
-from suite.core.errors import SuiteError
+from suite.core.errors import Refused, SuiteError
 from suite.core.record import Outcome, Record
 from suite.core.units import seconds
 
 CANNOT = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY)
 
 
+def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
+    """The command line that an entry of a scale stands for; `overrides` come last. Raises Refused for what is none."""
+    try:
+        name, *own = shlex.split(entry) if isinstance(entry, str) else []
+    except ValueError as error:
+        raise Refused(
+            f"scale.reproduce holds {entry!r}", rule="an experiment and overrides", legal="samo_fig1 seed=1"
+        ) from error
+    return [f"experiment={name}", *own, *overrides]
+
+
 def main(overrides: Sequence[str]) -> int:
     try:
         base = resolve(overrides)
-        names = base["scale"]["reproduce"]
-        expected = {name: float(resolve([f"experiment={name}", *overrides])["experiment"]["seconds"]) for name in names}
+        commands = [command(entry, overrides) for entry in base["scale"]["reproduce"]]
+        expected = sum(float(resolve(arguments)["experiment"]["seconds"]) for arguments in commands)
     except SuiteError as error:
         print(f"refused: {error}", file=sys.stderr)
         return 2
-    progress = Progress(sum(expected.values()))
-    progress.say(f"{len(names)} experiments at scale {base['scale']['name']}, about {seconds(progress.left)}")
+    progress = Progress(expected)
+    progress.say(f"{len(commands)} experiments at scale {base['scale']['name']}, about {seconds(progress.left)}")
     records: list[Record] = []
     refused = 0
-    for number, name in enumerate(names, 1):
-        progress.say(f"[{number}/{len(names)}] {name}")
+    for number, (entry, arguments) in enumerate(zip(base["scale"]["reproduce"], commands, strict=True), 1):
+        progress.say(f"[{number}/{len(commands)}] {entry}")
         try:
-            records += run([f"experiment={name}", *overrides], progress)
+            records += run(arguments, progress)
         except SuiteError as error:
             progress.say(f"  refused: {error}")
             refused = 1

@@ -169,6 +169,12 @@ def useful_percent_of_peak(record: Record, seconds: float) -> float:
     return 100 * ratio(samples(record, "useful_flops_per_batch").median, seconds * samples(record, "peak_flops").high)
 
 
+def percent_of_vendor_peak(record: Record, seconds: float) -> float:
+    """The same as percent_of_peak of the flop/s that the vendor promises, where the experiment names them."""
+    promised = real(at(record.config, "experiment", "vendor_peak"))
+    return 100 * ratio(samples(record, "flops_per_batch").median, seconds * promised)
+
+
 def training_days(record: Record, seconds: float) -> float:
     """AxoNN Equation 2: days of training on 300e9 tokens at `seconds` a batch; nan where no config says the tokens."""
     batch, sequence = at(record.config, "batch", "size"), at(record.config, "model", "shape", "sequence")
@@ -177,6 +183,7 @@ def training_days(record: Record, seconds: float) -> float:
 
 DERIVED: Mapping[str, tuple[str, Callable[[Record, float], float]]] = {  # unit, and the value at seconds per batch
     "percent_of_peak": ("percent", percent_of_peak),
+    "percent_of_vendor_peak": ("percent", percent_of_vendor_peak),
     "useful_percent_of_peak": ("percent", useful_percent_of_peak),
     "training_days": ("day", training_days),
 }

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from suite import reproduce
+from suite.__main__ import run as made
+from suite.bench.experiment import Run, expand, resolve
+from suite.core.errors import Refused
 from suite.core.record import Outcome, Record, Source
 
 
@@ -38,3 +43,76 @@ def test_the_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcomes
     monkeypatch.setattr(reproduce, "run", lambda overrides, progress: [record(outcome) for outcome in outcomes])
     monkeypatch.setattr("suite.report.write_report", lambda folder: folder / "index.html")
     assert reproduce.main(["scale=smoke", f"reports={tmp_path}"]) == code
+
+
+def test_an_entry_of_a_scale_may_have_overrides_and_the_command_line_stands_behind_them() -> None:
+    entry = "samo_fig1 executor.widths=[128,256] tag='two words'"
+    wanted = ["experiment=samo_fig1", "executor.widths=[128,256]", "tag=two words", "seed=3"]
+    assert reproduce.command(entry, ["seed=3"]) == wanted
+    assert reproduce.command("overhead") == ["experiment=overhead"]
+
+
+@pytest.mark.parametrize("entry", ["", "overhead tag='", 3, None, ["overhead"]])
+def test_an_entry_that_is_none_is_refused(entry: object) -> None:
+    with pytest.raises(Refused, match=r"scale\.reproduce holds .*; rule: an experiment and overrides"):
+        reproduce.command(entry)
+
+
+def test_each_entry_is_run_as_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = []
+    monkeypatch.setattr(reproduce, "run", lambda overrides, progress: asked.append(overrides) or [record(Outcome.OK)])
+    monkeypatch.setattr("suite.report.write_report", lambda folder: folder / "index.html")
+    scale = "scale.reproduce=['smoke seed=3',formulas]"
+    assert reproduce.main(["scale=smoke", f"reports={tmp_path}", scale]) == 0
+    own = ["scale=smoke", f"reports={tmp_path}", scale]
+    assert asked == [["experiment=smoke", "seed=3", *own], ["experiment=formulas", *own]]
+
+
+GPU = resolve(["scale=h200"])["scale"]["reproduce"]
+
+
+@cache
+def run_of(entry: str) -> Run:
+    [only] = expand(reproduce.command(entry))
+    return only
+
+
+def word(run: Run, path: str) -> str:
+    """What stands at a path of a run's config."""
+    found: Any = run.config | {"system": run.config["system"]["name"]}
+    for key in path.split("."):
+        found = found[key]
+    return str(found)
+
+
+def test_no_two_entries_that_want_a_gpu_fall_on_one_point_of_a_picture() -> None:
+    runs = [run_of(entry) for entry in GPU]
+    for name in {run.config["experiment"]["name"] for run in runs}:
+        mine = [run for run in runs if run.config["experiment"]["name"] == name]
+        for panel in mine[0].config["experiment"].get("panels", ()):
+            places = {(word(run, panel["key"]), word(run, panel.get("curve", "system"))) for run in mine}
+            assert len(places) == len(mine), panel["title"]
+
+
+def test_no_two_entries_that_want_a_gpu_are_one_run() -> None:
+    assert len({(run_of(entry).config["experiment"]["name"], run_of(entry).label) for entry in GPU}) == len(GPU)
+
+
+@pytest.mark.parametrize("entry", GPU)
+def test_every_entry_that_wants_a_gpu_is_accepted_and_says_so(entry: str) -> None:
+    run = run_of(entry)
+    assert run.refusal is None, run.refusal
+    assert run.config["launch"]["device"] == "cuda"
+    assert run.config["experiment"]["seconds"] > 0
+
+
+def test_without_a_gpu_an_entry_is_a_row_with_its_reason(tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("a CUDA device is here")
+    entry = next(entry for entry in GPU if entry.startswith("h200_memory"))
+    [found] = made(reproduce.command(entry, [f"reports={tmp_path}"]))
+    assert found.outcome is Outcome.MISSING_DEPENDENCY
+    assert "CUDA device 0" in found.reason
+    assert found.outcome in reproduce.CANNOT

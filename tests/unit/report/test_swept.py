@@ -214,6 +214,16 @@ def test_flops_of_sparse_products_are_shown_apart(run):
     assert rows(useful)[1][3] == "gpipe 2x1 1 no useful_percent_of_peak"
 
 
+@pytest.mark.parametrize(("promised", "percent"), [(2e11, 10.0), ("much", NAN), (None, NAN)])
+def test_percent_of_what_a_vendor_promises_is_of_the_experiments_word(run, promised, percent):
+    """2e9 flop in 0.1 s of 2e11 flop/s; without a promise there is no percent of it."""
+    panels = [{"title": "Vendor", "key": "update.chunk", "metric": "percent_of_vendor_peak"}]
+    base = run(1, [], panels=panels, more={"batch_time": ("s", (0.1,))})
+    config = {"experiment": base.config["experiment"] | {"vendor_peak": promised}}
+    shown = only(run(1, [], panels=panels, more={"batch_time": ("s", (0.1,))}, config=config))
+    assert shown.panel.curves[OURS].get("axonn", (NAN,)) == pytest.approx((percent,), nan_ok=True)
+
+
 SCORES = {"loss": [1.0] * 12, "validation_loss": [math.log(80), math.log(20)]}
 OVER_BATCHES = {"title": "Perplexity", "key": "batches", "metric": "perplexity", "curve": "tag"}
 LAST = {"title": "Last", "key": "update.chunk", "metric": "perplexity"}
