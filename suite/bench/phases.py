@@ -15,7 +15,7 @@ from suite.core.trace import INSIDE, REDUCE, STEP, TIE, Span, breakdown
 
 Update = tuple[float, float]  # when it began, on the clock that ranks of a host share, and how long it took
 _UPDATE = (REDUCE, TIE, STEP)
-STATES = ("weights", "gradients", "moments", "indices")  # the kinds of memory that are model states
+STATES = ("weights", "masters", "gradients", "moments", "indices")  # the kinds of memory that are model states
 
 
 def update(trace: Iterable[Span]) -> Update | None:

@@ -73,5 +73,7 @@ def test_bytes_of_the_fullest_rank() -> None:
         "model_states": (31.0,),
         "host_states": (9.0,),
     }
+    peers = held({"weights": [2], "masters": [4], "gradients": [3], "moments": [8], "activations": [5]}, {})
+    assert peers["model_states"].values == (17.0,), "the full-precision weights that DeepSpeed holds apart"
     assert "host_states" not in held(memory, {"moments": 0})
     assert held({"activations": [4]}, {})["model_states"].values == (0.0,)
