@@ -106,8 +106,8 @@ class Rank:
         self.config, self.gemm_rate = config, gemm_rate
         system = probed(config["system"]["_target_"], config)
         self.data, self.shape = build(config["data"]["source"]), build(config["model"]["shape"])
-        device = device_of(config["launch"]["device"], started().local_rank)
-        self.world = here(device=device, **config["comm"])
+        self.device = device_of(config["launch"]["device"], started().local_rank)
+        self.world = here(device=self.device, **config["comm"])
         self.system = system(world=self.world, config=config)
         self.resuming = Resuming(config, self.system)
         self.seen = 0
@@ -128,8 +128,9 @@ class Rank:
 
     def prepare(self) -> dict[str, Any]:
         """All ranks at once: the rate of matrix products while every rank computes, as in a batch."""
+        half = self.config["precision"]["half"]
         return {
-            "gemm": self.gemm_rate(dtype=self.config["precision"]["half"] or self.config["model"]["dtype"]),
+            "gemm": self.gemm_rate(dtype=half or self.config["model"]["dtype"], device=self.device),
             **self._messages(),
             # every rank reads the same data; one of them takes its hash
             "data": self.data.provenance() if self.world.rank == 0 else None,

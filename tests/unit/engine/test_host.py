@@ -1,12 +1,13 @@
-"""Decides whether a type without kernels is refused before anything is made of it."""
+"""Decides whether a type without kernels is refused before anything is made of it, and where a peak is measured."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 from torch import nn
 
 from suite.core.errors import Unsupported
-from suite.engine.host import check_half
+from suite.engine.host import check_half, gemm_rate
 from suite.engine.optimizer import SGD
 from suite.engine.train import Engine
 
@@ -32,3 +33,18 @@ def test_an_engine_asks_first() -> None:
     with pytest.raises(Unsupported, match="float8_e5m2 on cpu"):
         Engine([layer], loss=lambda y, t: y.sum(), optimizer=SGD(0.1), microbatch=1, half="float8_e5m2")
     assert not made
+
+
+@pytest.mark.parametrize(("device", "size"), [("cpu", 4), ("meta", 768)])
+def test_the_peak_is_that_of_products_on_the_device(monkeypatch: pytest.MonkeyPatch, device: str, size: int) -> None:
+    """A device that computes nothing stands for one that is not here; without a size it is 768, as on a processor."""
+    seen = set()
+    product = torch.mm
+
+    def told(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        seen.update((tensor.device.type, tuple(tensor.shape), tensor.dtype) for tensor in (a, b, out))
+        return product(a, b, out=out)
+
+    monkeypatch.setattr(torch, "mm", told)
+    assert gemm_rate(size if device == "cpu" else None, 0.01, "bfloat16", device) > 0
+    assert seen == {(device, (size, size), torch.bfloat16)}
