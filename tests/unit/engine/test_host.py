@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from suite.core.errors import Unsupported
+from suite.engine import host
 from suite.engine.host import check_half, gemm_rate
 from suite.engine.optimizer import SGD
 from suite.engine.train import Engine
@@ -48,3 +49,15 @@ def test_the_peak_is_that_of_products_on_the_device(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch, "mm", told)
     assert gemm_rate(size if device == "cpu" else None, 0.01, "bfloat16", device) > 0
     assert seen == {(device, (size, size), torch.bfloat16)}
+
+
+def test_a_first_product_that_had_to_wait_is_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of 2 x 2 numbers, 16 flop: the first takes 10 s, which is longer than was asked for, the others 1 s."""
+    clock = [0.0]
+
+    def slow(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> None:
+        clock[0] += 1.0 if clock[0] else 10.0
+
+    monkeypatch.setattr(torch, "mm", slow)
+    monkeypatch.setattr(host, "now", lambda: clock[0])
+    assert gemm_rate(2, 0.3) == 16.0
