@@ -71,7 +71,7 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
 def _kept(pruning: Mapping[str, Any], own: Sequence[LayerShape]) -> dict[str, int]:
     """Of a stage's weights that are pruned the entries, and how many stay: exact where every weight is pruned alike,
     near where a threshold is one of the whole model, or where every tensor is pruned."""
-    if not pruning["ticket"]:
+    if not pruning["ticket"] or pruning.get("searches"):  # until masks have settled states are whole
         return {}
     alike = [layer.parameters + layer.tied for layer in own] if pruning["what"] == "all" else []
     sizes = alike or [size for layer in own for size in layer.prunable]

@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from suite.core.errors import MissingDependency, RankError, Refused, Unsupported
+from suite.core.errors import MissingDependency, Refused, Unsupported
 from suite.engine import identity, shelf
 from suite.engine.prune import numbered
+from suite.engine.together import Together
 
 if TYPE_CHECKING:
     from suite.engine.train import Engine
@@ -33,31 +33,6 @@ SCHEMA = 1
 SEARCH = "search/"  # what a method that looks for a ticket remembers of earlier batches
 INDEX = "index/"  # the places that stay of a pruned weight, beside whose compressed states they are kept
 Tensors = dict[str, torch.Tensor]
-
-
-class Together:
-    """All ranks go on, or none."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.world, self.size, self.progress = engine.world, engine.grid.size, engine.transport.progress
-
-    def largest(self, number: int) -> int:
-        return number if self.size == 1 else int(self.world.largest(float(number), self.progress))
-
-    @contextmanager
-    def step(self, what: str) -> Iterator[None]:
-        """Inside, an error of one rank is every rank's."""
-        error: Exception | None = None
-        try:
-            yield
-        except Exception as caught:
-            error = caught
-        worst = self.largest(0 if error is None else 2 * self.world.rank + 1 + isinstance(error, Refused))
-        if error is not None:
-            raise error
-        if worst:
-            kind = RankError if worst % 2 else Refused
-            raise kind(f"{what}: rank {(worst - 1) // 2} cannot, and says why")
 
 
 # -- saving ----------------------------------------------------------------------------------------------------------

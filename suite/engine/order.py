@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import nn
 
-from suite.memory.layout import Layout
+from suite.core.errors import Refused
+from suite.engine.offload import Shuttle
+from suite.memory.layout import Layout, State
 
 LayoutOf = Callable[..., Layout]
 
@@ -53,3 +55,24 @@ def layout_of(
     of = {"kept": order.indexed, "of": order.of} if order.of else {}
     name = str(dtype).removeprefix("torch.")
     return layout(entries=order.whole, moments=tuple(moments), dtype=name, half=copies, **of)
+
+
+def copied(layout: Layout, order: Order) -> State | None:
+    """The state that a step expands from, where weights are pruned."""
+    names = {state.name for state in layout}
+    return layout["half_copy" if "half" in names else "master_copy"] if order.indexed else None
+
+
+def check_buckets(layout: Layout, order: Order, bucket: int | None, device: torch.device) -> Shuttle | None:
+    """What carries states from the host and back, None where all are on the device. Raises Refused where a layout does
+    not fetch, or expand, what a step takes at a time."""
+    bucket = min(bucket or order.entries, order.entries)
+    copy = copied(layout, order)
+    if copy is not None and copy.entries < (needed := min(bucket, order.indexed)):
+        raise Refused(
+            f"steps of {needed} entries in a layout that expands {copy.entries} at a time",
+            rule="a step expands what it has stepped",
+            legal="memory.layout.bucket=${update.bucket}",
+        )
+    fetched = [state for state in layout if state.life == "bucket" and state is not copy]
+    return Shuttle(fetched, bucket, device) if fetched else None

@@ -15,7 +15,8 @@ from torch import nn
 
 from suite.comm.waiting import until
 from suite.core.errors import Refused
-from suite.engine.order import Order, layout_of
+from suite.engine.order import Order, check_buckets, layout_of
+from suite.engine.together import Together
 from suite.pruning.ticket import Indices, Key, Method, View, check_index, check_sparsity, prunable, told
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Pruning:
 
     def draw(self, engine: Engine) -> Indices | None:
         """This stage's part of the ticket; None where the method wants to look again."""
-        own = dict(numbered(engine))
+        own, together = dict(numbered(engine)), Together(engine)
         twins = {(last, name) for _, _, last, name in engine.ties}
         keys = [(n, name) for n, layer in own.items() for name in prunable(layer, self.what) if (n, name) not in twins]
 
@@ -49,21 +50,18 @@ class Pruning:
                 return parameter.data
             return state.export(parameter)["weight"]
 
-        def total(number: float) -> float:
-            counted = number if engine.place.replica == 0 else 0.0
-            return number if engine.grid.size == 1 else engine.world.total(counted, engine.transport.progress)
-
         view = View(
             layers=list(own.items()),
             weight=weight,
             keys=keys,
             sparsity=self.sparsity,
             seed=engine.seed,
-            total=total,
+            total=together.total,
             stage=engine.place.stage,
             stages=engine.grid.inter,
         )
-        indices = self.method.draw(view)
+        with together.step("a ticket is drawn"):
+            indices = self.method.draw(view)
         return None if indices is None else indices | _mirrored(engine, indices)
 
 
@@ -76,7 +74,7 @@ def _mirrored(engine: Engine, indices: Indices) -> Indices:
             if own is not None:
                 found[last, last_name] = own
         elif engine.place.first or engine.place.last:
-            count = torch.tensor([0 if own is None else own.numel()])
+            count = torch.tensor([0 if own is None else own.numel()], device=engine.world.device)
             _broadcast(engine, count)
             if int(count):
                 index = own if own is not None else torch.empty(int(count), dtype=torch.int32)
@@ -100,7 +98,10 @@ def numbered(engine: Engine) -> Iterator[tuple[int, nn.Module]]:
 def checked(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> dict[int, torch.Tensor]:
     """The indices of this stage's weights by the weights' ids. Raises Refused for one that is not of this model."""
     own, kept = dict(numbered(engine)), {}
+    layers = engine.split[-1].stop
     for key, index in indices.items():
+        if not (isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], int) and 0 <= key[0] < layers):
+            raise Refused(f"a ticket with {key!r}", rule=f"(layer below {layers}, name of its weight)")
         if key[0] not in own:
             continue  # another stage's
         parameter = dict(own[key[0]].named_parameters()).get(key[1])
@@ -108,43 +109,64 @@ def checked(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> dict[int, to
             raise Refused(f"a ticket with {told(key)}, which is not trained here", rule="a ticket of this model")
         check_index(key, index, parameter.numel())
         kept[id(parameter)] = index
-    for first, first_name, last, last_name in engine.ties:
-        ends = [
-            dict(own[n].named_parameters())[name] for n, name in ((first, first_name), (last, last_name)) if n in own
-        ]
-        found = [kept.get(id(parameter)) for parameter in ends]
-        if len(found) == 2 and not _same(*found):
-            raise Refused(f"a ticket that prunes one end of the tie of layers {first} and {last}", rule="both, alike")
     return kept
 
 
 def prunes(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> dict[int, torch.Tensor]:
     """The places that stay, by the ids of this stage's weights, once all is known to fit; see prune for what does
-    not."""
+    not. One rank's part: nothing is asked of the others."""
     if engine.pruned is not None:
         raise Refused("a network pruned twice", rule="one ticket per training", legal="a new engine")
     kept = checked(engine, indices)
     if (old := engine.held) is not None:
-        layout_of(engine.layout, Order(old.parameters, kept), tuple(old.rule.moments), old.dtype, old.half)
+        order = Order(old.parameters, kept)
+        layout = layout_of(engine.layout, order, tuple(old.rule.moments), old.dtype, old.half)
+        check_buckets(layout, order, engine.bucket, old.device)
     return kept
 
 
-def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
-    return one is other if one is None or other is None else torch.equal(one, other)
-
-
-@torch.no_grad()
 def prune(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> None:
     """Every rank gives its stage's part of a ticket, between batches. Weights and moments of what stays are kept, the
     rest is zero from now on. While states are made anew both the old and the new ones exist.
 
-    Raises Refused within a batch, for a network that is pruned already, for a ticket of another model and for a memory
-    layout that keeps every entry."""
-    if not engine.drained:
-        raise Refused("a network pruned within a batch", rule="between batches", legal="after train_batch")
-    kept, old = prunes(engine, indices), engine.held
+    Raises Refused, on all ranks and before anything has changed, within a batch, for a network that is pruned already,
+    for a ticket of nothing, of another model or that differs between replicas or between the ends of a tie, and for a
+    memory layout that keeps every entry."""
+    together = Together(engine)
+    with together.step("the network is pruned"):
+        if not engine.drained:
+            raise Refused("a network pruned within a batch", rule="between batches", legal="after train_batch")
+        kept = prunes(engine, indices)
+    if not together.total(len(kept)):
+        raise Refused("a ticket of no weight", rule="something is pruned", legal="indices by (layer, name)")
+    _agree(engine, together, indices)
+    adopt(engine, kept)
     engine.pruned = engine.updates
-    if old is None:
+
+
+def _agree(engine: Engine, together: Together, indices: Mapping[Key, torch.Tensor]) -> None:
+    """Raises Refused, on all ranks, where replicas or the ends of a tie would keep other places."""
+    own = engine.split[engine.place.stage]
+    mine = sorted(key for key in indices if key[0] in own)
+    part = b"".join(f"{key}".encode() + _bytes(indices[key]) for key in mine)
+    for stage in range(engine.grid.inter):
+        if not together.alike(part if stage == engine.place.stage else None):
+            raise Refused(f"tickets of stage {stage} that differ between replicas", rule="one ticket per training")
+    for first, first_name, last, last_name in engine.ties:
+        ends = [(n, name) for n, name in ((first, first_name), (last, last_name)) if n in own]
+        told_here = [_bytes(indices[key]) if key in indices else b"" for key in ends]
+        if len(set(told_here)) > 1 or not together.alike(told_here[0] if told_here else None):
+            raise Refused(f"a ticket that prunes one end of the tie of layers {first} and {last}", rule="both, alike")
+
+
+def _bytes(index: torch.Tensor) -> bytes:
+    return index.cpu().numpy().tobytes()
+
+
+@torch.no_grad()
+def adopt(engine: Engine, kept: Mapping[int, torch.Tensor]) -> None:
+    """Makes the states anew, of what `prunes` found to fit. Nothing here can be refused."""
+    if (old := engine.held) is None:
         engine.hold(kept)
         return
     before = {id(p): old.export(p) for p in old.parameters}

@@ -21,7 +21,6 @@ from suite.engine.checkpoint import (
     SCHEMA,
     SEARCH,
     Tensors,
-    Together,
     check_drained,
     format_of,
     layer_file,
@@ -29,7 +28,8 @@ from suite.engine.checkpoint import (
     shapes_of,
     states_of,
 )
-from suite.engine.prune import numbered, prune, prunes
+from suite.engine.prune import adopt, numbered, prunes
+from suite.engine.together import Together
 from suite.pruning.ticket import Indices, Key, told
 
 if TYPE_CHECKING:
@@ -171,9 +171,9 @@ class _Found:
     def take(self, engine: Engine) -> None:
         """Nothing here can be refused."""
         body = self.body
-        if body["pruned"] is not None and engine.pruned is None:
-            prune(engine, self.ticket)
-        engine.pruned = body["pruned"]
+        if body.get("pruned") is not None and engine.pruned is None:
+            adopt(engine, prunes(engine, self.ticket))
+        engine.pruned = body.get("pruned")
         if self.search and engine.pruning is not None and hasattr(engine.pruning.method, "recall"):
             engine.pruning.method.recall(self.search)
         for number, layer in numbered(engine):

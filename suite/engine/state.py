@@ -12,6 +12,7 @@ compressed as soon as a backward pass has made each, so that no two of them are 
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import perf_counter
 
@@ -22,10 +23,11 @@ from suite.core.errors import Refused
 from suite.core.protocols import UpdateRule
 from suite.core.trace import COMPRESS, EXPAND
 from suite.engine.compress import compress, expand, mask
-from suite.engine.offload import Shuttle
 from suite.engine.optimizer import RuleState
-from suite.engine.order import LayoutOf, Order, layout_of
+from suite.engine.order import LayoutOf, Order, check_buckets, copied, layout_of
 from suite.memory.layout import State
+
+_HOOK = "compressing"  # what a pruned weight's hook is kept as
 
 
 class ModelState:
@@ -61,19 +63,20 @@ class ModelState:
         self.entries, self.indexed = self.flat.entries, self.flat.indexed
         self.layout = layout_of(layout, self.flat, moments, self.dtype, half)
         self.bucket = min(bucket or self.entries, self.entries)
+        self.copy, self.shuttle = (
+            copied(self.layout, self.flat),
+            check_buckets(self.layout, self.flat, bucket, self.device),
+        )
         self._index()
         self._hold(tuple(moments))
         self.views = {id(p): self.part(p).view(p.shape) for p in self.parameters if id(p) not in self.pruned}
         for parameter in self.parameters:
-            if id(parameter) in self.pruned:
-                parameter.grad = None
-                parameter.register_post_accumulate_grad_hook(self._compress)
+            self._hook(parameter)
         self.attach()
 
     def _index(self) -> None:
         """One allocation for the indices of all pruned weights, and room for a step's copy of what is expanded."""
         self.pruned: dict[int, torch.Tensor] = {}  # the places of each, by its id
-        self.copy: State | None = None
         self.copied: torch.Tensor | None = None  # while an update runs
         self.spent = {COMPRESS: 0.0, EXPAND: 0.0}  # seconds, on the host's clock
         if not self.indexed:
@@ -82,13 +85,6 @@ class ModelState:
         for key, places in self.flat.kept.items():
             self.pruned[key] = self.index[self.flat.at[key]].copy_(places)
         self.flat.kept = self.pruned  # what was drawn goes
-        self.copy = self.layout["half_copy" if self.half else "master_copy"]
-        if self.copy.entries < (needed := min(self.bucket, self.indexed)):
-            raise Refused(
-                f"steps of {needed} entries in a layout that expands {self.copy.entries} at a time",
-                rule="a step expands what it has stepped",
-                legal="memory.layout.bucket=${update.bucket}",
-            )
 
     def _hold(self, moments: tuple[str, ...]) -> None:
         """Allocate what the layout holds for ever, and make the layers' weights what passes compute with."""
@@ -102,22 +98,20 @@ class ModelState:
                 self._of(master, parameter).copy_(flat)
                 parameter.grad = None
                 if index is None:
-                    parameter.data = parameter.data.to(self.half)
+                    parameter.data = parameter.data.to(self.half).contiguous()
                 else:
                     parameter.data = torch.zeros_like(parameter.data, dtype=self.half).contiguous()
                     expand(flat.to(self.half), index, parameter.data)
             full = [master]
         else:
             for parameter in self.parameters:
+                parameter.data = parameter.data.contiguous()  # pieces of it are views
                 if (index := self.pruned.get(id(parameter))) is not None:
-                    parameter.data = parameter.data.contiguous()
                     mask(parameter.data, index)
             full = [parameter.data for parameter in self.flat.order]
         if self.half and self.layout["gradient"].life == "always":
             self.widened = self._tensor(self.layout["gradient"])
         self.rule = RuleState(full, {name: self._tensor(self.layout[name]) for name in moments})
-        fetched = [state for state in self.layout if state.life == "bucket" and state is not self.copy]
-        self.shuttle = Shuttle(fetched, self.bucket, self.device) if fetched else None
 
     def _tensor(self, state: State) -> torch.Tensor:
         host = state.home == "host"
@@ -126,6 +120,21 @@ class ModelState:
         return torch.zeros(state.entries, dtype=getattr(torch, state.dtype), device=device, pin_memory=pinned)
 
     # -- gradients ---------------------------------------------------------------------------------------------------
+
+    def _hook(self, parameter: nn.Parameter) -> None:
+        """Gradients of a pruned weight come here, and no longer to states that held it before."""
+        if (before := getattr(parameter, _HOOK, None)) is not None:
+            before.remove()
+            delattr(parameter, _HOOK)
+        if id(parameter) in self.pruned:
+            own = weakref.ref(self)
+
+            def compressed(parameter: torch.Tensor) -> None:
+                if (state := own()) is not None:
+                    state._compress(parameter)
+
+            parameter.grad = None
+            setattr(parameter, _HOOK, parameter.register_post_accumulate_grad_hook(compressed))
 
     def _compress(self, parameter: torch.Tensor) -> None:
         """A backward pass has made a pruned weight's whole gradient: what is kept of it is added, the rest goes."""
@@ -296,6 +305,7 @@ class ModelState:
         """After full-precision weights were written: let the half copies follow."""
         if self.half and self.entries:
             self._round(slice(0, self.entries), self.rule.weights[0])
+            self.taken()  # of no batch
 
     def taken(self) -> dict[str, float]:
         """Seconds that compressing and expanding took since this was asked last, where they took any."""

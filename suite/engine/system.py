@@ -49,7 +49,6 @@ class EngineSystem:
         shape = build(model["shape"])
         grid, precision, update = Grid(**config["grid"]), config["precision"], config["update"]
         split = divide(shape, grid.inter, config["split"])
-        self.pruning = pruning_of(config["pruning"])
         self.engine = Engine(
             self.makers(config, shape),
             loss=made.loss,
@@ -68,7 +67,7 @@ class EngineSystem:
             chunk=update["chunk"],
             clip=update["clip"],
             checkpoints=chosen(config["checkpoints"], blocks(shape, split)),
-            pruning=self.pruning,
+            pruning=pruning_of(config["pruning"]),
             world=world,
         )
 
@@ -87,16 +86,17 @@ class EngineSystem:
 
     def _ticket(self) -> dict[str, Any]:
         """What was pruned, and when; of a search the distances between its masks."""
-        if self.pruning is None:
+        pruning = self.engine.pruning
+        if pruning is None:
             return {}
-        after, sparsity = self.engine.pruned, self.pruning.sparsity
-        distances = getattr(self.pruning.method, "distances", None)
+        after, sparsity = self.engine.pruned, pruning.sparsity
+        distances = getattr(pruning.method, "distances", None)
         if distances is None:
             return {"pruned_after": after, "sparsity": sparsity}
         found = "nothing is pruned: masks have not settled" if after is None else f"pruned after {after} batches"
         apart = f", the last masks {100 * distances[-1]:.2g} % apart" if distances else ""
         told = {"pruned_after": after, "sparsity": sparsity, "mask_distances": list(distances)}
-        return {**told, "notes": [f"{found}{apart}"]}
+        return {**told, "notes": [f"{found}{apart}; memory is predicted for whole states, as before"]}
 
     def train_batch(self, batch: Value) -> float:
         return self.engine.train_batch(tensors(batch))

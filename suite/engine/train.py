@@ -10,6 +10,7 @@ samples in the first dimension; every rank is given the whole batch and takes it
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -124,7 +125,7 @@ class Engine:
         self.scaler = (scaler or unscaled()) if self.half else None
         here_tied = [tuple(p for p in ends_here(made, own, tie) if p.requires_grad) for tie in ties]
         trained = [p for p in self.stage.layers.parameters() if p.requires_grad]
-        self.layout = memory
+        self.layout, self.bucket = memory, bucket
         self._state = partial(ModelState, trained, optimizer.states, memory, half=self.half, bucket=bucket)
         self._update_of = partial(
             Update,
@@ -146,10 +147,10 @@ class Engine:
         self.legal: dict[int, tuple[Op, ...]] = {}  # this stage's checked order, by number of microbatches
         self.live: LiveBytes | None = None
         self.peak = 0
-        self.pruning = pruning
+        self.pruning = copy.deepcopy(pruning)  # a search remembers
         self.pruned: int | None = None  # updates after which the network was
         self.held: ModelState | None = None
-        if pruning is None or not pruning.look(self):
+        if self.pruning is None or not self.pruning.look(self):
             self.hold({})
 
     def hold(self, kept: Mapping[int, torch.Tensor]) -> None:

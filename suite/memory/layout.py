@@ -124,12 +124,15 @@ def samo(kept: int, of: int | None = None, *, bucket: int | None = None) -> Tran
     """
 
     def compress(layout: Layout) -> Layout:
-        mixed = "half" in {state.name for state in layout}
+        names = {state.name for state in layout}
+        if "index" in names:
+            raise Refused("samo of compressed states", rule="compressed once", legal="mixed_precision(dense(...))")
+        mixed = "half" in names
         read = layout["half" if mixed else "master"]
         pruned = read.entries if of is None else of
         if not 0 <= kept <= pruned <= read.entries:
             told = f"{kept} of {pruned} entries kept, in {read.entries}"
-            raise Refused(told, rule="0 to all of them", legal=str(pruned))
+            raise Refused(told, rule="0 to all of them", legal=str(min(pruned, read.entries)))
         left = read.entries - pruned + kept
         copies = State(
             f"{read.name}_copy", "scratch", read.dtype, min(bucket or kept, kept), form="indexed", life="step"
@@ -259,7 +262,7 @@ def compressed(
     layout = samo(kept, of, bucket=bucket)(layout) if of else layout
     if not offloaded:
         return layout
-    return _away(half, bucket or layout["gradient"].entries, sets)(layout)
+    return _away(half, bucket or max(1, layout["gradient"].entries), sets)(layout)
 
 
 def pruned(
@@ -267,7 +270,7 @@ def pruned(
 ) -> Layout:
     """SAMO: mixed precision of which `1 - sparsity` is kept, beside all half-precision weights."""
     if not 0 <= sparsity <= 1:
-        raise Refused(f"memory.sparsity={sparsity}", rule="a share from 0 to 1", legal="memory.sparsity=0.9")
+        raise Refused(f"pruning.sparsity={sparsity}", rule="a share from 0 to 1", legal="pruning.sparsity=0.9")
     return samo(min(entries, round((1 - sparsity) * entries)))(mixed(entries, moments, dtype, half=half))
 
 

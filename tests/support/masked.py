@@ -47,7 +47,7 @@ class Given:
         return batches == self.after
 
     def draw(self, view: View) -> Indices:
-        return {key: self.indices[key] for key in view.keys}
+        return {key: self.indices[key] for key in view.keys if key in self.indices}
 
 
 class MaskedLoop(Reference):

@@ -63,6 +63,7 @@ def kept_by(engine: Engine, losses: Iterable[float] = ()) -> Kept:
         tensors |= {f"{number}.{name}": buffer.clone() for name, buffer in layer.named_buffers()}
     counts = {
         "updates": engine.updates,
+        "pruned": engine.pruned,
         "steps": engine.state.rule.updates,
         "skipped": engine.update.skipped,
         "microbatches": engine.microbatches * engine.grid.data,

@@ -371,3 +371,18 @@ def test_what_an_error_proposes_is_accepted() -> None:
     run = freeze(resolve(["system=axonn_samo", "pruning.sparsity=0.9999"]), "")
     legal = str(run.refusal).rpartition("legal: ")[2]
     assert freeze(resolve(["system=axonn_samo", legal]), "").refusal is None
+
+
+@pytest.mark.parametrize("system", ["axonn_samo", "sputnik"])
+def test_a_weight_that_a_32_bit_index_does_not_reach(system: str) -> None:
+    """Before any rank begins to draw it."""
+    huge = ["model.shape.hidden=32768", "model.shape.heads=1", "model.shape.layers=1"]
+    run = freeze(resolve([f"system={system}", *huge]), "")
+    assert "of a weight of 4294967296 entries; rule: below 2^31" in str(run.refusal)
+
+
+def test_shares_are_checked_on_modelled_machines_too() -> None:
+    modelled = ["system=axonn_samo", "executor=simulated", "machine=summit", "model=gpt3_xl", "batch.size=64"]
+    assert freeze(resolve(modelled), "").refusal is None
+    for wrong in ("pruning.sparsity=1", "pruning.sparsity=abc", "pruning.what=bogus"):
+        assert wrong.partition("=")[2] in str(freeze(resolve([*modelled, wrong]), "").refusal)

@@ -259,3 +259,135 @@ def test_a_checkpoint_of_a_model_with_other_widths_is_refused(tmp_path: Path) ->
     with pytest.raises(Refused, match=r"has velocity/weight \['float32', 2\], this engine's \['float32', 8, 4\]"):
         large.load(tmp_path)
     before.compare(kept_by(large), "refused")
+
+
+# -- several engines, several ranks ----------------------------------------------------------------------------------
+
+
+def test_engines_on_one_list_of_modules_one_after_the_other() -> None:
+    """Dense after pruned and pruned after pruned: gradients go to the engine that was made last."""
+    layers = [nn.Linear(4, 4, bias=False)]
+    made: dict[str, Any] = {"loss": lambda y, _: y.square().mean(), "optimizer": SGD(0.1), "microbatch": 1}
+    batch = torch.ones(2, 4), torch.zeros(2)
+    first = Engine(layers, pruning=Pruning(Magnitude(), 0.5), **made)
+    first.train_batch(batch)
+    second = Engine(layers, pruning=Pruning(Magnitude(), 0.75), **made)
+    second.train_batch(batch)
+    assert int((layers[0].weight != 0).sum()) == 4
+    dense = Engine(layers, **made)
+    dense.train_batch(batch)
+    assert int((layers[0].weight != 0).sum()) > 4
+    del first, second
+
+
+@pytest.mark.parametrize("grid", [Grid(data=2), Grid(inter=2)], ids=str)
+def test_ranks_that_would_keep_other_places_are_refused_together(grid: Grid) -> None:
+    """Replicas with other places, or both ends of a tie on two stages: nobody goes on."""
+    tied = CASE.ties if grid.inter == 2 else []
+
+    def rank(world: Any) -> str:
+        engine = engine_of(CASE, world, grid, optimizer=AdamW(0.01), tied=tied)
+        places = [0, 5, 9 if world.rank == 0 else 8]
+        index = torch.tensor(places, dtype=torch.int32)
+        ends = {(0, "token.weight"): index, (4, "weight"): index}
+        with pytest.raises(Refused) as told:
+            engine.prune({(1, "qkv.weight"): index} if grid.data == 2 else ends)
+        assert engine.pruned is None
+        engine.train_batch(CASE.batch(0, 2, grid.data))
+        engine.close()
+        return str(told.value)
+
+    says = "differ between replicas" if grid.data == 2 else "one end of the tie"
+    assert all(says in told for told in loopback.run(grid.size, rank, deadline=20.0))
+
+
+def test_what_one_stage_refuses_no_stage_goes_on_from() -> None:
+    def rank(world: Any) -> str:
+        engine = engine_of(CASE, world, Grid(inter=2), optimizer=AdamW(0.01))
+        bad = {(1, "qkv.weight"): torch.tensor([10**6], dtype=torch.int32)}
+        with pytest.raises(Refused) as told:
+            engine.prune({**TICKET, **bad})
+        before = engine.pruned
+        engine.train_batch(CASE.batch(0, 2, 1))
+        engine.close()
+        return f"{before} {told.value}"
+
+    first, second = loopback.run(2, rank, deadline=20.0)
+    assert first.startswith("None weight qkv.weight of layer 1: index 1000000")
+    assert second.startswith("None the network is pruned: rank 0 cannot")
+
+
+@pytest.mark.parametrize(
+    ("indices", "says"),
+    [
+        ({}, "a ticket of no weight"),
+        ({(99, "weight"): torch.tensor([0], dtype=torch.int32)}, r"a ticket with \(99, 'weight'\)"),
+        ({(-1, "weight"): torch.tensor([0], dtype=torch.int32)}, r"layer below 5"),
+        ({"1.weight": torch.tensor([0], dtype=torch.int32)}, "a ticket with '1.weight'"),
+    ],
+    ids=str,
+)
+def test_a_ticket_of_nothing_here(indices: Any, says: str) -> None:
+    engine = alone()
+    with pytest.raises(Refused, match=says):
+        engine.prune(indices)
+    assert engine.pruned is None
+    engine.prune(TICKET)
+
+
+@pytest.mark.parametrize("half", [None, "bfloat16"])
+def test_a_refused_ticket_leaves_the_engine_as_it_was(half: str | None) -> None:
+    """A layout that expands less than a step takes: refused before weights or states have changed."""
+    engine = alone(memory=partial(compressed, bucket=3), bucket=40, half=half)
+    engine.train_batch(CASE.batch(0, 2, 1))
+    before = kept_by(engine)
+    with pytest.raises(Refused, match="in a layout that expands 3 at a time"):
+        engine.prune(TICKET)
+    before.compare(kept_by(engine), "refused")
+    engine.train_batch(CASE.batch(1, 2, 1))
+
+
+@pytest.mark.parametrize("half", [None, "bfloat16"])
+def test_weights_that_lie_otherwise_in_memory(half: str | None) -> None:
+    """A transposed weight that stays whole, beside a pruned one, stepped in pieces."""
+
+    def transposed() -> nn.Module:
+        layer = nn.Linear(5, 3, bias=False)
+        layer.weight = nn.Parameter(layer.weight.detach().t().contiguous().t())
+        return layer
+
+    ticket = {(0, "weight"): torch.tensor([0, 7, 19], dtype=torch.int32)}
+    engine = Engine(
+        [partial(nn.Linear, 4, 5, bias=False), transposed],
+        loss=lambda y, _: y.square().mean(),
+        optimizer=SGD(0.1),
+        microbatch=1,
+        half=half,
+        bucket=4,
+        pruning=Pruning(Given(ticket), 0.85),
+    )
+    before = engine.state.parameters[1].detach().clone()
+    engine.train_batch((torch.ones(2, 4), torch.zeros(2)))
+    assert not torch.equal(engine.state.parameters[1], before)
+
+
+def test_an_offloaded_stage_without_weights() -> None:
+    layers = [nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1)]
+
+    def rank(world: Any) -> int:
+        engine = Engine(
+            layers,
+            loss=lambda y, _: y.square().mean(),
+            optimizer=SGD(0.1),
+            microbatch=1,
+            grid=Grid(inter=3),
+            half="bfloat16",
+            memory=partial(compressed, offloaded=True),
+            pruning=Pruning(Magnitude(), 0.5),
+            world=world,
+        )
+        engine.train_batch((torch.ones(2, 3), torch.zeros(2)))
+        engine.close()
+        return len(engine.state.pruned)
+
+    assert loopback.run(3, rank, deadline=20.0) == [1, 0, 1]

@@ -287,7 +287,7 @@ def test_sparse_kernels_keep_nothing_dense(sparsity: float, kept: int) -> None:
 def test_a_sparsity_is_a_share(sparsity: float) -> None:
     for layout in (pruned, sparse):
         with pytest.raises(
-            Refused, match=rf"memory\.sparsity={sparsity}; rule: a share from 0 to 1; legal: memory\.sparsity=0\.9"
+            Refused, match=rf"pruning\.sparsity={sparsity}; rule: a share from 0 to 1; legal: pruning\.sparsity=0\.9"
         ):
             layout(1000, ADAM, sparsity=sparsity)
 
@@ -314,3 +314,8 @@ def test_a_resident_layout_is_dense_or_mixed() -> None:
     assert resident(9, ADAM) == dense(9, ADAM)
     assert resident(9, ADAM, half="bfloat16") == mixed_precision(dense(9, ADAM), "bfloat16")
     assert resident(9, ADAM, half="bfloat16").bytes() == 20 * 9
+
+
+def test_states_are_compressed_once() -> None:
+    with pytest.raises(Refused, match="samo of compressed states"):
+        samo(5)(samo(5)(MIXED))
