@@ -34,3 +34,10 @@ def seconds(value: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def most_sparse(entries: int) -> str:
+    """The largest share, rounded down, that can be taken from so many entries so that one of them stays."""
+    digits = max(6, len(str(entries)) + 1)
+    share = (entries - 1) * 10**digits // entries  # in units of the last digit
+    return f"0.{share:0{digits}d}".rstrip("0").rstrip(".")

@@ -1,27 +1,36 @@
 """Decides what a ticket is (for each pruned weight the flat places that stay) and which weights may be pruned.
 
 One rising int32 tensor per weight, into the weight's flat view (SAMO III-B): no weight has 2^31 entries. The rule for
-`what="weights"`: the matrices of linear layers and the kernels of convolutions; biases, norms, embeddings and whatever
-else stands in a layer that says `prunable = False` (a language head) stay dense. `what="all"`: every trained weight.
+`what="weights"`: the matrices of linear layers and of attention's projections and the kernels of convolutions, known by
+their modules. Biases, norms, embeddings (and a matrix that is one too), parameters of a module's own and whatever
+stands in a layer that says `prunable = False` (a language head) stay dense. `what="all"`: every trained weight.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
 
 from suite.core.errors import MissingDependency, Refused, UnknownName
+from suite.core.units import most_sparse
 
 Key = tuple[int, str]  # the layer's number in the whole model, the weight's name in it
 Indices = dict[Key, torch.Tensor]  # int32, rising, never empty
+Found = TypeVar("Found")
 WHAT = ("weights", "all")
+_MATRICES = (
+    (nn.Linear | _ConvNd, ("weight",)),
+    (nn.MultiheadAttention, ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")),
+)
 LARGEST = 2**31  # entries of a weight, which int32 must reach
 _SIZES = "entries"  # in a file: how many entries each weight has, so that another model's ticket is known as one
 
@@ -65,12 +74,31 @@ def check_sparsity(sparsity: float) -> float:
     return float(sparsity)
 
 
+def check_some(view: View, what: str = "weights that may be pruned", *, legal: str = "pruning=none") -> None:
+    """Raises Refused, on every stage alike, where none of them has a key. Every stage calls it equally often."""
+    if not view.total(len(view.keys)):
+        raise Refused("nothing to prune: no stage has a key", rule=f"a model with {what}", legal=legal)
+
+
+def on_all(view: View, work: Callable[[], Found]) -> Found:
+    """What `work`, which takes no sums, finds on this stage. Its Refused on one stage is one on every stage, so that
+    none waits for a sum with another."""
+    error, found = None, []
+    try:
+        found.append(work())
+    except Refused as caught:
+        error = caught
+    if view.total(error is not None):
+        raise error or Refused("a ticket is drawn: another stage cannot, and says why")
+    return found[0]
+
+
 def kept(key: Key, entries: int, sparsity: float) -> int:
     """How many of a weight's entries stay. Raises Refused where none would, or where int32 does not reach all."""
     check_entries(key, entries)
     left = round((1 - check_sparsity(sparsity)) * entries)
     if not left:
-        legal = f"pruning.sparsity={1 - 1 / entries:.6g}"
+        legal = f"pruning.sparsity={most_sparse(entries)}"
         raise Refused(f"{told(key)} of {entries} entries at sparsity {sparsity}", rule="something stays", legal=legal)
     return left
 
@@ -83,6 +111,8 @@ def check_entries(key: Key, entries: int) -> None:
 def check_index(key: Key, index: torch.Tensor, entries: int) -> None:
     """Raises Refused unless `index` is a ticket's of a weight with so many entries."""
     check_entries(key, entries)
+    if not isinstance(index, torch.Tensor):
+        raise Refused(f"{told(key)}: an index that is a {type(index).__name__}", rule="a tensor, flat int32")
     if index.dtype != torch.int32 or index.dim() != 1:
         raise Refused(f"{told(key)}: an index of {index.dtype} and {index.dim()} dimensions", rule="flat int32")
     if not index.numel():
@@ -107,14 +137,15 @@ def prunable(layer: nn.Module, what: str) -> Iterator[str]:
         raise UnknownName("pruning.what", what, WHAT)
     if what == "weights" and not getattr(layer, "prunable", True):
         return
-    spared = {
-        f"{path}.{name}".strip(".")
-        for path, module in layer.named_modules()
-        if isinstance(module, nn.Embedding)
-        for name, _ in module.named_parameters(recurse=False)
-    }
+    matrices, embedded = set(), set()  # ids: a weight may have several names
+    for module in layer.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+                embedded.add(id(parameter))
+            elif any(isinstance(module, kind) and name in names for kind, names in _MATRICES):
+                matrices.add(id(parameter))
     for name, parameter in layer.named_parameters():
-        if parameter.requires_grad and (what == "all" or (parameter.dim() > 1 and name not in spared)):
+        if parameter.requires_grad and (what == "all" or id(parameter) in matrices - embedded):
             yield name
 
 
@@ -127,14 +158,22 @@ def density(indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int]) -> 
 
 
 def save(path: Path, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int]) -> None:
-    """Writes a ticket: one index per weight, and how many entries each weight has."""
+    """Writes a ticket: one index per weight, and how many entries each weight has. Whoever reads meanwhile, or after a
+    save that was broken off, finds the file that was there before."""
     sizes = {_name(key): entries[key] for key in indices}
     path.parent.mkdir(parents=True, exist_ok=True)
-    _format().torch.save_file({_name(key): index for key, index in indices.items()}, path, {_SIZES: json.dumps(sizes)})
+    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    tensors = {_name(key): index.clone() for key, index in indices.items()}  # the ends of a tie share one
+    try:
+        _format().torch.save_file(tensors, beside, {_SIZES: json.dumps(sizes)})
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def load(path: Path) -> tuple[Indices, dict[Key, int]]:
     """The ticket in a file, and how many entries each weight had. Raises Refused for a file that holds none."""
+    written = "a file that suite.pruning.ticket.save wrote"
     try:
         with _format().safe_open(path, framework="pt") as file:
             sizes = json.loads((file.metadata() or {})[_SIZES])
@@ -143,9 +182,12 @@ def load(path: Path) -> tuple[Indices, dict[Key, int]]:
     except MissingDependency:
         raise
     except Exception as error:
-        raise Refused(
-            f"{path} holds no ticket ({error})", rule="a file that suite.pruning.ticket.save wrote"
-        ) from error
+        raise Refused(f"{path} holds no ticket ({error})", rule=written) from error
+    if not indices:
+        raise Refused(f"{path} holds no ticket (no index)", rule=written)
+    if apart := sorted(indices.keys() ^ entries.keys()):
+        what = "an index and no size" if apart[0] in indices else "a size and no index"
+        raise Refused(f"{path} holds no ticket ({what} of {told(apart[0])})", rule=written)
     for key, index in indices.items():
         check_index(key, index, entries[key])
     return indices, entries

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
-from tickets import same, whole
+from tickets import drawn, same, whole
 from torch import nn
 
 from suite.core.errors import Refused, UnknownName
+from suite.core.units import most_sparse
 from suite.models.gpt import layers
 from suite.pruning.random import Random
-from suite.pruning.ticket import Indices, check_index, check_model, density, kept, load, prunable, save
+from suite.pruning.ticket import (
+    Indices,
+    View,
+    check_index,
+    check_model,
+    check_some,
+    density,
+    kept,
+    load,
+    prunable,
+    save,
+)
 from suite.workload import Transformer
 
 KEY = (3, "qkv.weight")
@@ -52,6 +65,26 @@ def test_all_is_every_trained_weight_even_of_a_layer_that_is_spared() -> None:
         names(layer, "weight")
 
 
+class Attending(nn.Module):
+    """Attention, a table of positions of its own, and a head whose matrix is the embedding's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position = nn.Parameter(torch.zeros(4, 6))
+        self.head = nn.Linear(6, 5, bias=False)
+        self.token = nn.Embedding(5, 6)
+        self.token.weight = self.head.weight
+        self.bag = nn.EmbeddingBag(5, 6)
+        self.one, self.other = nn.MultiheadAttention(6, 2), nn.MultiheadAttention(6, 2, kdim=3, vdim=4)
+        self.wide = nn.Conv1d(2, 3, 1)
+
+
+def test_what_is_pruned_is_known_by_its_module_and_not_by_its_dimensions() -> None:
+    own = [f"other.{name}_proj_weight" for name in "qkv"]
+    expected = ["one.in_proj_weight", "one.out_proj.weight", *own, "other.out_proj.weight", "wide.weight"]
+    assert names(Attending()) == expected
+
+
 # -- what is refused -------------------------------------------------------------------------------------------------
 
 
@@ -71,6 +104,30 @@ def test_a_weight_pruned_to_nothing_is_refused_with_a_sparsity_that_would_do() -
     assert kept(KEY, 4, 0.75) == 1
     with pytest.raises(Refused, match=r"qkv\.weight of layer 3 pruned to nothing"):
         check_index(KEY, index(), 4)
+
+
+@pytest.mark.parametrize("entries", [1, 2, 3, 7, 24, 1000, 999_999, 10**7, 3 * 10**8, 2**31 - 1])
+def test_the_sparsity_that_would_do_leaves_one_entry(entries: int) -> None:
+    told = most_sparse(entries)
+    assert kept(KEY, entries, float(told)) == 1
+    if entries > 1:
+        with pytest.raises(Refused, match=rf"legal: pruning\.sparsity={told}$"):
+            kept(KEY, entries, 1 - 0.4 / entries)
+
+
+def test_a_stage_without_weights_is_fine_and_a_model_without_is_refused_on_every_stage() -> None:
+    def asked(_: object, view: View) -> str:
+        try:
+            check_some(view)
+        except Refused as error:
+            return str(error)
+        return ""
+
+    layers = [nn.Embedding(4, 3), nn.Linear(3, 3)]
+    assert drawn(Random, layers, 2, asked) == ["", ""]
+    none = drawn(Random, [nn.Embedding(4, 3), nn.LayerNorm(3)], 2, asked)
+    assert len(none) == 2
+    assert all("nothing to prune" in told and "weights that may be pruned" in told for told in none)
 
 
 def test_a_weight_of_2_to_the_31_entries_is_refused_and_one_less_is_not() -> None:
@@ -113,6 +170,11 @@ WRONG = [torch.tensor([0, 1]), torch.tensor([[0, 1]], dtype=torch.int32), torch.
 def test_an_index_that_is_not_flat_int32_is_refused(wrong: torch.Tensor) -> None:
     with pytest.raises(Refused, match=r"qkv\.weight of layer 3: an index of .*flat int32"):
         check_index(KEY, wrong, 4)
+
+
+def test_an_index_that_is_no_tensor_is_refused() -> None:
+    with pytest.raises(Refused, match=r"qkv\.weight of layer 3: an index that is a list.*flat int32"):
+        check_index(KEY, [0, 1], 4)  # type: ignore[arg-type]
 
 
 def test_a_good_index_passes() -> None:
@@ -165,3 +227,40 @@ def test_a_damaged_file_is_refused_by_its_path(tmp_path: Path, damage: str) -> N
     words = r"index 258 of 4 entries" if damage == "one byte" else r"a\.ticket holds no ticket.*suite\.pruning"
     with pytest.raises(Refused, match=words):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("named", "sized", "words"),
+    [
+        ((3,), (), r"an index and no size of weight w of layer 3"),
+        ((3,), (3, 4), r"a size and no index of weight w of layer 4"),
+        ((), (), r"no index"),
+    ],
+    ids=["no size", "no index of one", "no index"],
+)
+def test_a_file_whose_indices_and_sizes_do_not_match_is_refused(
+    tmp_path: Path, named: tuple[int, ...], sized: tuple[int, ...], words: str
+) -> None:
+    from safetensors.torch import save_file
+
+    sizes = json.dumps({f"{number}/w": 4 for number in sized})
+    save_file({f"{number}/w": index(0, 2) for number in named}, tmp_path / "a.ticket", {"entries": sizes})
+    with pytest.raises(Refused, match=rf"a\.ticket holds no ticket \({words}\).*suite\.pruning"):
+        load(tmp_path / "a.ticket")
+
+
+def test_a_save_that_breaks_off_leaves_the_file_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors import torch as format_
+
+    path = tmp_path / "a.ticket"
+    save(path, TICKET, ENTRIES)
+
+    def halfway(_: object, target: Path, __: object) -> None:
+        Path(target).write_bytes(b"half")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(format_, "save_file", halfway)
+    with pytest.raises(OSError, match="full"):
+        save(path, {KEY: index(1)}, ENTRIES)
+    assert same(load(path)[0], TICKET)
+    assert list(tmp_path.iterdir()) == [path]
