@@ -16,10 +16,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from suite.core.errors import Refused, UnknownName
-from suite.pruning.magnitude import check_kept, check_scope, ranked
-from suite.pruning.ticket import Indices, Key, View, check_entries
+from suite.pruning.magnitude import SCOPES, check_kept, check_scope, ranked
+from suite.pruning.ticket import Indices, Key, View, check_entries, check_some
 
 KINDS = ("channels", "weights")
+_TOLD = ("epochs", "distances", "settings")  # what is remembered beside masks
 _SET = torch.tensor([value.bit_count() for value in range(256)])  # bits of a byte
 
 
@@ -33,7 +34,10 @@ class EarlyBird:
         follow a convolution of their layer, over the whole network or (scope `layer`) each by itself; a channel that
         goes takes its scale, its shift and the convolution's rows that make it. All other weights then stay dense: the
         ticket does not name them
-    distances: the largest distance of each epoch from the second on
+    distances: the largest distance of each epoch from the second on, of the newest search
+
+    It holds what it has seen: every stage of every replica has one of its own, which can search anew once it has found
+    a ticket.
     """
 
     def __init__(
@@ -46,14 +50,20 @@ class EarlyBird:
         scope: str = "global",
     ) -> None:
         for name, value, least in (("epoch", epoch, 1), ("window", window, 2), ("latest", latest, 1)):
-            if value is not None and value < least:
-                raise Refused(f"pruning.ticket.{name}={value}", rule=f"at least {least}", legal=f"{least}")
-        if not 0 < distance <= 1:
-            raise Refused(f"pruning.ticket.distance={distance}", rule="a share above 0, to 1", legal="0.1")
+            if value is None and name == "latest":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                rule, legal = f"a whole number, at least {least}", f"pruning.ticket.{name}={least}"
+                raise Refused(f"pruning.ticket.{name}={value}", rule=rule, legal=legal)
+        if not isinstance(distance, int | float) or isinstance(distance, bool) or not 0 < distance <= 1:
+            raise Refused(
+                f"pruning.ticket.distance={distance}", rule="a share above 0, to 1", legal="pruning.ticket.distance=0.1"
+            )
         if kind not in KINDS:
             raise UnknownName("kind", kind, KINDS)
         check_scope(scope)
-        self.epoch, self.distance, self.latest, self.kind, self.scope = epoch, distance, latest, kind, scope
+        self.epoch, self.window, self.kind, self.scope = epoch, window, kind, scope
+        self.distance, self.latest = distance, latest
         self.before: deque[dict[Key, torch.Tensor]] = deque(maxlen=window - 1)  # masks, eight entries to a byte
         self.distances: list[float] = []
         self.epochs = 0
@@ -62,53 +72,86 @@ class EarlyBird:
         return batches > 0 and batches % self.epoch == 0
 
     def draw(self, view: View) -> Indices | None:
-        """Raises Refused where nothing of a weight, or no channel of a batch norm, would stay."""
+        """Raises Refused where there is nothing to rank, on every stage alike, and where nothing of a weight, or no
+        channel of a batch norm, would stay."""
         pairs = dict(_pairs(view)) if self.kind == "channels" else {}
         seen = replace(view, keys=tuple(pairs)) if self.kind == "channels" else view
+        if self.kind == "channels":
+            check_some(seen, "batch norms that directly follow a convolution", legal="pruning.ticket.kind=weights")
+        check_some(seen)
+        if not self.epochs:
+            self.distances = []
         newest = ranked(seen, self.scope)
         masks = {key: packed(index, view.weight(key).numel()) for key, index in newest.items()}
         entries = view.total(sum(view.weight(key).numel() for key in newest))
         apart = [view.total(sum(differing(old[key], masks[key]) for key in masks)) for old in self.before]
         if apart:
-            self.distances.append(max(apart) / max(1, entries))
+            self.distances.append(max(apart) / entries)
         settled = len(self.before) == self.before.maxlen and self.distances[-1] < self.distance
         self.epochs += 1
         self.before.append(masks)
-        if not settled and self.epochs != self.latest:
+        if not settled and (self.latest is None or self.epochs < self.latest):
             return None
         self.before.clear()
+        self.epochs = 0
         check_kept(newest, seen)
         return _of_channels(newest, pairs, view) if self.kind == "channels" else newest
 
     def remembered(self) -> dict[str, torch.Tensor]:
-        """What a search that goes on in another process needs: masks of this stage, distances, epochs."""
+        """What a search that goes on in another process needs: masks of this stage, distances, epochs, and the settings
+        that decide masks and when they are drawn."""
         masks = {f"{age}/{key[0]}/{key[1]}": mask for age, own in enumerate(self.before) for key, mask in own.items()}
-        told = torch.tensor([self.epochs, len(self.before)]), torch.tensor(self.distances, dtype=torch.float64)
-        return {**masks, "epochs": told[0], "distances": told[1]}
+        return {
+            **masks,
+            "epochs": torch.tensor([self.epochs, len(self.before)]),
+            "distances": torch.tensor(self.distances, dtype=torch.float64),
+            "settings": torch.tensor(_numbers(self)),
+        }
+
+    def check(self, kept: Mapping[str, torch.Tensor]) -> None:
+        """Changes nothing. Raises Refused for what no search remembered, and for a search by other settings; when it
+        ends (`distance`, `latest`) may be another."""
+        if missing := [name for name in _TOLD if name not in kept]:
+            raise Refused(f"a search for a ticket without {missing[0]}", rule="what EarlyBird.remembered gave")
+        numbers = kept["settings"].tolist()
+        if len(numbers) != len(own := _numbers(self)):
+            raise Refused(f"a search for a ticket by {len(numbers)} settings", rule=f"{len(own)} settings")
+        told = ("epoch", None), ("window", None), ("kind", KINDS), ("scope", SCOPES)
+        for (name, words), then, now in zip(told, numbers, own, strict=True):
+            if then != now:
+                first, second = (words[one] if words and one in range(len(words)) else one for one in (then, now))
+                what = f"a search with pruning.ticket.{name}={first}, this engine's is {second}"
+                raise Refused(what, rule="it goes on as it began", legal=f"pruning.ticket.{name}={first}")
 
     def recall(self, kept: Mapping[str, torch.Tensor]) -> None:
-        """Goes on from what was remembered."""
+        """Goes on from what was remembered. Raises Refused as check does, before anything changes."""
+        self.check(kept)
         self.epochs, count = map(int, kept["epochs"])
         self.distances = kept["distances"].tolist()
         self.before.clear()
         self.before.extend({} for _ in range(count))
         for name, mask in kept.items():
-            if name not in ("epochs", "distances"):
+            if name not in _TOLD:
                 age, number, weight = name.split("/", 2)
-                self.before[int(age)][int(number), weight] = mask
+                self.before[int(age)][int(number), weight] = mask.cpu()
+
+
+def _numbers(method: EarlyBird) -> list[int]:
+    """The settings that decide masks and when they are drawn."""
+    return [method.epoch, method.window, KINDS.index(method.kind), SCOPES.index(method.scope)]
 
 
 def packed(index: torch.Tensor, entries: int) -> torch.Tensor:
-    """A mask of so many entries that is set where `index` says, as bytes."""
+    """A mask of so many entries that is set where `index` says, as bytes on the host, where epochs' masks wait."""
     mask = torch.zeros(-(-entries // 8) * 8, dtype=torch.uint8, device=index.device)
     mask[index.long()] = 1
     places = torch.tensor([1 << bit for bit in range(8)], dtype=torch.uint8, device=index.device)
-    return (mask.view(-1, 8) * places).sum(dim=1, dtype=torch.uint8)
+    return (mask.view(-1, 8) * places).sum(dim=1, dtype=torch.uint8).cpu()
 
 
 def differing(first: torch.Tensor, second: torch.Tensor) -> int:
     """Entries in which two packed masks differ."""
-    return int(torch.bincount((first ^ second).cpu(), minlength=256) @ _SET)
+    return int(torch.bincount(first ^ second, minlength=256) @ _SET)
 
 
 # -- channels --------------------------------------------------------------------------------------------------------

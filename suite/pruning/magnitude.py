@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from suite.core.errors import Refused, UnknownName
-from suite.pruning.ticket import Indices, Key, View, check_entries, check_sparsity, kept, told
+from suite.pruning.ticket import Indices, Key, View, check_entries, check_sparsity, kept, on_all, told
 
 SCOPES = ("global", "layer")
 
@@ -53,20 +53,28 @@ def check_kept(indices: Indices, view: View) -> Indices:
 def ranked(view: View, scope: str) -> Indices:
     """The places of the largest |weights| of every key; with `global` possibly none of one."""
     if scope == "layer":
-        found: Indices = {}
-        for key in view.keys:
-            alone = replace(view, keys=(key,), total=float, stage=0, stages=1)
-            found |= largest(alone, kept(key, view.weight(key).numel(), view.sparsity))
-        return found
-    own = 0
-    for key in view.keys:
-        check_entries(key, view.weight(key).numel())
-        own += view.weight(key).numel()
-    entries = int(view.total(own))
+        return on_all(view, lambda: _each(view))
+    entries = int(view.total(on_all(view, lambda: _entries(view))))
     keep = round((1 - check_sparsity(view.sparsity)) * entries)
     if entries and not keep:
         raise Refused(f"{entries} entries at sparsity {view.sparsity}", rule="something stays")
     return largest(view, keep)
+
+
+def _each(view: View) -> Indices:
+    found: Indices = {}
+    for key in view.keys:
+        alone = replace(view, keys=(key,), total=float, stage=0, stages=1)
+        found |= largest(alone, kept(key, view.weight(key).numel(), view.sparsity))
+    return found
+
+
+def _entries(view: View) -> int:
+    """Of all keys of this stage."""
+    sizes = {key: view.weight(key).numel() for key in view.keys}
+    for key, size in sizes.items():
+        check_entries(key, size)
+    return sum(sizes.values())
 
 
 def largest(view: View, keep: int) -> Indices:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -183,6 +184,64 @@ def test_a_search_that_is_recalled_goes_on_as_if_it_had_never_stopped() -> None:
         assert same(found[-1], expected[-1])
 
 
+def test_a_search_by_other_settings_is_refused_before_anything_changes() -> None:
+    def made(**told: Any) -> EarlyBird:
+        return EarlyBird(**{"epoch": 4, "window": 3, **told})
+
+    begun = made()
+    epochs(begun, [(0, 1, 2, 3), (4, 5, 6, 7)])
+    kept = begun.remembered()
+    for told, words in (
+        ({"epoch": 5}, r"pruning\.ticket\.epoch=4, this engine's is 5.*legal: pruning\.ticket\.epoch=4"),
+        ({"window": 5}, r"window=3, this engine's is 5"),
+        ({"kind": "channels"}, r"kind=weights, this engine's is channels"),
+        ({"scope": "layer"}, r"scope=global, this engine's is layer"),
+    ):
+        other = made(**told)
+        for refused in (other.check, other.recall):
+            with pytest.raises(Refused, match=words):
+                refused(kept)
+        assert (other.epochs, list(other.before), other.distances) == (0, [], [])
+    later = made(distance=0.3, latest=9)  # when it ends may change
+    later.check(kept)
+    assert later.epochs == 0
+    later.recall(kept)
+    assert (later.epochs, later.distances) == (2, [1.0])
+
+
+@pytest.mark.parametrize("name", ["epochs", "distances", "settings"])
+def test_what_no_search_remembered_is_refused(name: str) -> None:
+    kept = EarlyBird(1).remembered()
+    del kept[name]
+    with pytest.raises(Refused, match=f"without {name}"):
+        EarlyBird(1).check(kept)
+
+
+def test_a_search_that_has_found_its_ticket_searches_anew() -> None:
+    masks = [(0, 1, 2, 3), (4, 5, 6, 7), (0, 1, 2, 3)]
+    method = EarlyBird(1, window=2, distance=0.01, latest=3)
+    first = epochs(method, masks)
+    seen = method.distances
+    assert seen == [1.0, 1.0]
+    again = epochs(method, masks)
+    assert [one is None for one in first] == [one is None for one in again] == [True, True, False]
+    assert method.distances == [1.0, 1.0]
+    assert seen == [1.0, 1.0], "what the record was given stays as it was"
+
+
+def test_a_latest_that_is_past_already_ends_the_search() -> None:
+    method = EarlyBird(1, window=4, latest=9)
+    epochs(method, [(0, 1, 2, 3), (4, 5, 6, 7), (0, 1, 2, 3)])
+    shorter = EarlyBird(1, window=4, latest=2)
+    shorter.recall(method.remembered())
+    assert epochs(shorter, [(4, 5, 6, 7)])[0] is not None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no device but the host")
+def test_masks_of_a_device_wait_on_the_host() -> None:
+    assert packed(torch.tensor([1], dtype=torch.int32, device="cuda"), 9).device.type == "cpu"
+
+
 # -- channels --------------------------------------------------------------------------------------------------------
 
 
@@ -287,6 +346,38 @@ def test_a_batch_norm_of_which_no_channel_stays_is_refused_by_name() -> None:
         EarlyBird(1, latest=1, kind="channels").draw(whole([layer], sparsity=0.5))
 
 
+@pytest.mark.parametrize(
+    ("kind", "layers", "words"),
+    [
+        (
+            "channels",
+            [nn.Linear(2, 2), nn.Linear(2, 2)],
+            r"nothing to prune.*batch norms that directly follow.*=weights",
+        ),
+        ("weights", [nn.LayerNorm(2), nn.LayerNorm(2)], r"nothing to prune.*weights that may be pruned"),
+    ],
+)
+def test_a_network_with_nothing_to_rank_is_refused_on_every_stage_at_the_first_look(
+    kind: str, layers: list[nn.Module], words: str
+) -> None:
+    def look(method: EarlyBird, view: View) -> str:
+        with pytest.raises(Refused) as refused:
+            method.draw(view)
+        return str(refused.value)
+
+    told = drawn(lambda: EarlyBird(1, kind=kind), layers, 2, look)
+    assert len(told) == 2
+    assert all(re.search(words, one) for one in told)
+
+
+def test_channels_on_one_stage_alone_are_enough() -> None:
+    layers = [nn.Sequential(nn.Conv2d(1, 4, 1), nn.BatchNorm2d(4)), nn.Linear(4, 4)]
+    nn.init.normal_(layers[0][1].weight)
+    first, second = drawn(lambda: EarlyBird(1, latest=1, kind="channels"), layers, 2)
+    assert len(first) == 3
+    assert second == {}
+
+
 def test_a_mask_that_empties_a_weight_is_refused_only_as_the_ticket() -> None:
     layers = [*line([2.0, 2.0]), *line([1.0, 1.0])]
     method = EarlyBird(1, window=2)
@@ -301,6 +392,12 @@ def test_a_mask_that_empties_a_weight_is_refused_only_as_the_ticket() -> None:
         ({"epoch": 0}, r"epoch=0.*at least 1"),
         ({"window": 1}, r"window=1.*at least 2"),
         ({"latest": 0}, r"latest=0.*at least 1"),
+        ({"epoch": "two"}, r"epoch=two.*a whole number"),
+        ({"epoch": None}, r"epoch=None.*a whole number"),
+        ({"window": 2.5}, r"window=2\.5.*a whole number"),
+        ({"latest": True}, r"latest=True.*a whole number"),
+        ({"distance": "near"}, r"distance=near"),
+        ({"distance": True}, r"distance=True"),
         ({"distance": 0.0}, r"distance=0\.0"),
         ({"distance": 1.5}, r"distance=1\.5"),
         ({"kind": "channel"}, "did you mean 'channels'"),

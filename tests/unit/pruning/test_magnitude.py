@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from tickets import drawn, joined, same, whole
 from torch import nn
 
 from suite.core.errors import Refused, UnknownName
+from suite.pruning.early_bird import EarlyBird
 from suite.pruning.magnitude import Magnitude, ranked
-from suite.pruning.ticket import Indices, check_index
+from suite.pruning.ticket import Indices, View, check_index
 
 TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SHARES = [0.0, 0.1, 0.5, 0.9]
@@ -117,6 +120,29 @@ def test_a_weight_below_the_threshold_of_the_model_is_refused_by_name() -> None:
     with pytest.raises(Refused, match=r"weight weight of layer 1 of 2 entries.*something stays.*layer"):
         Magnitude("global").draw(whole(layers, sparsity=0.5))
     assert Magnitude("layer").draw(whole(layers, sparsity=0.5))[1, "weight"].tolist() == [1]
+
+
+def refused(method: Magnitude | EarlyBird, view: View) -> str:
+    with pytest.raises(Refused) as caught:
+        method.draw(view)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("made", [Magnitude, lambda: EarlyBird(1, scope="layer")], ids=["magnitude", "early bird"])
+def test_a_weight_that_is_too_small_on_one_stage_is_refused_on_all(made: Callable[[], Magnitude | EarlyBird]) -> None:
+    """Where one stage alone stopped, the others would wait for its sums."""
+    layers = [line([[1.0, 2.0]]), line([[1.0] * 9])]
+    first, second = drawn(made, layers, 2, refused, sparsity=0.8)  # 0.4 and 1.8 entries
+    assert "weight weight of layer 0 of 2 entries" in first
+    assert "another stage cannot" in second
+
+
+def test_a_vast_weight_on_one_stage_is_refused_on_all() -> None:
+    with torch.device("meta"):
+        vast = nn.Linear(2**16, 2**15, bias=False)
+    first, second = drawn(lambda: Magnitude("global"), [vast, line([[1.0]])], 2, refused)
+    assert "2^31" in first
+    assert "another stage cannot" in second
 
 
 def test_it_is_drawn_before_the_first_batch_and_never_again() -> None:
