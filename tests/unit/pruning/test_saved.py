@@ -12,6 +12,7 @@ from torch import nn
 from suite.core.errors import Refused
 from suite.pruning.early_bird import EarlyBird
 from suite.pruning.magnitude import Magnitude
+from suite.pruning.random import Random
 from suite.pruning.saved import Saved
 from suite.pruning.ticket import Indices, save
 
@@ -47,6 +48,88 @@ def test_a_ticket_drawn_by_channels_comes_back_and_leaves_the_rest_dense(path: P
     nn.init.normal_(layers[0][1].weight)
     ticket = kept(path, layers, EarlyBird(1, latest=1, kind="channels"))
     assert same(Saved(str(path)).draw(whole(layers)), ticket)
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_whether_a_ticket_is_one_of_channels_the_whole_file_says(path: Path, stages: int) -> None:
+    """The linear layer is on a stage of its own, of which the ticket names nothing."""
+    layers = [nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)), nn.Linear(4, 4)]
+    nn.init.normal_(layers[0][1].weight)
+    ticket = kept(path, layers, EarlyBird(1, latest=1, kind="channels"))
+    parts = drawn(lambda: Saved(str(path)), layers, stages)
+    assert same(joined(parts), ticket)
+    assert {key[0] for key in ticket} == {0}
+
+
+def test_what_is_beside_a_ticket_of_all_weights_does_not_make_it_one_of_channels(path: Path) -> None:
+    layers = [nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)), nn.Linear(4, 4)]
+    ticket = Random().draw(whole(layers, what="all"))
+    entries = {key: layers[key[0]].get_parameter(key[1]).numel() for key in ticket}
+    del ticket[1, "weight"]
+    save(path, ticket, entries)
+    with pytest.raises(Refused, match="no index of weight weight of layer 1"):
+        Saved(str(path)).draw(whole(layers))
+
+
+# -- sparsity --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scope", ["global", "layer"])
+@pytest.mark.parametrize("asked", [0.5, 0.3])
+def test_a_ticket_of_another_sparsity_is_refused_with_its_own(path: Path, scope: str, asked: float) -> None:
+    layers = network()  # 4 weights of 36 entries: half of them, or 0.7
+    kept(path, layers, Magnitude(scope))
+    if asked == 0.5:
+        Saved(str(path)).draw(whole(layers, sparsity=asked))
+        return
+    with pytest.raises(Refused, match=r"ticket of sparsity 0\.5, asked for is .*=0\.3;.*legal: pruning\.sparsity=0\.5"):
+        Saved(str(path)).draw(whole(layers, sparsity=asked))
+
+
+def test_rounding_of_every_weight_explains_an_entry_of_each_and_no_more(path: Path) -> None:
+    layers = network(wide=5)  # 25 entries, of which 12 stay at a half
+    for left, fits in ((12, True), (11, False)):
+        own = {(number, "0.weight"): torch.arange(left, dtype=torch.int32) for number in range(4)}
+        save(path, own, dict.fromkeys(own, 25))
+        if fits:
+            assert len(Saved(str(path)).draw(whole(layers))) == 4
+            continue
+        with pytest.raises(Refused, match=r"legal: pruning\.sparsity=0\.56$"):
+            Saved(str(path)).draw(whole(layers))
+        Saved(str(path)).draw(whole(layers, sparsity=0.56))
+
+
+def test_channels_are_counted_where_channels_were_asked_for(path: Path) -> None:
+    """Half of the channels, and far from half of the entries: the wide convolution loses nearly all of its own."""
+    layers = [nn.Sequential(nn.Conv2d(20, 9, 1), nn.BatchNorm2d(9), nn.Conv2d(9, 9, 1), nn.BatchNorm2d(9))]
+    layers[0][1].weight.data = torch.linspace(0.1, 0.2, 9)
+    layers[0][3].weight.data = torch.linspace(1.0, 2.0, 9)
+    layers[0][1].weight.data[4] = 3.0
+    ticket = kept(path, layers, EarlyBird(1, latest=1, kind="channels"))
+    assert ticket[0, "1.weight"].numel() == 1
+    assert same(Saved(str(path)).draw(whole(layers)), ticket)
+    with pytest.raises(Refused, match=r"legal: pruning\.sparsity=0\.5"):
+        Saved(str(path)).draw(whole(layers, sparsity=0.8))
+
+
+def test_a_tied_weight_that_stands_in_a_file_twice_was_drawn_once(path: Path) -> None:
+    layers = [nn.Linear(10, 10, bias=False) for _ in range(3)]
+    layers[0].weight.data.fill_(
+        1.0
+    )  # of the largest weights none is in the tied one: all of it goes but what must stay
+    layers[0].weight.data[0] = 9.0
+    layers[1].weight.data.fill_(5.0)
+    layers[2].weight = layers[0].weight
+    view = whole(layers[:2], sparsity=0.45)
+    ticket = Magnitude("global").draw(view)
+    ticket[2, "weight"] = ticket[0, "weight"]
+    save(path, ticket, dict.fromkeys(ticket, 100))
+    assert len(Saved(str(path)).draw(whole(layers, sparsity=0.45))) == 3
+    with pytest.raises(Refused, match="a ticket of this sparsity"):
+        Saved(str(path)).draw(whole(layers, sparsity=0.5))
+
+
+# -- another model ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
