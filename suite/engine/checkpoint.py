@@ -111,8 +111,8 @@ def _write(engine: Engine, place: Path) -> dict[str, Any]:
     own: Tensors = {"random/cpu": torch.default_generator.get_state()}
     if engine.world.device.type == "cuda":
         own["random/cuda"] = torch.cuda.get_rng_state(engine.world.device)
-    if engine.pruned is None and engine.pruning is not None and hasattr(engine.pruning.method, "remembered"):
-        own |= {f"{SEARCH}{name}": kept for name, kept in engine.pruning.method.remembered().items()}
+    if engine.pruned is None and engine.pruning is not None:
+        own |= {f"{SEARCH}{name}": kept for name, kept in engine.pruning.remembered().items()}
     for number, layer in numbered(engine):
         own |= {f"buffer/{number}/{name}": buffer for name, buffer in layer.named_buffers()}
         if engine.place.replica == 0:

@@ -17,10 +17,13 @@ from suite.comm.waiting import until
 from suite.core.errors import Refused
 from suite.engine.order import Order, check_buckets, layout_of
 from suite.engine.together import Together
-from suite.pruning.ticket import Indices, Key, Method, View, check_index, check_sparsity, prunable, told
+from suite.pruning.ticket import WHAT, Indices, Key, Method, View, check_index, check_sparsity, prunable, told
 
 if TYPE_CHECKING:
     from suite.engine.train import Engine
+
+
+_ASKED = "asked"  # what a search looks for, beside what the method remembers
 
 
 class Pruning:
@@ -28,6 +31,31 @@ class Pruning:
 
     def __init__(self, method: Method, sparsity: float, what: str = "weights") -> None:
         self.method, self.sparsity, self.what = method, check_sparsity(sparsity), what
+
+    def remembered(self) -> dict[str, torch.Tensor]:
+        """What a search that goes on in another process needs; nothing where the method remembers nothing."""
+        if not hasattr(self.method, "remembered"):
+            return {}
+        asked = torch.tensor([self.sparsity, WHAT.index(self.what)], dtype=torch.float64)
+        return {**self.method.remembered(), _ASKED: asked}
+
+    def check(self, kept: Mapping[str, torch.Tensor]) -> None:
+        """Raises Refused for a search of another kind than this one. Changes nothing."""
+        sparsity, what = kept[_ASKED].tolist()
+        if (sparsity, WHAT[int(what)]) != (self.sparsity, self.what) or not hasattr(self.method, "check"):
+            told_before = f"sparsity={sparsity} and what={WHAT[int(what)]}"
+            told_now = f"sparsity={self.sparsity} and what={self.what} by {type(self.method).__name__}"
+            raise Refused(
+                f"a search with {told_before}, this engine's has {told_now}",
+                rule="a search goes on as it began",
+                legal=told_before,
+            )
+        self.method.check({name: tensor for name, tensor in kept.items() if name != _ASKED})
+
+    def recall(self, kept: Mapping[str, torch.Tensor]) -> None:
+        """Goes on from what was remembered, which `check` has found to fit."""
+        if hasattr(self.method, "recall"):
+            self.method.recall({name: tensor for name, tensor in kept.items() if name != _ASKED})
 
     def look(self, engine: Engine) -> bool:
         """Draws the ticket and prunes, if it is time and the method finds one. Every rank calls it between batches."""

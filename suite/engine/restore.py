@@ -109,6 +109,8 @@ class _Found:
         self.search = {n.removeprefix(SEARCH): t for n, t in self.random.items() if n.startswith(SEARCH) and same}
         if not same and any(name.startswith(SEARCH) for name in self.random):
             self.notes.append("a search for a ticket begins anew: its masks are those of another grid")
+        if self.search and engine.pruning is not None:
+            engine.pruning.check(self.search)
         self.extra = body["extra"][engine.rank if same else 0]
         self.buffers: list[tuple[torch.Tensor, torch.Tensor]] = []
         for number, layer in numbered(engine):
@@ -174,8 +176,8 @@ class _Found:
         if body.get("pruned") is not None and engine.pruned is None:
             adopt(engine, prunes(engine, self.ticket))
         engine.pruned = body.get("pruned")
-        if self.search and engine.pruning is not None and hasattr(engine.pruning.method, "recall"):
-            engine.pruning.method.recall(self.search)
+        if self.search and engine.pruning is not None:
+            engine.pruning.recall(self.search)
         for number, layer in numbered(engine):
             for name, live in states_of(engine, layer).items():
                 live.copy_(self.states[number][name])

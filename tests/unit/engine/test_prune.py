@@ -25,6 +25,7 @@ from suite.engine.prune import Pruning
 from suite.engine.scale import Dynamic
 from suite.engine.train import Engine
 from suite.memory.layout import compressed, offloaded, resident
+from suite.pruning.early_bird import EarlyBird
 from suite.pruning.magnitude import Magnitude
 
 CASE = gpt_case("tied", "float32")
@@ -391,3 +392,32 @@ def test_an_offloaded_stage_without_weights() -> None:
         return len(engine.state.pruned)
 
     assert loopback.run(3, rank, deadline=20.0) == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (Pruning(EarlyBird(epoch=1, window=3), 0.8), "pruning.ticket.window=5, this engine's is 3"),
+        (
+            Pruning(EarlyBird(epoch=1), 0.5),
+            "what=weights, this engine's has sparsity=0.5",
+        ),
+        (Pruning(EarlyBird(epoch=1), 0.8, "all"), "this engine's has sparsity=0.8 and what=all"),
+        (Pruning(Given(TICKET, after=9), 0.8), "what=weights by Given"),
+    ],
+    ids=["window", "sparsity", "what", "method"],
+)
+def test_a_search_goes_on_as_it_began(other: Pruning, says: str, tmp_path: Path) -> None:
+    first = alone(pruning=Pruning(EarlyBird(epoch=1), 0.8))
+    for number in range(2):
+        first.train_batch(CASE.batch(number, 2, 1))
+    first.save(tmp_path)
+    again = alone(pruning=other)
+    before = kept_by(again)
+    with pytest.raises(Refused, match=says):
+        again.load(tmp_path)
+    before.compare(kept_by(again), says)
+    same = alone(pruning=Pruning(EarlyBird(epoch=1), 0.8))
+    same.load(tmp_path)
+    assert same.pruning is not None
+    assert len(same.pruning.method.distances) == 1  # type: ignore[attr-defined]
