@@ -14,6 +14,7 @@ from suite.clusters.counted import BYTES, FREE
 from suite.clusters.figure import Panel, figure
 from suite.clusters.lab import Lab
 from suite.core.claim import Claim
+from suite.core.errors import Refused
 from suite.core.grid import Grid
 from suite.core.op import Kind, Work, feeds
 from suite.core.trace import CATEGORY
@@ -150,8 +151,11 @@ def bubble_of_passes(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 @small("samo.sec4b.messages_per_microbatch", unit="message")
 def per_microbatch(question: Question, lab: Lab) -> tuple[Cases, str]:
+    """What is claimed of any GPU holds inside a pipeline (S14); the ends have one neighbour instead of two."""
     first, *inside, last = messages(5, 8)
-    return [[2 * first], *([one] for one in inside), [2 * last]], "counted on five stages, the ends' counts doubled"
+    if (first, last) != (2, 2):
+        raise Refused(f"{first:g} and {last:g} messages a microbatch at the ends", rule="two, of one neighbour (S14)")
+    return [[one] for one in inside], "counted on the three stages inside five; the two ends have 2 each"
 
 
 @small("samo.sec4b.microbatches_per_gpu", unit="microbatch")

@@ -7,7 +7,7 @@ Nothing here knows what the paper says of these numbers.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -49,18 +49,19 @@ class Given:
 
 
 def network() -> list[nn.Module]:
-    """A convolution and two linear layers for images of 1 x 5 x 5, with norm and biases; no two weights of one size."""
+    """A convolution and two linear layers for images of 1 x 5 x 5, with norm and biases; no two weights of one size,
+    and each in half precision larger than any activation of a sample in full."""
     with drawing(*initial(0, 0)):
         return [
-            nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten()),
-            nn.Sequential(nn.Linear(27, 6), nn.LayerNorm(6), nn.Tanh()),
-            nn.Linear(6, 4),
+            nn.Sequential(nn.Conv2d(1, 6, 4), nn.ReLU(), nn.Flatten()),
+            nn.Sequential(nn.Linear(24, 7), nn.LayerNorm(7), nn.Tanh()),
+            nn.Linear(7, 15),
         ]
 
 
 def batch(number: int, samples: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(number)
-    return torch.randn(samples, 1, 5, 5, generator=generator), torch.randn(samples, 4, generator=generator)
+    return torch.randn(samples, 1, 5, 5, generator=generator), torch.randn(samples, 15, generator=generator)
 
 
 def view(layers: Sequence[nn.Module], sparsity: float) -> View:
@@ -160,23 +161,38 @@ def _paired(one: torch.Tensor, other: torch.Tensor) -> Pairs:
 
 
 class _Gradients(LiveBytes):  # type: ignore[no-untyped-call]
-    """Bytes alive of tensors that are as large as a weight of the network: what a backward pass makes of them."""
+    """Bytes alive of what backward passes make, of `least` bytes and more: gradients of whole weights, in any type."""
 
-    def __init__(self, sizes: set[int]) -> None:
+    def __init__(self, least: int) -> None:
         super().__init__()
-        self.sizes = sizes
+        self.least, self.within = least, False
 
     def _count(self, tensor: torch.Tensor) -> None:
-        if tensor.untyped_storage().nbytes() in self.sizes:
+        if self.within and tensor.is_floating_point() and tensor.untyped_storage().nbytes() >= self.least:
             super()._count(tensor)
+
+    def during(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self.within = True
+            try:
+                return work(*args, **kwargs)
+            finally:
+                self.within = False
+
+        return watched
 
 
 def dense_gradients(microbatches: int) -> tuple[int, int]:
-    """The most bytes of uncompressed gradients of pruned weights that a batch holds, and those of the largest layer."""
-    samo = engine(network(), Pruning(Magnitude(), 0.75))
+    """The most bytes of uncompressed gradients of pruned weights that a batch holds, and those of the largest layer.
+
+    With microbatches of one, nothing else that a backward pass makes is as large as the smallest weight in half
+    precision: gradients of activations are not, nor what is kept of a weight, in either precision."""
+    samo = engine(network(), Pruning(Magnitude(), 0.75), microbatch=1)
     sizes = {p.numel() * p.element_size() for p in samo.state.parameters if id(p) in samo.state.pruned}
-    with _Gradients(sizes) as counted:
-        samo.train_batch(batch(0, 2 * microbatches))
+    counted, stage = _Gradients(min(sizes)), samo.stage
+    stage.backward = counted.during(stage.backward)  # type: ignore[method-assign]
+    with counted:
+        samo.train_batch(batch(0, microbatches))
     return counted.peak, max(sizes)
 
 

@@ -11,6 +11,7 @@ from suite import claims
 from suite.analytic.question import Question
 from suite.clusters import small_samo
 from suite.clusters.figure import find
+from suite.core.errors import Refused
 from suite.memory import mixed
 from suite.workload import Transformer
 
@@ -32,6 +33,17 @@ def test_a_stage_has_two_messages_a_microbatch_for_each_neighbour() -> None:
     assert small_samo.messages(4, 7) == [2, 4, 4, 2]
     assert small_samo.messages(2, 3) == [2, 2]
     assert small_samo.messages(1, 3) == [0]
+
+
+def test_the_claim_of_four_messages_is_answered_by_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is doubled: the ends are not among the cases, and have two or there is no answer."""
+    name = "samo.sec4b.messages_per_microbatch"
+    assert ANSWERS.answer(Question.of(CLAIMS[name]), None).values == (4, 4, 4)
+    monkeypatch.setattr(small_samo, "messages", lambda *_: [2, 4, 3, 4, 2])
+    assert ANSWERS.answer(Question.of(CLAIMS[name]), None).values == (4, 3, 4)
+    monkeypatch.setattr(small_samo, "messages", lambda *_: [2, 4, 4, 4, 3])
+    with pytest.raises(Refused, match="2 and 3 messages"):
+        ANSWERS.answer(Question.of(CLAIMS[name]), None)
 
 
 def test_bytes_of_a_pruned_parameter_by_hand() -> None:

@@ -29,9 +29,11 @@ def test_dense_training_without_masks_is_seen_to_differ(monkeypatch: pytest.Monk
     assert any(one != other for one, other in shown.outputs())
 
 
+WEIGHTS = [96, 168, 105]  # entries of the convolution and the two linear layers
+
+
 def test_a_gradient_is_alive_at_a_time_and_two_are_seen_where_they_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = [27, 162, 24]  # entries of the convolution and the two linear layers
-    assert shown.dense_gradients(2) == (2 * 162, 2 * 162)
+    assert shown.dense_gradients(1) == shown.dense_gradients(2) == (2 * 168, 2 * 168)
     kept = []
 
     def keeping(self: ModelState, parameter: Any) -> None:
@@ -40,7 +42,34 @@ def test_a_gradient_is_alive_at_a_time_and_two_are_seen_where_they_stay(monkeypa
         parameter.grad = None
 
     monkeypatch.setattr(ModelState, "_compress", keeping)
-    assert shown.dense_gradients(1) == (2 * sum(weights), 2 * 162)
+    assert shown.dense_gradients(1) == (2 * sum(WEIGHTS), 2 * 168)
+
+
+@pytest.mark.parametrize("more", [0, 40], ids=["of its size", "larger"])
+def test_a_gradient_that_is_made_whole_in_full_precision_is_seen(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+    made = ModelState._compress
+
+    def widened(self: ModelState, parameter: Any) -> None:
+        whole = torch.zeros(parameter.numel() + more)  # in four bytes an entry
+        whole[: parameter.numel()] = parameter.grad.flatten()
+        made(self, parameter)
+
+    monkeypatch.setattr(ModelState, "_compress", widened)
+    assert shown.dense_gradients(1) == (2 * 168 + 4 * (168 + more), 2 * 168)
+
+
+def test_nothing_else_of_a_backward_pass_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were dense gradients never made, nothing would be: no activation is so large, nor what is kept."""
+    sizes: list[int] = []
+    counted = shown.LiveBytes._count
+
+    def seen(self: Any, tensor: torch.Tensor) -> None:
+        sizes.append(tensor.numel())
+        counted(self, tensor)
+
+    monkeypatch.setattr(shown.LiveBytes, "_count", seen)
+    shown.dense_gradients(1)
+    assert sorted(set(sizes)) == sorted(WEIGHTS)
 
 
 def test_an_index_that_is_held_twice_is_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +86,7 @@ def test_an_index_that_is_held_twice_is_counted_twice(monkeypatch: pytest.Monkey
 
 
 def test_flops_are_those_of_products_by_hand() -> None:
-    forward = 2 * (27 * 9 + 27 * 6 + 6 * 4)  # a convolution of 3 x 3 x 3 outputs, and two linear layers
+    forward = 2 * (16 * 24 + 24 * 7 + 7 * 15)  # a convolution of 6 x 2 x 2 outputs, and two linear layers
     assert shown.flops() == (4 * 3 * forward, 4 * 3 * forward)  # 4 samples; a backward pass is two products
 
 
