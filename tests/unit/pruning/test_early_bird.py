@@ -11,10 +11,14 @@ import torch
 from tickets import drawn, joined, same, whole
 from torch import nn
 
+from suite.bench.experiment import resolve
+from suite.core.build import build
 from suite.core.errors import Refused, UnknownName
+from suite.models import gpt
 from suite.pruning.early_bird import EarlyBird, differing, followed, packed
 from suite.pruning.magnitude import Magnitude
 from suite.pruning.ticket import Indices, View
+from suite.workload import Transformer
 
 
 def line(values: list[float]) -> list[nn.Module]:
@@ -241,6 +245,16 @@ def test_a_latest_that_is_past_already_ends_the_search() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no device but the host")
 def test_masks_of_a_device_wait_on_the_host() -> None:
     assert packed(torch.tensor([1], dtype=torch.int32, device="cuda"), 9).device.type == "cpu"
+
+
+def test_what_is_asked_for_by_name_leaves_something_of_the_projections_of_a_gpt() -> None:
+    """They are drawn smaller than the rest by 1 / sqrt(2 * layers), below any threshold of the whole model."""
+    ticket = resolve(["system=axonn_samo", "pruning=early_bird", "pruning.ticket.latest=1"])["pruning"]["ticket"]
+    torch.manual_seed(3)
+    blocks = [gpt.Block(Transformer(layers=24, hidden=16, heads=2, sequence=4, vocabulary=11)) for _ in range(2)]
+    assert len(build(ticket).draw(whole(blocks, sparsity=0.9))) == 8
+    with pytest.raises(Refused, match=r"project\.weight of layer 0.*a scope of layer"):
+        build({**ticket, "scope": "global"}).draw(whole(blocks, sparsity=0.9))
 
 
 # -- channels --------------------------------------------------------------------------------------------------------
