@@ -17,6 +17,7 @@ from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Work
 from suite.core.protocols import Schedule
+from suite.core.units import most_sparse
 from suite.memory.checkpointing import chosen
 from suite.schedule.check import check as check_schedule
 from suite.workload.split import blocks, divide
