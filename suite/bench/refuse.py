@@ -200,9 +200,7 @@ def _pruning(config: Mapping[str, Any], shape: Any) -> None:
     least = min(sizes)
     if not round((1 - sparsity) * least):
         what = f"pruning.sparsity={sparsity} of a weight of {least} entries"
-        raise Refused(
-            what, rule="something stays of each", legal=f"pruning.sparsity={math.floor(1e6 * (1 - 1 / least)) / 1e6}"
-        )
+        raise Refused(what, rule="something stays of each", legal=f"pruning.sparsity={most_sparse(least)}")
 
 
 def _update(update: Mapping[str, Any]) -> None:
