@@ -48,9 +48,6 @@ class Asked:
 def asked(config: Mapping[str, Any]) -> Asked:
     """Raises Refused for a half that is none, a clip that is no norm, and checkpoints that no blocks are between."""
     precision, update = config.get("precision") or {}, config.get("update") or {}
-    if (config.get("pruning") or {}).get("ticket"):
-        what = f"{config['system']['name']} with pruning={config['pruning']['name']}"
-        raise Unsupported(what, rule="it keeps every weight", legal="pruning=none")
     half, clip, checkpoints = precision.get("half"), update.get("clip"), config.get("checkpoints")
     if half is not None and half not in _HALVES:
         raise UnknownName("precision.half", str(half), _HALVES)

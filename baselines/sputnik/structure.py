@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 
 from suite.core.errors import Refused
+from suite.pruning.rules import LARGEST
 
 Tensor = torch.Tensor
-LARGEST = 2**31  # entries of a weight, which a 32-bit index must reach
 
 
 @dataclass(frozen=True)

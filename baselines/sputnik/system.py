@@ -27,7 +27,8 @@ from suite.core.units import si
 from suite.engine.layers import Layer
 from suite.engine.restore import Loaded
 from suite.engine.system import EngineSystem
-from suite.pruning.ticket import Key, Method, View, check_sparsity, prunable, told
+from suite.pruning.rules import check_sparsity
+from suite.pruning.ticket import Key, Method, View, prunable, told
 
 WIDENED = "16-bit weight gradients are sampled in float32: torch has no 16-bit kernel for it on a CPU"
 

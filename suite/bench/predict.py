@@ -33,7 +33,8 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
     microbatch = config["batch"]["microbatch"]
     work = Work(0, config["batch"]["size"] // (microbatch * grid.data), None, 0)
     split = divide(shape, grid.inter, config["split"])
-    apart = chosen(config["checkpoints"], blocks(shape, split))
+    counted = blocks(shape, split)
+    apart = chosen(config["checkpoints"], counted)
     recompute = config["weights"].get("graph") == "recompute"
     result = []
     for rank in range(grid.size):
@@ -49,7 +50,7 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
         in_flight = schedule.in_flight(place, work)
         # every microbatch open on the stage before is open here, or waits here, or comes back as a gradient
         before = 0 if place.first else schedule.in_flight(grid.place(rank - 1), work)
-        if apart and blocks(shape, split)[place.stage]:
+        if apart and counted[place.stage]:
             entered = [shapes[index - 1].output if index else 0 for index in split[place.stage]]
             saved, working = _checkpointed(own, entered, apart, microbatch)
         if recompute:

@@ -19,13 +19,12 @@ from suite.core.op import Work
 from suite.core.protocols import Schedule
 from suite.core.units import most_sparse
 from suite.memory.checkpointing import chosen
+from suite.pruning.rules import LARGEST, REACHED, check_sparsity, check_what
 from suite.schedule.check import check as check_schedule
 from suite.workload.split import blocks, divide
 
 _DTYPES = ("float64", "float32", "float16", "bfloat16")
 _HALVES = ("bfloat16", "float16")
-_INDEXED = 2**31  # entries of a weight: a ticket's indices are 32 bits wide
-_PRUNED = ("weights", "all")
 _BINDINGS = ("none", "core", "hwthread", "numa", "package")
 # every count of a config, by the path of its group
 _WHOLE = {
@@ -53,7 +52,8 @@ def check(config: Mapping[str, Any]) -> None:
     check_numbers(config)
     grid = Grid(**config["grid"])
     resume.check(config)
-    _share(config["pruning"])
+    check_sparsity(config["pruning"]["sparsity"])
+    check_what(config["pruning"]["what"])
     if TARGET in config["executor"]:  # no rank starts: what it needs of the rest, the executor knows
         _measure(config["measure"])
         build(config["executor"]).check(config)
@@ -168,14 +168,6 @@ def _precision(config: Mapping[str, Any]) -> None:
         build(config["precision"]["loss_scale"])
 
 
-def _share(pruning: Mapping[str, Any]) -> None:
-    sparsity, number = pruning["sparsity"], isinstance(pruning["sparsity"], int | float)
-    if not number or isinstance(sparsity, bool) or not 0 <= sparsity < 1:
-        raise Refused(f"pruning.sparsity={sparsity}", rule="a share from 0 to below 1", legal="pruning.sparsity=0.9")
-    if pruning["what"] not in _PRUNED:
-        raise UnknownName("pruning.what", str(pruning["what"]), _PRUNED)
-
-
 def _pruning(config: Mapping[str, Any], shape: Any) -> None:
     """What a ticket takes away leaves something of each weight, and the memory layout knows of tickets."""
     pruning, sparsity = config["pruning"], config["pruning"]["sparsity"]
@@ -191,12 +183,12 @@ def _pruning(config: Mapping[str, Any], shape: Any) -> None:
     except (Refused, TypeError) as error:
         what = f"pruning={pruning['name']} with memory={config['memory']['name']}"
         raise Unsupported(what, rule="compressed states are those of memory=samo", legal="memory=samo") from error
-    if not any(layer.prunable for layer in shape.shapes()):
-        raise Refused(f"pruning={pruning['name']} of model={config['model']['name']}", rule="it has weights to prune")
     sizes = [size for layer in shape.shapes() for size in layer.prunable]
-    if max(sizes) >= _INDEXED:
+    if not sizes:
+        raise Refused(f"pruning={pruning['name']} of model={config['model']['name']}", rule="it has weights to prune")
+    if max(sizes) >= LARGEST:
         what = f"pruning={pruning['name']} of a weight of {max(sizes)} entries"
-        raise Refused(what, rule="below 2^31, which a 32-bit index reaches (SAMO III-B)", legal="a narrower model")
+        raise Refused(what, rule=REACHED, legal="a narrower model")
     least = min(sizes)
     if not round((1 - sparsity) * least):
         what = f"pruning.sparsity={sparsity} of a weight of {least} entries"

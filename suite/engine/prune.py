@@ -17,7 +17,8 @@ from suite.comm.waiting import until
 from suite.core.errors import Refused
 from suite.engine.order import Order, check_buckets, layout_of
 from suite.engine.together import Together
-from suite.pruning.ticket import WHAT, Indices, Key, Method, View, check_index, check_sparsity, prunable, told
+from suite.pruning.rules import WHAT, check_sparsity
+from suite.pruning.ticket import Indices, Key, Method, View, check_index, prunable, told
 
 if TYPE_CHECKING:
     from suite.engine.train import Engine
@@ -50,12 +51,11 @@ class Pruning:
                 rule="a search goes on as it began",
                 legal=told_before,
             )
-        self.method.check({name: tensor for name, tensor in kept.items() if name != _ASKED})
+        self.method.check(_remembered(kept))
 
     def recall(self, kept: Mapping[str, torch.Tensor]) -> None:
         """Goes on from what was remembered, which `check` has found to fit."""
-        if hasattr(self.method, "recall"):
-            self.method.recall({name: tensor for name, tensor in kept.items() if name != _ASKED})
+        self.method.recall(_remembered(kept))  # type: ignore[attr-defined]
 
     def look(self, engine: Engine) -> bool:
         """Draws the ticket and prunes, if it is time and the method finds one. Every rank calls it between batches."""
@@ -91,6 +91,11 @@ class Pruning:
         with together.step("a ticket is drawn"):
             indices = self.method.draw(view)
         return None if indices is None else indices | _mirrored(engine, indices)
+
+
+def _remembered(kept: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The method's own part of a search."""
+    return {name: tensor for name, tensor in kept.items() if name != _ASKED}
 
 
 def _mirrored(engine: Engine, indices: Indices) -> Indices:

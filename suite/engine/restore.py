@@ -118,11 +118,11 @@ class _Found:
                 stage = next(stage for stage, (_, stop) in enumerate(body["split"]) if number < stop)
                 self.buffers.append((buffer, self._of_rank(stage, replica)[f"buffer/{number}/{name}"]))
         self.states = {number: self._tensors(layer_file(number)) for number, _ in numbered(engine)}
-        self.ticket = self._ticket(engine)
+        self.kept = self._kept(engine)
 
-    def _ticket(self, engine: Engine) -> Indices:
-        """The places that stay of this stage's weights, where the engine has to be pruned first. Raises Refused where
-        they are of other weights, and where the engine is pruned already and otherwise."""
+    def _kept(self, engine: Engine) -> Mapping[int, torch.Tensor]:
+        """The places that stay of this stage's weights, by their ids, where the engine has to be pruned first. Raises
+        Refused where they are of other weights, and where the engine is pruned already and otherwise."""
         found = {
             (number, name.removeprefix(INDEX)): index
             for number, states in self.states.items()
@@ -130,8 +130,7 @@ class _Found:
             if name.startswith(INDEX)
         }
         if engine.pruned is None:
-            prunes(engine, found)
-            return found
+            return prunes(engine, found)
         live = dict(numbered(engine))
         for key, index in found.items():
             own = engine.state.pruned[id(live[key[0]].get_parameter(key[1]))]
@@ -174,7 +173,7 @@ class _Found:
         """Nothing here can be refused."""
         body = self.body
         if body.get("pruned") is not None and engine.pruned is None:
-            adopt(engine, prunes(engine, self.ticket))
+            adopt(engine, self.kept)
         engine.pruned = body.get("pruned")
         if self.search and engine.pruning is not None:
             engine.pruning.recall(self.search)

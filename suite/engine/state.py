@@ -63,10 +63,8 @@ class ModelState:
         self.entries, self.indexed = self.flat.entries, self.flat.indexed
         self.layout = layout_of(layout, self.flat, moments, self.dtype, half)
         self.bucket = min(bucket or self.entries, self.entries)
-        self.copy, self.shuttle = (
-            copied(self.layout, self.flat),
-            check_buckets(self.layout, self.flat, bucket, self.device),
-        )
+        self.copy = copied(self.layout, self.flat)
+        self.shuttle = check_buckets(self.layout, self.flat, bucket, self.device)
         self._index()
         self._hold(tuple(moments))
         self.views = {id(p): self.part(p).view(p.shape) for p in self.parameters if id(p) not in self.pruned}
@@ -248,10 +246,10 @@ class ModelState:
         if self.half:
             self._round(at, weights[0])
         elif at.start < self.indexed:
+            begin = perf_counter()
             for parameter, part, where in self.flat.pieces(slice(at.start, min(at.stop, self.indexed))):
-                begin = perf_counter()
                 expand(weights[0][where], self.pruned[id(parameter)][part], parameter.data)
-                self.spent[EXPAND] += perf_counter() - begin
+            self.spent[EXPAND] += perf_counter() - begin
 
     def _weights(self, at: slice) -> list[torch.Tensor]:
         """The full-precision weights in a piece: the flat ones, or the parts of the layers' own. Of pruned ones among
@@ -264,11 +262,11 @@ class ModelState:
         if at.start < self.indexed:
             assert self.copied is not None
             copy = self.copied[: min(at.stop, self.indexed) - at.start]
+            begin = perf_counter()
             for parameter, part, where in self.flat.pieces(slice(at.start, min(at.stop, self.indexed))):
-                begin = perf_counter()
                 index = self.pruned[id(parameter)][part]
                 torch.index_select(parameter.data.view(-1), 0, index, out=copy[where])
-                self.spent[EXPAND] += perf_counter() - begin
+            self.spent[EXPAND] += perf_counter() - begin
             own.append(copy)
         rest = slice(max(at.start, self.indexed), at.stop)
         return [*own, *(parameter.data.view(-1)[part] for parameter, part, _ in self.flat.pieces(rest))]

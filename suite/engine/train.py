@@ -312,6 +312,8 @@ class Engine:
 
     def _parts(self) -> None:
         """What compressing and expanding took of the op that has just ended."""
+        if self.pruned is None:
+            return
         end = perf_counter()
         for category, seconds in self.state.taken().items():
             self.trace.add(self.rank, category, end - seconds, end)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from suite.core.errors import Refused, UnknownName
-from suite.pruning.ticket import Indices, Key, View, check_entries, check_sparsity, kept, on_all, told
+from suite.pruning.rules import check_sparsity
+from suite.pruning.ticket import Indices, Key, View, check_entries, kept, on_all, told
 
 SCOPES = ("global", "layer")
 

@@ -20,18 +20,17 @@ import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from suite.core.errors import MissingDependency, Refused, UnknownName
+from suite.core.errors import MissingDependency, Refused
 from suite.core.units import most_sparse
+from suite.pruning.rules import LARGEST, REACHED, check_sparsity, check_what
 
 Key = tuple[int, str]  # the layer's number in the whole model, the weight's name in it
 Indices = dict[Key, torch.Tensor]  # int32, rising, never empty
 Found = TypeVar("Found")
-WHAT = ("weights", "all")
 _MATRICES = (
     (nn.Linear | _ConvNd, ("weight",)),
     (nn.MultiheadAttention, ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")),
 )
-LARGEST = 2**31  # entries of a weight, which int32 must reach
 _SIZES = "entries"  # in a file: how many entries each weight has, so that another model's ticket is known as one
 
 
@@ -66,14 +65,6 @@ class Method(Protocol):
         """The places that stay of every key of this stage; None to look again later, on every stage alike."""
 
 
-def check_sparsity(sparsity: float) -> float:
-    """Raises Refused for anything but a share from 0 to below 1."""
-    number = isinstance(sparsity, int | float) and not isinstance(sparsity, bool)
-    if not number or not 0 <= sparsity < 1:
-        raise Refused(f"pruning.sparsity={sparsity}", rule="a share from 0 to below 1", legal="pruning.sparsity=0.9")
-    return float(sparsity)
-
-
 def check_some(view: View, what: str = "weights that may be pruned", *, legal: str = "pruning=none") -> None:
     """Raises Refused, on every stage alike, where none of them has a key. Every stage calls it equally often."""
     if not view.total(len(view.keys)):
@@ -105,7 +96,7 @@ def kept(key: Key, entries: int, sparsity: float) -> int:
 
 def check_entries(key: Key, entries: int) -> None:
     if entries >= LARGEST:
-        raise Refused(f"{told(key)} of {entries} entries", rule="below 2^31, which a 32-bit index reaches (SAMO III-B)")
+        raise Refused(f"{told(key)} of {entries} entries", rule=REACHED)
 
 
 def check_index(key: Key, index: torch.Tensor, entries: int) -> None:
@@ -133,8 +124,7 @@ def told(key: Key) -> str:
 
 def prunable(layer: nn.Module, what: str) -> Iterator[str]:
     """The names of the weights in a layer that may be pruned, by the rule above."""
-    if what not in WHAT:
-        raise UnknownName("pruning.what", what, WHAT)
+    check_what(what)
     if what == "weights" and not getattr(layer, "prunable", True):
         return
     matrices, embedded = set(), set()  # ids: a weight may have several names

@@ -1,0 +1,25 @@
+"""Decides what may be asked of a ticket, before there is one: the share, the kind of weights, the size of a weight.
+
+No torch: a parent refuses by these rules what a rank would.
+"""
+
+from __future__ import annotations
+
+from suite.core.errors import Refused, UnknownName
+
+WHAT = ("weights", "all")
+LARGEST = 2**31  # entries of a weight, which a 32-bit index must reach
+REACHED = "below 2^31, which a 32-bit index reaches (SAMO III-B)"
+
+
+def check_sparsity(sparsity: float) -> float:
+    """Raises Refused for anything but a share from 0 to below 1."""
+    number = isinstance(sparsity, int | float) and not isinstance(sparsity, bool)
+    if not number or not 0 <= sparsity < 1:
+        raise Refused(f"pruning.sparsity={sparsity}", rule="a share from 0 to below 1", legal="pruning.sparsity=0.9")
+    return float(sparsity)
+
+
+def check_what(what: str) -> None:
+    if what not in WHAT:
+        raise UnknownName("pruning.what", str(what), WHAT)
