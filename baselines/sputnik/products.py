@@ -13,12 +13,12 @@ from statistics import median, quantiles
 from typing import Any
 
 from baselines.sputnik import UNTRIED
+from suite.bench.sampling import Sampling
 from suite.claims import load
 from suite.core.errors import Refused, UnknownName
 from suite.core.grid import Grid
-from suite.core.protocols import Carried, Missing, Ready, Value, World
+from suite.core.protocols import Carried, Value, World
 from suite.core.record import Metric, Source
-from suite.core.trace import Trace
 
 PRODUCTS = ("forward", "input gradient", "weight gradient")
 DENSE, CSR, SPUTNIK, ALONE = "dense", "torch CSR", "Sputnik-style", "Sputnik-style kernels alone"
@@ -27,10 +27,8 @@ DTYPES = ("float64", "float32", "float16", "bfloat16")
 Sweep = dict[str, dict[str, list[list[float]]]]  # by way and product, for each width, seconds
 
 
-class Products:
+class Products(Sampling):
     """The one rank of a study of products. A batch is one sweep over all widths; its own content is ignored."""
-
-    source = Source.MEASURED
 
     @classmethod
     def check(cls, config: Mapping[str, Any]) -> None:
@@ -50,10 +48,6 @@ class Products:
         if not share or not round((1 - sparsity) * least):
             rule = f"a share from 0 to below 1 that leaves something of {least} entries"
             raise Refused(f"executor.sparsity={sparsity}", rule=rule, legal="0.9")
-
-    @classmethod
-    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
-        return Ready()
 
     def __init__(self, world: World, config: Mapping[str, Any]) -> None:
         import torch
@@ -80,20 +74,6 @@ class Products:
         """Of every sweep since this was last asked; where they were made, and what a reader must know."""
         swept, self.swept = self.swept, []
         return {"sweeps": swept, "cuda": self.study.clock.cuda, "notes": list(self.study.told)}
-
-    def evaluate(self, batches: Sequence[Value]) -> None:
-        """Nothing: there is no loss."""
-
-    def observe(self) -> Trace:
-        """Empty: no op is run."""
-        return Trace()
-
-    def memory(self, batch: Value | None = None) -> tuple[None, dict[str, int]]:
-        """Nothing that a model would hold."""
-        return None, {}
-
-    def close(self) -> None:
-        """Nothing was opened."""
 
     @classmethod
     def left(cls, config: Mapping[str, Any], told: Mapping[str, Any], sweeps: Sequence[Sequence[Sweep]]) -> Carried:

@@ -15,11 +15,11 @@ from typing import Any
 
 from suite.bench import provenance
 from suite.bench.line import fit
+from suite.bench.sampling import Sampling
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
-from suite.core.protocols import Carried, Missing, Ready, Value, World
+from suite.core.protocols import Carried, Value, World
 from suite.core.record import Metric, Source
-from suite.core.trace import Trace
 
 OPERATIONS = ("point_to_point", "all_reduce")
 CARRIERS = ("mpi", "gloo", "nccl")
@@ -94,10 +94,8 @@ def links(world: World, carriers: Sequence[str]) -> dict[str, dict[str, dict[str
     return found
 
 
-class Messages:
+class Messages(Sampling):
     """One rank's part of a study of messages. A batch is one sweep over all sizes; its own content is ignored."""
-
-    source = Source.MEASURED
 
     @classmethod
     def check(cls, config: Mapping[str, Any]) -> None:
@@ -127,10 +125,6 @@ class Messages:
                 legal="comm.transport=auto",
             )
 
-    @classmethod
-    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
-        return Ready()
-
     def __init__(self, world: World, config: Mapping[str, Any]) -> None:
         from suite.comm import ways
 
@@ -150,17 +144,6 @@ class Messages:
         swept, self.swept = self.swept, []
         curves = {way.name: {"carrier": way.carrier, "ours": way.ours} for way in self.ways}
         return {"sweeps": swept, "curves": curves, "staged": self.staged}
-
-    def evaluate(self, batches: Sequence[Value]) -> None:
-        """Nothing: there are no weights."""
-
-    def observe(self) -> Trace:
-        """Empty: no op is run."""
-        return Trace()
-
-    def memory(self, batch: Value | None = None) -> tuple[None, dict[str, int]]:
-        """Nothing that a model would hold."""
-        return None, {}
 
     def close(self) -> None:
         for way in self.ways:
