@@ -53,18 +53,24 @@ class Clock:
     """What a policy may know when an op asks for weights.
 
     updates: updates this stage has made; due: the update that this op's gradient enters; read_by: what each open
-    forward (by microbatch) read; drained_at: updates made when nothing was last in flight.
+    forward (by microbatch) read; drained_at: updates made when nothing was last in flight; stages: of the pipeline.
     """
 
     updates: int
     due: int
     read_by: Mapping[int, Read]
     drained_at: int
+    stages: int
 
 
 @runtime_checkable
 class WeightPolicy(Protocol):
-    """Which weights a pass reads: a pure decision, obeyed by engine.store and weights.ledger alike."""
+    """Which weights a pass reads: a pure decision, obeyed by engine.store and weights.ledger alike.
+
+    A policy may also have: `predicts` (True: reads may be ahead of the newest version, so that the update rule must
+    have a drift), `smoothed` (True: what it predicts holds for SGD with momentum alone) and check(stages,
+    update_every), which raises Refused for a pipeline that its versions cannot serve (update_every None: a flush).
+    """
 
     def read(self, op: Op, clock: Clock) -> Read: ...
 

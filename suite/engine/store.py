@@ -15,13 +15,13 @@ from suite.weights.ledger import Ledger
 class Store:
     """The weight versions of one stage over one work."""
 
-    def __init__(self, policy: WeightPolicy) -> None:
-        self.policy = policy
+    def __init__(self, policy: WeightPolicy, stages: int) -> None:
+        self.policy, self.stages = policy, stages
         self.ledger: Ledger | None = None
 
     def begin(self, work: Work) -> None:
         """Nothing is in flight: a new account starts."""
-        self.ledger = Ledger(self.policy, work)
+        self.ledger = Ledger(self.policy, work, self.stages)
 
     def live(self) -> tuple[int, ...]:
         """The versions that later passes may read, as updates before the newest (0), which stands in the layers."""

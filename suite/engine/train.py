@@ -121,7 +121,7 @@ class Engine:
         self.stage = Stage(
             made, first_layer=own.start, seed=seed, loss=loss if place.last else None, checkpoints=checkpoints
         )
-        self.store = Store(weights or Latest())
+        self.store = Store(weights or Latest(), self.grid.inter)
         self.scaler = (scaler or unscaled()) if self.half else None
         here_tied = [tuple(p for p in ends_here(made, own, tie) if p.requires_grad) for tie in ties]
         trained = [p for p in self.stage.layers.parameters() if p.requires_grad]

@@ -30,8 +30,8 @@ class Entry(NamedTuple):
 class Ledger:
     """Follows one stage's ops. `alive`: the weight copies held now, (version, ahead) each; `peak`: their most."""
 
-    def __init__(self, policy: WeightPolicy, work: Work) -> None:
-        self.policy, self.work = policy, work
+    def __init__(self, policy: WeightPolicy, work: Work, stages: int) -> None:
+        self.policy, self.work, self.stages = policy, work, stages
         self.updates = self.drained_at = work.update
         self.open: dict[int, Read] = {}
         self.stored: set[int] = {self.updates}
@@ -40,7 +40,7 @@ class Ledger:
 
     def clock(self, op: Op) -> Clock:
         due = self.work.due(op.index) if op.kind in (Kind.FORWARD, Kind.BACKWARD) else op.index
-        return Clock(self.updates, due, MappingProxyType(self.open), self.drained_at)
+        return Clock(self.updates, due, MappingProxyType(self.open), self.drained_at, self.stages)
 
     @property
     def alive(self) -> set[tuple[int, int]]:

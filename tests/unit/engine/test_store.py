@@ -34,7 +34,7 @@ class Policy:
 
 
 def store_of(policy: object, updates: int = 0) -> Store:
-    store = Store(policy)  # type: ignore[arg-type]
+    store = Store(policy, 2)  # type: ignore[arg-type]
     store.begin(Work(updates, 4, 1, updates))
     return store
 

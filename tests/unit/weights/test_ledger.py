@@ -50,7 +50,7 @@ class PredictForward:
 
 def follow(schedule: Schedule, stages: int, work: Work, policy: WeightPolicy) -> list[Ledger]:
     timeline = check(schedule, stages, work)
-    ledgers = [Ledger(policy, work) for _ in range(stages)]
+    ledgers = [Ledger(policy, work, stages) for _ in range(stages)]
     for stage, ledger in enumerate(ledgers):
         for op in timeline.order(stage):
             ledger.run(op)
@@ -94,7 +94,7 @@ def test_a_stashed_backward_reads_its_forward() -> None:
 
 def test_versions_in_the_middle_of_a_steady_state() -> None:
     """Stage 1 of 3, hand-traced: F0 F1 B0 U0 F2 B1 U1. Forward 1 read version 0, forward 2 read version 1."""
-    ledger = Ledger(Stash("keep"), Work(0, 8, 1, 0))
+    ledger = Ledger(Stash("keep"), Work(0, 8, 1, 0), 4)
     alive = []
     for text in ("1F0", "1F1", "1B0", "1U0", "1F2", "1B1", "1U1"):
         ledger.run(Op.parse(text))
@@ -122,7 +122,7 @@ def test_the_newest_version_is_stale_without_a_flush() -> None:
 
 
 def test_a_drain_is_remembered() -> None:
-    ledger = Ledger(Latest(), Work(0, 2, 1, 5))
+    ledger = Ledger(Latest(), Work(0, 2, 1, 5), 1)
     seen = []
     for text in ("0F0", "0F1", "0B0", "0U5", "0B1", "0U6"):
         ledger.run(Op.parse(text))
