@@ -9,6 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import NamedTuple
 
+from suite.core.errors import Refused
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Clock, Read, WeightPolicy
 
@@ -48,7 +49,9 @@ class Ledger:
         return held | {(version, 0) for version in self.stored}
 
     def run(self, op: Op) -> Read | None:
-        """Account for `op`; what it read, None for an update and for a backward that keeps its forward's graph."""
+        """Account for `op`; what it read, None for an update and for a backward that keeps its forward's graph.
+
+        Raises Refused for a policy that reads a version which is not there, or predicts from any but the newest."""
         read = None
         if op.kind is Kind.FORWARD:
             read = self.open[op.index] = self.policy.read(op, self.clock(op))
@@ -60,6 +63,7 @@ class Ledger:
             self.stored.add(self.updates)
             self._free(op)  # a step is in place where nobody will read the version before it
         if read is not None:
+            self._check(op, read)
             self.entries.append(Entry(op, read, self.updates, self.work.due(op.index)))
         if read is not None or op.kind is Kind.UPDATE:  # nothing else adds a copy
             copies = self.alive | ({(read.version, read.ahead)} if read else set())
@@ -69,9 +73,17 @@ class Ledger:
             self._free(op)
         return read
 
+    def _check(self, op: Op, read: Read) -> None:
+        if read.version not in self.stored or (read.ahead and read.version != self.updates):
+            raise Refused(
+                f"{op} reads version {read.version}+{read.ahead}, and {sorted(self.stored)} are there",
+                rule="a version that the policy has kept, predicted from the newest only",
+                legal=f"{self.updates}+{read.ahead}",
+            )
+
     def _free(self, op: Op) -> None:
-        if not self.open:
-            self.drained_at = self.updates
+        if self.updates == self.work.update + self.work.updates:
+            self.drained_at = self.updates  # a last stage is empty between any two passes; the pipeline drains once
         if len(self.stored) == 1:
             return  # the newest stays
         oldest = self.policy.oldest(self.clock(op))

@@ -1,18 +1,49 @@
-"""Decides which weights a pass reads, for systems that keep one version: the newest.
+"""Decides which weights a pass reads where the newest version is the only one: as it is, or predicted.
 
 With a flush nothing is in flight when an update runs, so the newest version is the only one and forward and backward
-agree. `graph='recompute'` is GPipe's activation recomputation: only the stage's input stays alive in between.
+agree. Without one a forward pass meets weights that lack the updates to come before its backward: PipeOptim predicts
+them from the optimizer's own rule, in the forward pass alone. `graph` says how a backward pass is made, as
+core.protocols.Read has it; `recompute` is GPipe's, and what PipeOptim's authors say that they compare everything with.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from suite.core.errors import UnknownName
-from suite.core.op import Op
+from suite.core.errors import Refused, UnknownName
+from suite.core.op import Kind, Op
 from suite.core.protocols import Clock, Read
 
 GRAPHS = ("keep", "recompute", "swap")
+COUNTS = ("paper", "authors", "inflight")
+
+
+def known(kind: str, name: str, names: Iterable[str]) -> None:
+    """Raises UnknownName unless `name` is one of `names`."""
+    if name not in names:
+        raise UnknownName(kind, name, names)
+
+
+def check_streams(name: str, update_every: int | None) -> None:
+    """Raises Refused for a flush, after which no version but the newest has a reader."""
+    if update_every is None:
+        raise Refused(
+            f"{name} with a flush (update.every=null)",
+            rule="its versions bridge updates that a pipeline makes without draining",
+            legal="update.every=1, or weights=latest",
+        )
+
+
+def check_each(name: str, update_every: int | None, *, legal: str) -> None:
+    """Raises Refused unless every mini-batch is followed by an update, as a count made of stages alone takes it."""
+    check_streams(name, update_every)
+    if update_every != 1:
+        raise Refused(
+            f"{name} with update.every={update_every}",
+            rule="its count of updates ahead is of one update per mini-batch",
+            legal=legal,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +53,49 @@ class Latest:
     graph: str = "keep"
 
     def __post_init__(self) -> None:
-        if self.graph not in GRAPHS:
-            raise UnknownName("backward graph", self.graph, GRAPHS)
+        known("backward graph", self.graph, GRAPHS)
 
     def read(self, op: Op, clock: Clock) -> Read:
         return Read(version=clock.updates, ahead=0, graph=self.graph)
+
+    def oldest(self, clock: Clock) -> int:
+        return clock.updates
+
+
+@dataclass(frozen=True, slots=True)
+class Predict:
+    """PipeOptim (Section III, Algorithm 1): a forward pass reads the newest weights predicted `s` updates ahead, its
+    backward pass reads the newest.
+
+    s: how many updates ahead.
+        paper     stages - stage - 1 (Equation 4), everywhere and always; the last stage predicts nothing
+        authors   stages - stage, on the last stage too, as their published code has it: one too many
+        inflight  the updates that this stage will have made when the backward pass comes: Equation 4's number in a
+                  full pipeline, fewer while it fills, and right for any number of microbatches per update
+    """
+
+    s: str = "paper"
+    graph: str = "recompute"
+    predicts = True
+
+    def __post_init__(self) -> None:
+        known("count of updates ahead", self.s, COUNTS)
+        known("backward graph", self.graph, GRAPHS)
+
+    def check(self, stages: int, update_every: int | None) -> None:
+        """Raises Refused for a flush, and where `s` counts one update per mini-batch and there are fewer."""
+        if self.s == "inflight":
+            check_streams("a prediction", update_every)
+        else:
+            check_each(f"a prediction with s={self.s}", update_every, legal="update.every=1, or weights.s=inflight")
+
+    def read(self, op: Op, clock: Clock) -> Read:
+        return Read(clock.updates, self._ahead(op, clock) if op.kind is Kind.FORWARD else 0, self.graph)
+
+    def _ahead(self, op: Op, clock: Clock) -> int:
+        if self.s == "inflight":
+            return clock.due - clock.updates
+        return clock.stages - op.stage - (self.s == "paper")
 
     def oldest(self, clock: Clock) -> int:
         return clock.updates

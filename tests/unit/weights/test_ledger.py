@@ -5,63 +5,25 @@ The table of weight memory (PipeOptim Table II) and the peaks that a run is refu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 
 from baselines.gpipe import GPipe
-from suite.core.errors import UnknownName
+from baselines.pipedream import Stash
+from suite.core.errors import Refused, UnknownName
 from suite.core.op import Kind, Op, Work
-from suite.core.protocols import Clock, Read, Schedule, WeightPolicy
+from suite.core.protocols import Clock, Read, Schedule
 from suite.schedule import MessageDriven, OneFOneB
-from suite.schedule.check import check
-from suite.weights import Latest, Ledger
+from suite.weights import Latest, Ledger, Predict
+from tests.support.ledgers import follow
 
 FLUSH = (GPipe(), OneFOneB(), MessageDriven(), MessageDriven(prefer="forward"))
-
-
-@dataclass(frozen=True)
-class Stash:
-    """PipeDream's stash: a backward meets the weights its forward met. Either the forward's own graph is kept and holds
-    them, or it is made again from the stashed version, which must then not be freed."""
-
-    graph: str
-
-    def read(self, op: Op, clock: Clock) -> Read:
-        if op.kind is Kind.BACKWARD:
-            return clock.read_by[op.index]
-        return Read(clock.updates, 0, self.graph)
-
-    def oldest(self, clock: Clock) -> int:
-        stashed = () if self.graph == "keep" else clock.read_by.values()
-        return min((read.version for read in stashed), default=clock.updates)
-
-
-class PredictForward:
-    """PipeOptim's count: a forward looks ahead to the update that its gradient enters, a backward reads the newest."""
-
-    def read(self, op: Op, clock: Clock) -> Read:
-        ahead = clock.due - clock.updates if op.kind is Kind.FORWARD else 0
-        return Read(clock.updates, ahead, "recompute")
-
-    def oldest(self, clock: Clock) -> int:
-        return clock.updates
-
-
-def follow(schedule: Schedule, stages: int, work: Work, policy: WeightPolicy) -> list[Ledger]:
-    timeline = check(schedule, stages, work)
-    ledgers = [Ledger(policy, work, stages) for _ in range(stages)]
-    for stage, ledger in enumerate(ledgers):
-        for op in timeline.order(stage):
-            ledger.run(op)
-    return ledgers
 
 
 @pytest.mark.parametrize("graph", ["keep", "recompute", "swap"])
 @pytest.mark.parametrize("schedule", FLUSH, ids=str)
 def test_the_newest_version_is_the_only_one_in_a_flush(schedule: Schedule, graph: str) -> None:
     work = Work(first=4, microbatches=6, update_every=None, update=2)
-    for ledger in follow(schedule, 4, work, Latest(graph)):
+    for ledger in follow(Latest(graph), 4, work, schedule=schedule):
         assert ledger.peak == 1
         assert ledger.alive == {(3, 0)}
         assert ledger.updates == ledger.drained_at == 3
@@ -78,7 +40,7 @@ def test_an_unknown_graph_is_refused() -> None:
 @pytest.mark.parametrize("graph", ["keep", "recompute"])
 def test_stashing_keeps_a_version_per_stage_to_come(graph: str) -> None:
     """PipeDream at D = 4: D - stage versions in the steady state, from D * M at the first stage to M at the last."""
-    ledgers = follow(OneFOneB(), 4, Work(0, 12, 1, 0), Stash(graph))
+    ledgers = follow(Stash(graph), 4, Work(0, 12, 1, 0))
     assert [ledger.peak for ledger in ledgers] == [4, 3, 2, 1]
     for stage, ledger in enumerate(ledgers):
         assert ledger.alive == {(12, 0)}
@@ -87,7 +49,7 @@ def test_stashing_keeps_a_version_per_stage_to_come(graph: str) -> None:
 
 
 def test_a_stashed_backward_reads_its_forward() -> None:
-    for ledger in follow(OneFOneB(), 4, Work(0, 12, 1, 0), Stash("recompute")):
+    for ledger in follow(Stash("recompute"), 4, Work(0, 12, 1, 0)):
         read = {entry.op.index: entry.read for entry in ledger.entries if entry.op.kind is Kind.FORWARD}
         assert read == {entry.op.index: entry.read for entry in ledger.entries if entry.op.kind is Kind.BACKWARD}
 
@@ -105,7 +67,7 @@ def test_versions_in_the_middle_of_a_steady_state() -> None:
 
 def test_an_exact_prediction_is_never_stale_and_costs_one_copy() -> None:
     """PipeOptim Table II: [M, 2 M], the newest weights and at most one predicted copy of them."""
-    ledgers = follow(OneFOneB(), 4, Work(0, 12, 1, 0), PredictForward())
+    ledgers = follow(Predict("inflight"), 4, Work(0, 12, 1, 0))
     assert [ledger.peak for ledger in ledgers] == [2, 2, 2, 1]
     for stage, ledger in enumerate(ledgers):
         assert {entry.staleness for entry in ledger.entries} == {0}
@@ -114,18 +76,48 @@ def test_an_exact_prediction_is_never_stale_and_costs_one_copy() -> None:
 
 def test_the_newest_version_is_stale_without_a_flush() -> None:
     """A forward that reads the newest weights lacks the updates to come before its backward: D - 1 - stage of them."""
-    for stage, ledger in enumerate(follow(OneFOneB(), 4, Work(0, 12, 1, 0), Latest("recompute"))):
+    for stage, ledger in enumerate(follow(Latest("recompute"), 4, Work(0, 12, 1, 0))):
         forwards = [entry for entry in ledger.entries if entry.op.kind is Kind.FORWARD]
         backwards = [entry for entry in ledger.entries if entry.op.kind is Kind.BACKWARD]
         assert [entry.staleness for entry in forwards] == [min(index, 3 - stage) for index in range(12)]
         assert {entry.staleness for entry in backwards} == {0}
 
 
-def test_a_drain_is_remembered() -> None:
+def test_a_drain_is_the_pipelines_and_not_an_empty_stage() -> None:
     ledger = Ledger(Latest(), Work(0, 2, 1, 5), 1)
     seen = []
-    for text in ("0F0", "0F1", "0B0", "0U5", "0B1", "0U6"):
+    for text in ("0F0", "0B0", "0U5", "0F1", "0B1", "0U6"):
         ledger.run(Op.parse(text))
         seen.append(ledger.drained_at)
-    assert seen == [5, 5, 5, 5, 6, 7]
+    assert seen == [5, 5, 5, 5, 5, 7]
     assert ledger.run(Op.parse("0E0")) is None
+
+
+class Wrong:
+    """Reads what it is told to, whatever is there."""
+
+    def __init__(self, version: int, ahead: int) -> None:
+        self.told = Read(version, ahead)
+
+    def read(self, op: Op, clock: Clock) -> Read:
+        return self.told
+
+    def oldest(self, clock: Clock) -> int:
+        return clock.updates
+
+
+@pytest.mark.parametrize(("version", "ahead"), [(6, 0), (8, 0), (6, 1)])
+def test_a_policy_that_reads_what_is_not_there_is_refused(version: int, ahead: int) -> None:
+    ledger = Ledger(Wrong(version, ahead), Work(7, 2, 1, 7), 2)
+    with pytest.raises(Refused, match=rf"0F7 reads version {version}\+{ahead}, and \[7\] are there"):
+        ledger.run(Op.parse("0F7"))
+
+
+def test_only_the_newest_version_is_predicted_from() -> None:
+    ledger = Ledger(Stash(), Work(0, 3, 1, 0), 4)
+    for text in ("0F0", "0F1", "0B0", "0U0"):
+        ledger.run(Op.parse(text))
+    assert ledger.stored == {0, 1}
+    ledger.policy = Wrong(0, 1)
+    with pytest.raises(Refused, match="predicted from the newest only"):
+        ledger.run(Op.parse("0F2"))

@@ -1,0 +1,74 @@
+"""PipeDream (Narayanan et al., SOSP 2019) and PipeDream-2BW (ICML 2021): 1F1B without a flush, with stashed weights.
+
+What makes them different is which old version a backward pass finds, and it stands here and nowhere else; order and
+update are the suite's 1F1B with `update_every`. PipeDream updates after every mini-batch and keeps the version that
+each forward pass in flight has read, so that its backward pass reads the same: consistent, and stale by as many updates
+as there are stages to come (PipeOptim Section II-C2). 2BW sums the gradients of at least as many microbatches as there
+are stages before it updates, so that two versions serve everything in flight, and is stale by one update on every
+stage: W(k+1) = W(k) - lr * g(W(k-1)).
+
+Both are made from their definitions. PipeDream's published code forgets to empty its stash when an epoch has drained,
+and its 2BW for convolutional networks reads two different versions in the two passes of some microbatches; here a drain
+leaves one version, and both passes always agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from suite.core.errors import Refused
+from suite.core.op import Kind, Op
+from suite.core.protocols import Clock, Read
+from suite.weights.policy import GRAPHS, check_streams, known
+
+
+@dataclass(frozen=True, slots=True)
+class Stash:
+    """PipeDream: a forward pass reads the newest weights, its backward pass the version that the forward pass read."""
+
+    graph: str = "recompute"
+
+    def __post_init__(self) -> None:
+        known("backward graph", self.graph, GRAPHS)
+
+    def check(self, stages: int, update_every: int | None) -> None:
+        """Raises Refused for a flush."""
+        check_streams("a stash of weights", update_every)
+
+    def read(self, op: Op, clock: Clock) -> Read:
+        if op.kind is Kind.BACKWARD:
+            return clock.read_by[op.index]
+        return Read(clock.updates, 0, self.graph)
+
+    def oldest(self, clock: Clock) -> int:
+        """The version of the oldest forward pass in flight; a graph that is kept holds its own."""
+        stashed = () if self.graph == "keep" else clock.read_by.values()
+        return min((read.version for read in stashed), default=clock.updates)
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleBuffer:
+    """PipeDream-2BW: both passes read the version before the one that the gradient is added to; the first update group
+    after a drain, which has none before it, reads the weights of the drain."""
+
+    graph: str = "recompute"
+
+    def __post_init__(self) -> None:
+        known("backward graph", self.graph, GRAPHS)
+
+    def check(self, stages: int, update_every: int | None) -> None:
+        """Raises Refused for a flush, and for updates so frequent that two versions are too few."""
+        check_streams("2BW", update_every)
+        if update_every is not None and update_every < stages:
+            raise Refused(
+                f"2BW on {stages} stages with update.every={update_every}",
+                rule="an update sums at least as many microbatches as there are stages",
+                legal=f"update.every={stages}",
+            )
+
+    def read(self, op: Op, clock: Clock) -> Read:
+        return Read(max(clock.drained_at, clock.due - 1), 0, self.graph)
+
+    def oldest(self, clock: Clock) -> int:
+        """The newest version but one: a forward pass to come may belong to the next update."""
+        return max(clock.drained_at, clock.updates - 1)

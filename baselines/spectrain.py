@@ -1,0 +1,40 @@
+"""SpecTrain (Chen, Yang and Cheng, arXiv 1809.02839): 1F1B without a flush, with weights predicted in both passes.
+
+What makes it different is how far ahead each pass looks, and it stands here and nowhere else. All stages aim at one
+moment: on stage k of N a forward pass predicts floor(k / 2) + N - k - 1 updates ahead and a backward pass floor(k / 2),
+which are the numbers of the SpecTrain authors' own code (ntueclab/SpecTrain-PyTorch). Between the two passes lie N - k
+- 1 updates, so both predict the same version; from the third stage on it lies beyond the update that the gradient
+enters. What is added per update is the smoothed gradient of SGD with momentum, so `smoothed` has every other optimizer
+refused, as PipeOptim does (Sections II-C2 and V-C).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from suite.core.op import Kind, Op
+from suite.core.protocols import Clock, Read
+from suite.weights.policy import GRAPHS, check_each, known
+
+
+@dataclass(frozen=True, slots=True)
+class SpecTrain:
+    """Both passes read the newest weights, predicted to one future version."""
+
+    graph: str = "recompute"
+    predicts = True
+    smoothed = True
+
+    def __post_init__(self) -> None:
+        known("backward graph", self.graph, GRAPHS)
+
+    def check(self, stages: int, update_every: int | None) -> None:
+        """Raises Refused for a flush and for fewer than one update per mini-batch."""
+        check_each("SpecTrain", update_every, legal="update.every=1")
+
+    def read(self, op: Op, clock: Clock) -> Read:
+        between = clock.stages - op.stage - 1 if op.kind is Kind.FORWARD else 0
+        return Read(clock.updates, op.stage // 2 + between, self.graph)
+
+    def oldest(self, clock: Clock) -> int:
+        return clock.updates

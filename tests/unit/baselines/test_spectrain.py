@@ -1,0 +1,46 @@
+"""Decides whether SpecTrain's two passes predict one version, as far ahead as its authors' code looks."""
+
+from __future__ import annotations
+
+import pytest
+
+from baselines.spectrain import SpecTrain
+from suite.core.errors import Refused, UnknownName
+from suite.core.op import Kind, Work
+from tests.support.ledgers import DEPTHS, entries, epochs, follow
+
+
+def test_it_looks_as_far_ahead_as_its_authors_code_on_four_stages() -> None:
+    ledgers = follow(SpecTrain(), 4, Work(0, 12, 1, 0), exact=True)
+    for kind, expected in ((Kind.FORWARD, [3, 2, 2, 1]), (Kind.BACKWARD, [0, 0, 1, 1])):
+        found = [{entry.read.ahead for entry in entries(ledger, kind)} for ledger in ledgers]
+        assert found == [{ahead} for ahead in expected]
+    assert [ledger.peak for ledger in ledgers] == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("stages", DEPTHS)
+def test_both_passes_of_a_steady_mini_batch_aim_at_one_version(stages: int) -> None:
+    for work in epochs(2 * stages + 3, 1):
+        for stage, ledger in enumerate(follow(SpecTrain(), stages, work, exact=True)):
+            forwards, backwards = entries(ledger, Kind.FORWARD), entries(ledger, Kind.BACKWARD)
+            for one, other in list(zip(forwards, backwards, strict=True))[stages - 1 - stage :]:
+                assert one.read.version + one.read.ahead == other.read.version + other.read.ahead
+                assert one.staleness == other.staleness == -(stage // 2)
+
+
+def test_one_stage_trains_serially() -> None:
+    (ledger,) = follow(SpecTrain(), 1, Work(0, 5, 1, 0))
+    assert {(entry.read.ahead, entry.staleness) for entry in ledger.entries} == {(0, 0)}
+    assert ledger.peak == 1
+
+
+def test_what_its_count_does_not_hold_for_is_refused() -> None:
+    SpecTrain().check(4, 1)
+    with pytest.raises(Refused, match=r"SpecTrain with update.every=4; .*legal: update.every=1"):
+        SpecTrain().check(4, 4)
+    with pytest.raises(Refused, match="SpecTrain with a flush"):
+        SpecTrain().check(4, None)
+    with pytest.raises(UnknownName, match="did you mean 'keep'"):
+        SpecTrain("kept")
+    assert SpecTrain.predicts
+    assert SpecTrain.smoothed
