@@ -1,7 +1,8 @@
 """Decides which consecutive layers make a stage: the split whose slowest stage is quickest.
 
-One dynamic programme serves both questions: `evenly` counts blocks, `by_cost` adds costs. Among equal splits the one
-whose stages differ least (sum of squares) is taken, then the one with the longer early stages.
+One dynamic programme serves two questions: `evenly` counts blocks, `by_cost` adds costs. Among equal splits the one
+whose stages differ least (sum of squares) is taken, then the one with the longer early stages. PipeDream's rule, which
+counts what passes a cut as well, is suite.workload.partition; `divide` is the one door to all of them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from suite.core.errors import Refused, UnknownName
+from suite.workload.partition import Profile, Rates, equal
 from suite.workload.shapes import Network
 
 Split = tuple[range, ...]
@@ -74,13 +76,33 @@ def blocks(shape: Network, split: Split) -> tuple[int, ...]:
     return tuple(sum(shapes[layer].checkpointed for layer in own) for own in split)
 
 
+def divide(shape: Network, stages: int, by: str, rates: Rates | None = None) -> Split:
+    """The layers of a network on `stages` stages.
+
+    by: 'even' counts blocks (of a GPT all but embedding and head, where there are enough); 'cost' adds flops;
+        'pipedream' is PipeDream's rule on the profile that the network's shape gives with `rates`; the name of a file
+        that ends in .json is a measured profile, as `python -m suite.partition` writes it
+
+    Raises Refused for more stages than layers, and for a profile of another network."""
+    if by.endswith(".json"):
+        profile, layers = Profile.read(by), len(shape.shapes())
+        if profile.layers != layers:
+            raise Refused(
+                f"split={by} of {profile.layers} layers for a network of {layers}",
+                rule="a profile of the same network",
+                legal="split=pipedream",
+            )
+        return equal(profile, stages).split
+    return _divide(shape, stages, by, rates)
+
+
 @cache
-def divide(shape: Network, stages: int, by: str) -> Split:
-    """The layers of a network on `stages` stages: 'even' counts blocks (of a GPT all but embedding and head, where
-    there are enough), 'cost' adds flops."""
+def _divide(shape: Network, stages: int, by: str, rates: Rates | None) -> Split:
     shapes = shape.shapes()
     if by == "even":
         return evenly(len(shapes), stages, ends=not (shapes[0].checkpointed or shapes[-1].checkpointed))
     if by == "cost":
         return by_cost([layer.flops for layer in shapes], stages)
-    raise UnknownName("split", by, ("even", "cost"))
+    if by == "pipedream":
+        return equal(Profile.of(shape, rates), stages).split
+    raise UnknownName("split", by, ("even", "cost", "pipedream", "a profile that ends in .json"))

@@ -1,0 +1,150 @@
+"""Decides whether PipeDream's rule finds the best plan of all, and which plans can be run here.
+
+The brute force below shares nothing with the programme but the cost of a stage and of a cut, written out again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import combinations, product
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from suite.core.errors import Refused, UnknownName, Unsupported
+from suite.workload import VGG, Transformer, WideResNet
+from suite.workload.partition import Profile, Rates, any_replicas, equal
+from suite.workload.split import divide
+
+numbers = st.integers(0, 12).map(float)
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> Profile:
+    count = draw(st.integers(1, 6))
+    columns = [tuple(draw(st.lists(numbers, min_size=count, max_size=count))) for _ in range(3)]
+    return Profile(*columns, bandwidth=draw(st.sampled_from([0.5, 2.0, 8.0])))
+
+
+def cuts(layers: int, stages: int) -> Iterator[list[range]]:
+    for inner in combinations(range(1, layers), stages - 1):
+        ends = (*inner, layers)
+        yield [range(a, b) for a, b in zip((0, *ends), ends, strict=False)]
+
+
+def slowest(profile: Profile, split: list[range], replicas: list[int]) -> float:
+    """The slowest stage or cut, as the docstring of the module says."""
+    parts = []
+    for stage, count in zip(split, replicas, strict=True):
+        compute = sum(profile.seconds[layer] for layer in stage)
+        reduce = 2 * (count - 1) * sum(profile.weights[layer] for layer in stage) / profile.bandwidth
+        parts.append(max(compute, reduce) / count)
+    return max(parts + [2 * profile.outputs[stage.stop - 1] / profile.bandwidth for stage in split[:-1]])
+
+
+@settings(deadline=None, max_examples=60)
+@given(profiles(), st.integers(1, 4))
+def test_no_plan_is_quicker_than_the_one_that_is_found(profile: Profile, devices: int) -> None:
+    options = [
+        slowest(profile, split, list(replicas))
+        for stages in range(1, min(profile.layers, devices) + 1)
+        for split in cuts(profile.layers, stages)
+        for replicas in product(range(1, devices + 1), repeat=stages)
+        if sum(replicas) == devices
+    ]
+    found = any_replicas(profile, devices)
+    assert found.slowest == pytest.approx(min(options), rel=1e-12)
+    assert slowest(profile, list(found.split), [s.replicas for s in found.stages]) == pytest.approx(found.slowest)
+    assert sum(stage.replicas for stage in found.stages) == devices
+
+
+@settings(deadline=None, max_examples=60)
+@given(profiles(), st.data(), st.integers(1, 3))
+def test_no_split_with_equal_replicas_is_quicker(profile: Profile, data: st.DataObject, replicas: int) -> None:
+    stages = data.draw(st.integers(1, profile.layers))
+    options = [slowest(profile, split, [replicas] * stages) for split in cuts(profile.layers, stages)]
+    found = equal(profile, stages, replicas)
+    assert found.slowest == pytest.approx(min(options), rel=1e-12)
+    assert slowest(profile, list(found.split), [replicas] * stages) == pytest.approx(found.slowest)
+
+
+def test_a_stage_that_is_too_slow_alone_gets_more_devices() -> None:
+    """Three devices for the convolution, one for the weights: PipeDream's plan for VGG in small. By hand: 9 / 3 = 3,
+    and 3 for the second stage; a straight pipeline of two would take 9."""
+    profile = Profile((9.0, 3.0), (1.0, 1.0), (0.0, 90.0), bandwidth=10.0)
+    found = any_replicas(profile, 4)
+    assert [(stage.layers, stage.replicas) for stage in found.stages] == [(range(1), 3), (range(1, 2), 1)]
+    assert found.slowest == 3.0
+    with pytest.raises(Unsupported, match="a plan of 2 stages with 3, 1 replicas; rule: every stage has as many"):
+        found.runnable()
+    assert equal(profile, 2).runnable().slowest == 9.0
+
+
+def test_a_wide_cut_is_avoided() -> None:
+    """Two equal halves would send 40 bytes both ways, 8 s; one layer more sends 2 in 0.4 s, and takes 6."""
+    profile = Profile((4.0, 2.0, 2.0, 1.0), (1.0, 20.0, 1.0, 1.0), (1.0,) * 4, bandwidth=10.0)
+    assert equal(profile, 2).split == (range(1), range(1, 4))
+    narrow = Profile((4.0, 2.0, 2.0, 4.0), (1.0, 20.0, 1.0, 1.0), (1.0,) * 4, bandwidth=1e9)
+    assert equal(narrow, 2).split == (range(2), range(2, 4))
+
+
+def test_a_profile_of_a_shape_by_hand() -> None:
+    """A block of 24 s h^2 + 4 s^2 h flops: three passes of products, and three of the bytes of what is kept, sent."""
+    shape = Transformer(layers=2, hidden=8, heads=2, sequence=4, vocabulary=16)
+    found, block = Profile.of(shape, Rates(flops=100.0, memory=10.0, link=5.0)), shape.shapes()[1]
+    assert block.flops == 24 * 4 * 64 + 4 * 16 * 8
+    assert found.seconds[1] == pytest.approx(3 * (block.flops / 100 + 2 * (block.saved + block.output) / 10))
+    assert (found.outputs[1], found.weights[1], found.bandwidth) == (block.output, 4 * block.parameters, 5.0)
+
+
+@pytest.mark.parametrize("shape", [VGG(), WideResNet(), Transformer(12, 64, 4, 32, 128)])
+def test_every_network_has_a_pipedream_split(shape: VGG) -> None:
+    split = divide(shape, 4, "pipedream")
+    assert [layer for stage in split for layer in stage] == list(range(len(shape.shapes())))
+    profile = Profile.of(shape)
+    times = [sum(profile.seconds[layer] for layer in stage) for stage in split]
+    assert max(times) <= 1.5 * sum(times) / 4
+    slow = divide(shape, 4, "pipedream", Rates(flops=5e12, memory=500e9, link=1e6))
+    sent = [[profile.outputs[stage.stop - 1] for stage in found[:-1]] for found in (split, slow)]
+    assert max(sent[1]) <= max(sent[0]), "a slow link moves the cuts to where little passes"
+
+
+def test_a_measured_profile_is_a_split(tmp_path: Path) -> None:
+    shape, path = VGG(), tmp_path / "vgg.json"
+    count = len(shape.shapes())
+
+    def write(layers: int) -> None:
+        rows = [{"name": "x", "forward": 1.0, "backward": 0.0, "output": 1, "weights": 1} for _ in range(layers)]
+        rows[0] = {**rows[0], "forward": 1.0, "backward": float(layers)}
+        path.write_text(json.dumps({"bandwidth": 1e9, "layers": rows}), encoding="utf-8")
+
+    write(count)
+    assert divide(shape, 2, str(path)) == (range(1), range(1, count))
+    write(count - 1)
+    with pytest.raises(Refused, match=f"of {count - 1} layers for a network of {count}; rule: a profile of the same"):
+        divide(shape, 2, str(path))
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(Refused, match="'layers'; rule: a profile of layers"):
+        divide(shape, 2, str(path))
+    with pytest.raises(Refused, match="No such file"):
+        divide(shape, 2, str(tmp_path / "none.json"))
+    with pytest.raises(UnknownName, match="no split named 'pipdream'"):
+        divide(shape, 2, "pipdream")
+
+
+def test_what_is_no_profile_is_refused() -> None:
+    with pytest.raises(Refused, match=r"a profile of \[1, 2, 1\] entries"):
+        Profile((1.0,), (1.0, 1.0), (1.0,), 1.0)
+    with pytest.raises(Refused, match="below zero"):
+        Profile((-1.0,), (1.0,), (1.0,), 1.0)
+    with pytest.raises(Refused, match="a bandwidth of 0"):
+        Profile((1.0,), (1.0,), (1.0,), 0)
+    with pytest.raises(Refused, match="2 stages for 1 layers"):
+        equal(Profile((1.0,), (1.0,), (1.0,), 1.0), 2)
+    with pytest.raises(Refused, match="a plan for 0 devices"):
+        any_replicas(Profile((1.0,), (1.0,), (1.0,), 1.0), 0)
+    with pytest.raises(Refused, match=r"rates.flops=0"):
+        Rates(flops=0)
