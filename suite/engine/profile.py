@@ -1,0 +1,124 @@
+"""Decides what each layer of a network takes here: its forward and backward pass timed alone, with torch.
+
+PipeDream's rule (suite.workload.partition) wants one number per layer, so a layer is given what the layer before it
+passes on, cut off from that layer's graph, and gradients of ones. The last layer's passes have the loss in them. The
+median of a few rounds is taken: a round goes through all layers, so that a slow moment does not fall on one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import nn
+
+from suite.core.build import build
+from suite.core.errors import Refused
+from suite.core.protocols import Value
+from suite.engine.host import now
+from suite.engine.layers import make
+from suite.engine.stage import as_value
+from suite.engine.system import network
+from suite.workload.partition import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A layer, per microbatch. forward, backward: seconds; output: bytes passed on; weights: bytes of parameters."""
+
+    name: str
+    forward: float
+    backward: float
+    output: int
+    weights: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A network's layers in order, timed with microbatches of `microbatch`; bandwidth: bytes/s between devices."""
+
+    model: str
+    microbatch: int
+    bandwidth: float
+    layers: tuple[Timed, ...]
+
+    @property
+    def profile(self) -> Profile:
+        return Profile(
+            tuple(layer.forward + layer.backward for layer in self.layers),
+            tuple(float(layer.output) for layer in self.layers),
+            tuple(float(layer.weights) for layer in self.layers),
+            self.bandwidth,
+        )
+
+    def write(self, path: Path) -> None:
+        """As `split=FILE` reads it."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+
+def measure(config: Mapping[str, Any], *, bandwidth: float, rounds: int = 5) -> Measured:
+    """The layers of the config's model on its own data, on this process's CPU with `launch.threads` threads; one round
+    more than `rounds` is run and left out, which allocates. Raises Refused for a number of rounds below 1."""
+    if rounds < 1:
+        raise Refused(f"{rounds} rounds", rule="at least 1", legal="5")
+    model, module, microbatch = config["model"], network(config), config["batch"]["microbatch"]
+    shape = build(model["shape"])
+    batch = build(config["data"]["source"]).batch(0, size=microbatch, seed=config["seed"], shape=shape)
+    inputs, targets = (_tensors(part) for part in batch)
+    makers = module.layers(shape, dropout=model["dropout"], dtype=model["dtype"])
+    layers = make(makers, range(len(makers)), config["seed"])
+    for layer in layers:
+        layer.train()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(config["launch"]["threads"])
+    try:
+        taken = [_round(layers, inputs, targets, module.loss) for _ in range(1 + rounds)][1:]
+    finally:
+        torch.set_num_threads(threads)
+    names = [shaped.name for shaped in shape.shapes()]
+    return Measured(
+        model["name"],
+        microbatch,
+        bandwidth,
+        tuple(
+            Timed(
+                name,
+                median(one[number][0] for one in taken),
+                median(one[number][1] for one in taken),
+                taken[0][number][2],
+                sum(weight.numel() * weight.element_size() for weight in layers[number].parameters()),
+            )
+            for number, name in enumerate(names)
+        ),
+    )
+
+
+def _tensors(part: Any) -> Value:
+    """An array, or a tuple of arrays, as torch sees them."""
+    arrays = part if isinstance(part, tuple | list) else (part,)
+    return tuple(torch.from_numpy(array) for array in arrays)
+
+
+def _round(layers: list[nn.Module], value: Value, targets: Value, loss: Any) -> list[tuple[float, float, int]]:
+    """Seconds forward, seconds backward and bytes passed on, of each layer once."""
+    found = []
+    for number, layer in enumerate(layers):
+        entered = tuple(
+            part.detach().requires_grad_(number > 0) if part.is_floating_point() else part for part in value
+        )
+        begin = now()
+        value = as_value(layer(*entered))
+        made = (loss(*value, *targets),) if number == len(layers) - 1 else value
+        middle = now()
+        moving = [part for part in made if part.requires_grad]
+        if moving:
+            torch.autograd.backward(moving, [torch.ones_like(part) for part in moving])
+        found.append((middle - begin, now() - middle, sum(part.numel() * part.element_size() for part in value)))
+        layer.zero_grad(set_to_none=True)
+    return found

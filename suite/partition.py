@@ -1,0 +1,67 @@
+"""Decides what `python -m suite.partition` does: times each layer alone and says how PipeDream's rule divides them.
+
+    python -m suite.partition model=vgg_narrow data=digits grid.inter=4
+    python -m suite model=vgg_narrow data=digits grid.inter=4 split=reports/profiles/vgg_narrow-2.json
+
+The link is that of `machine` between devices of a node. Says the split that grid.inter stages with grid.data replicas
+each have, and the plan for as many devices that may have other stages and replicas; one whose stages differ in their
+replicas is told, and refused by name. Leaves the profile in reports/profiles/, for `split=`.
+"""
+
+# ruff: noqa: T201 (an entry point talks to people)
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from suite.bench.experiment import resolve
+from suite.bench.refuse import check_numbers
+from suite.core.build import build
+from suite.core.errors import SuiteError, Unsupported
+from suite.core.grid import Grid
+from suite.core.units import si
+from suite.engine.profile import Measured, measure
+from suite.workload.partition import Partition, any_replicas, equal
+
+
+def table(found: Measured) -> Iterator[str]:
+    """The layers that were timed, a line each."""
+    yield f"{found.model}, microbatches of {found.microbatch}, {si(found.bandwidth, 'B/s')} between devices"
+    for number, layer in enumerate(found.layers):
+        times = f"forward {si(layer.forward, 's')}, backward {si(layer.backward, 's')}"
+        sizes = f"passes on {si(layer.output, 'B')}, weights {si(layer.weights, 'B')}"
+        yield f"  {number:3} {layer.name}: {times}, {sizes}"
+
+
+def told(name: str, plan: Partition) -> str:
+    """A plan in one line: layers and replicas of each stage, and the seconds of its slowest part."""
+    stages = ", ".join(f"{s.layers.start}-{s.layers.stop - 1} on {s.replicas}" for s in plan.stages)
+    return f"{name}: layers {stages}; slowest {si(plan.slowest, 's')}"
+
+
+def main(overrides: Sequence[str]) -> int:
+    try:
+        config = resolve(overrides)
+        check_numbers(config)
+        grid = Grid(**config["grid"])
+        found = measure(config, bandwidth=build(config["machine"]).within.bandwidth)
+        print("\n".join(table(found)))
+        print(told(f"{grid.inter} stages of {grid.data}", equal(found.profile, grid.inter, grid.data)))
+        free = any_replicas(found.profile, grid.inter * grid.data)
+        print(told(f"any plan for {grid.inter * grid.data} devices", free))
+        try:
+            free.runnable()
+        except Unsupported as error:
+            print(f"refused: {error}")
+        file = Path(config["reports"]) / "profiles" / f"{found.model}-{found.microbatch}.json"
+        found.write(file)
+        print(f"  split={file}")
+    except SuiteError as error:
+        print(f"refused: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,84 @@
+"""Decides whether a network that is timed here gets the split that its own times ask for, and a file to split it by."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from suite import partition
+from suite.bench.experiment import resolve
+from suite.core.build import build
+from suite.core.errors import Refused
+from suite.engine import profile
+from suite.engine.profile import Measured, Timed, measure
+from suite.workload.partition import equal
+from suite.workload.split import divide
+
+NARROW = ("model=vgg_narrow", "data=digits", "optimizer=sgd", "batch.microbatch=2", "grid.inter=2")
+
+
+def test_every_layer_is_timed_alone_and_the_file_is_a_split(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(10**6))
+    monkeypatch.setattr(profile, "now", lambda: float(next(clock)))
+    assert partition.main([*NARROW, f"reports={tmp_path}"]) == 0
+    said = capsys.readouterr().out
+    shape = build(resolve(NARROW)["model"]["shape"])
+    shapes = shape.shapes()
+    rows = re.findall(r"^ +(\d+) (.+): forward 1 s, backward 1 s, passes on", said, re.M)
+    assert [name for _, name in rows] == [layer.name for layer in shapes]
+    # every layer takes two ticks, and eleven layers on two stages are six and five
+    assert "2 stages of 1: layers 0-5 on 1, 6-10 on 1; slowest 12 s" in said
+    file = tmp_path / "profiles" / "vgg_narrow-2.json"
+    assert f"split={file}" in said
+    assert divide(shape, 2, str(file)) == (range(6), range(6, 11))
+
+
+def test_bytes_are_the_tensors_own() -> None:
+    config = resolve(NARROW)
+    found = measure(config, bandwidth=1e9, rounds=1)
+    shapes = build(config["model"]["shape"]).shapes()
+    assert [layer.weights for layer in found.layers] == [4 * shape.parameters for shape in shapes]
+    assert [layer.output for layer in found.layers] == [2 * shape.output for shape in shapes]
+    assert all(layer.forward > 0 and layer.backward > 0 for layer in found.layers)
+    with pytest.raises(Refused, match="0 rounds; rule: at least 1"):
+        measure(config, bandwidth=1e9, rounds=0)
+
+
+def test_a_layer_is_timed_without_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow layer's backward pass is its own, not that of the layers behind which it stands."""
+
+    class Slow(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x.register_hook(lambda _: ran.append("slow"))
+            return 2 * x
+
+    ran: list[str] = []
+    layers = [nn.Linear(3, 3), Slow(), nn.Linear(3, 2)]
+    monkeypatch.setattr(profile, "now", lambda: float(len(ran)))
+    loss = nn.functional.cross_entropy
+    found = profile._round(layers, (torch.randn(4, 3),), (torch.zeros(4, dtype=torch.int64),), loss)
+    assert [backward for _, backward, _ in found] == [0.0, 1.0, 0.0]
+
+
+def test_a_plan_with_unequal_replicas_is_told_and_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers = (Timed("wide", 3.0, 6.0, 1, 0), Timed("heavy", 1.0, 2.0, 1, 90))
+    monkeypatch.setattr(partition, "measure", lambda config, bandwidth: Measured("two", 2, 10.0, layers))
+    assert partition.main(["grid.inter=2", "grid.data=2", f"reports={tmp_path}"]) == 0
+    said = capsys.readouterr().out
+    assert "any plan for 4 devices: layers 0-0 on 3, 1-1 on 1; slowest 3 s" in said
+    assert "refused: a plan of 2 stages with 3, 1 replicas; rule: every stage has as many replicas" in said
+    assert "2 stages of 2: layers 0-0 on 2, 1-1 on 2; slowest 9 s" in said
+    assert equal(Measured("two", 2, 10.0, layers).profile, 2, 2).slowest == 9.0  # 2 * 90 / 10 over two
+
+
+def test_a_network_with_fewer_layers_than_stages_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert partition.main([*NARROW, "grid.inter=12", f"reports={tmp_path}"]) == 2
+    assert "refused: 12 stages for 11 layers" in capsys.readouterr().err
