@@ -1,0 +1,201 @@
+"""Decides the shape of PipeOptim's recurrent networks: each layer with parameters, flops and activation bytes.
+
+The Residual LSTM classifies texts, GNMT translates sentences (PipeOptim V-A). Counts are per sample: one text, or one
+pair of sentences. A text has the fixed length `sequence`, padded, so that every message has one size. Flops are those
+of matrix products only. What a backward pass needs is counted as torch's plain kernels keep it, of an LSTM its input,
+four gates, the cell's state and its tanh, and the hidden state; fused kernels have workspaces of their own size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from suite.core.errors import Refused
+from suite.workload.shapes import LayerShape
+
+PADDING, UNKNOWN, BEGIN, END = range(4)  # tokens of GNMT's vocabulary, before the words
+INTEGER = 8  # bytes of a token, or of a length
+KEPT = 7  # numbers per token and unit of an LSTM, beside its input: four gates, state, tanh of the state, hidden state
+
+
+def lstm(inputs: int, hidden: int) -> int:
+    """Parameters of one direction: four gates of inputs, hidden state, and two biases, as torch has them."""
+    return 4 * hidden * (inputs + hidden + 2)
+
+
+@dataclass(frozen=True, slots=True)
+class ResidualLSTM:
+    """An embedding, `layers` LSTMs with a projection each and a way round both, and a classifier of the mean.
+
+    The defaults are SpecTrain's sentiment network, which PipeOptim trains on IMDb. embedding, hidden: widths outside
+    and inside of an LSTM; sequence: tokens of a text, padded or cut to that
+    """
+
+    layers: int = 4
+    embedding: int = 128
+    hidden: int = 128
+    sequence: int = 200
+    vocabulary: int = 10_000
+    classes: int = 2
+
+    def __post_init__(self) -> None:
+        _whole(self)
+
+    @property
+    def parameters(self) -> int:
+        return sum(layer.parameters for layer in self.shapes())
+
+    @property
+    def tokens(self) -> int:
+        """Of one sample."""
+        return self.sequence
+
+    def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
+        """Every layer in order; `width` is the bytes of one activation entry."""
+        s, e, h, k = self.sequence, self.embedding, self.hidden, self.classes
+        block = _recurrent("lstm", s, e, h, output=s * e * width, width=width)
+        loss = k * max(4, width)
+        return (
+            _embedding(self.vocabulary, e, output=s * e * width, width=width),
+            *[
+                replace(
+                    block,
+                    parameters=block.parameters + h * e + e,
+                    flops=block.flops + 2 * s * h * e,
+                    saved=block.saved + s * h * width,  # what enters the projection
+                    prunable=(h * e,),
+                )
+            ]
+            * self.layers,
+            LayerShape(
+                name="classifier",
+                parameters=e * k + k,
+                flops=2 * e * k,
+                saved=(s + 1) * e * width + loss,
+                output=k * width,
+                working=max(2 * loss, s * e * width),
+                weight_working=e * k * width,
+                prunable=(e * k,),
+                checkpointed=False,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GNMT:
+    """Google's translating network (Wu et al.) as its second reference version has it: suite.models.gnmt.
+
+    The defaults are GNMT-8. encoder, decoder: LSTMs of either side, the encoder's first one bidirectional; hidden:
+    their width, and the embeddings'; sequence: tokens of a sentence on either side, padded or cut to that; vocabulary:
+    of both languages together, PADDING, UNKNOWN, BEGIN and END among them
+    """
+
+    encoder: int = 4
+    decoder: int = 4
+    hidden: int = 1024
+    sequence: int = 50
+    vocabulary: int = 32_320
+
+    def __post_init__(self) -> None:
+        _whole(self, encoder=2, decoder=2, vocabulary=END + 2)
+
+    @property
+    def layers(self) -> int:
+        """LSTMs, a bidirectional one once."""
+        return self.encoder + self.decoder
+
+    @property
+    def parameters(self) -> int:
+        """Of a pipeline, which has an embedding per side; one device may share a single one."""
+        return sum(layer.parameters for layer in self.shapes())
+
+    @property
+    def tokens(self) -> int:
+        """Of one sample, source and target together."""
+        return 2 * self.sequence
+
+    def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
+        """Every layer in order; `width` is the bytes of one activation entry."""
+        return (*self._encoder(width), *self._decoder(width))
+
+    def _encoder(self, width: int) -> Iterator[LayerShape]:
+        s, h = self.sequence, self.hidden
+        beside = INTEGER * (1 + s)  # the source's length and the decoder's tokens go with every value
+        yield _embedding(self.vocabulary, h, output=s * h * width + beside, width=width)
+        one = _recurrent("encoder 0", s, h, h, output=2 * s * h * width + beside, width=width)
+        yield replace(
+            one,
+            parameters=2 * one.parameters,
+            flops=2 * one.flops,
+            # the input before it is turned, the turned output, the places that turn them, and what is padding
+            saved=2 * one.saved + 2 * s * h * width + s * INTEGER + s,
+            working=one.working + 3 * s * h * width,
+        )
+        for number in range(1, self.encoder):
+            inputs = 2 * h if number == 1 else h
+            yield _recurrent(f"encoder {number}", s, inputs, h, output=s * h * width + beside, width=width)
+
+    def _decoder(self, width: int) -> Iterator[LayerShape]:
+        s, h, v = self.sequence, self.hidden, self.vocabulary
+        one = _recurrent("decoder 0", s, h, h, output=2 * s * h * width, width=width)
+        yield replace(
+            one,
+            parameters=one.parameters + v * h + 2 * h * h + 2 * h + 1,
+            flops=one.flops + 4 * s * h * h + 4 * s * s * h,
+            # the memory, the states that ask, the tanh of every pair, its weights, and what is padding
+            saved=one.saved + 3 * s * h * width + s * s * (h + 1) * width + s * INTEGER + s,
+            working=max(one.working, (2 * s * s * h + 2 * s * h) * width),
+            weight_working=max(one.weight_working, v * h * width),
+            prunable=(h * h, h * h),
+        )
+        for number in range(1, self.decoder):
+            output = (1 if number == self.decoder - 1 else 2) * s * h * width
+            yield _recurrent(f"decoder {number}", s, 2 * h, h, output=output, width=width)
+        loss = s * v * max(4, width)
+        yield LayerShape(
+            name="classifier",
+            parameters=v * h + v,
+            flops=2 * s * h * v,
+            saved=s * h * width + loss,
+            output=s * v * width,
+            working=2 * loss,
+            weight_working=v * h * width,
+            checkpointed=False,
+        )
+
+
+def _embedding(vocabulary: int, hidden: int, *, output: int, width: int) -> LayerShape:
+    return LayerShape(
+        name="embedding",
+        parameters=vocabulary * hidden,
+        flops=0,
+        saved=0,
+        output=output,
+        working=0,
+        weight_working=vocabulary * hidden * width,
+        checkpointed=False,
+    )
+
+
+def _recurrent(name: str, sequence: int, inputs: int, hidden: int, *, output: int, width: int) -> LayerShape:
+    """One direction of an LSTM over `sequence` tokens. Its transient: gradients of its gates, output and input."""
+    return LayerShape(
+        name=name,
+        parameters=lstm(inputs, hidden),
+        flops=2 * sequence * 4 * hidden * (inputs + hidden),
+        saved=sequence * (inputs + KEPT * hidden) * width,
+        output=output,
+        working=sequence * (5 * hidden + inputs) * width,
+        weight_working=4 * hidden * max(inputs, hidden) * width,
+    )
+
+
+def _whole(shape: Any, **least: int) -> None:
+    """Refuses what is no count, or below what a layer needs."""
+    for field in fields(shape):
+        value, at_least = getattr(shape, field.name), least.get(field.name, 1)
+        if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+            what = f"model.shape.{field.name}={value}"
+            raise Refused(what, rule=f"a whole number, at least {at_least}", legal=str(at_least))
