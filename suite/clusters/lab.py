@@ -7,7 +7,7 @@ batch sizes and GPU counts, which are settings.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import yaml
 
 from suite.core.errors import Refused, UnknownName
 from suite.core.grid import Grid
+from suite.core.protocols import Schedule, WeightPolicy
 from suite.core.trace import REDUCE, WAIT
 from suite.memory import offloaded
 from suite.simulate.machine import Machine
@@ -69,12 +70,16 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Lab:
-    """Where the published runs are simulated: `machine`, the papers' `stacks`, `systems` and model `shapes` by name."""
+    """Where the published runs are simulated: `machine`, the papers' `stacks`, `systems` and model `shapes` by name.
+
+    orders, policies: schedules and weight policies that are compared without a machine, by name"""
 
     machine: Machine
     stacks: Mapping[str, Stack]
     systems: Mapping[str, Modelled]
     shapes: Mapping[str, Transformer]
+    orders: Mapping[str, Schedule] = field(default_factory=dict)
+    policies: Mapping[str, WeightPolicy] = field(default_factory=dict)
 
     @cached_property
     def _known(self) -> dict[tuple[Plan, str, bool], Batch]:

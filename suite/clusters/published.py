@@ -16,13 +16,14 @@ from suite.clusters import (  # noqa: F401 (they enter figures)
     samo_states,
     scaling,
     small,
+    small_pipeoptim,
     small_samo,
     variants,
 )
 from suite.clusters.figure import Figure, Panel, find
 from suite.clusters.lab import Lab, published_plans
 from suite.core.claim import Claim
-from suite.core.protocols import Carried
+from suite.core.protocols import Carried, Schedule, WeightPolicy
 from suite.core.record import Metric, Source
 from suite.simulate.machine import Machine
 from suite.simulate.plan import Modelled
@@ -34,7 +35,7 @@ _LABS: dict[str, Lab] = {}
 
 class Published:
     """One figure of a paper, simulated. models: shapes as configs of a model, by name; stacks: by paper; systems: those
-    that are modelled, by name."""
+    that are modelled, by name; orders, policies: schedules and weight policies that answers compare, by name."""
 
     def __init__(
         self,
@@ -44,6 +45,8 @@ class Published:
         stacks: Mapping[str, Stack],
         systems: Mapping[str, Modelled],
         models: Mapping[str, Mapping[str, Any]],
+        orders: Mapping[str, Schedule] | None = None,
+        policies: Mapping[str, WeightPolicy] | None = None,
         name: str = "published",
         label: str = "",
         sources: Sequence[str] = (),
@@ -51,7 +54,8 @@ class Published:
         self.figure = figure
         shapes = {str(model): config["shape"] for model, config in models.items()}
         # figures of one experiment share their runs: equal parts are one lab, as long as this process lives
-        self.lab = _LABS.setdefault(repr((machine, stacks, systems, shapes)), Lab(machine, stacks, systems, shapes))
+        parts = machine, stacks, systems, shapes, orders or {}, policies or {}
+        self.lab = _LABS.setdefault(repr(parts), Lab(*parts))
 
     def check(self, config: Mapping[str, Any]) -> None:
         find(self.figure)
@@ -59,15 +63,16 @@ class Published:
     def run(self, config: Mapping[str, Any]) -> Carried:
         found = find(self.figure)
         published = {claim.id: claim for claim in claims.load()}
-        stack = self.lab.stacks[found.paper]
+        stack = self.lab.stacks.get(found.paper)
         panels = found.panels(self.lab, published)
-        plans = published_plans()[found.paper]["scaling"]
+        plans = published_plans().get(found.paper, {}).get("scaling", {})
+        reasons = [f"{name}: {reason}" for name, reason in stack.reasons.items()] if stack else []
         return Carried(
             Source.SIMULATED,
             metrics=metrics(found, published, self.lab),
             series=series(panels),
-            notes=(f"plans: {plans['evidence']}", *(f"{name}: {reason}" for name, reason in stack.reasons.items())),
-            calibrated_on=tuple(dict.fromkeys((*stack.calibrated_on, *plans.get("chosen", ())))),
+            notes=(*([f"plans: {plans['evidence']}"] if plans else []), *reasons),
+            calibrated_on=tuple(dict.fromkeys((*(stack.calibrated_on if stack else ()), *plans.get("chosen", ())))),
         )
 
 
