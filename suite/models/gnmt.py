@@ -1,0 +1,224 @@
+"""Decides the translating network that is trained: modules for the layers that workload.recurrent.GNMT counts.
+
+It is GNMT as its second reference version has it (PipeOptim V-A): a bidirectional first encoder layer, residual
+connections from the third layer of either side on, and normalised Bahdanau attention behind the first decoder layer,
+whose context enters every later decoder layer. One layer per LSTM; the first one of the decoder holds the decoder's
+embedding and the attention too. What later layers need travels with the value, so that a pipeline can cut anywhere:
+
+    encoder:  (x [b, s, h], lengths [b], tokens [b, t])     lengths and the decoder's tokens are integers
+    decoder:  (y [b, t, h], context [b, t, h])
+
+Both sides have the fixed length `sequence`, padded behind their end, so that every message has one size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from suite.workload.recurrent import BEGIN, END, GNMT, PADDING
+
+SPREAD = 0.1  # initial weights are uniform from -0.1 to 0.1
+SCORES = ("tokens",)
+
+Values = tuple[torch.Tensor, ...]
+
+
+class Sources(nn.Module):
+    """Source tokens [b, s] and the decoder's tokens [b, t] to (x [b, s, h], lengths [b], tokens [b, t])."""
+
+    draws = checkpointed = prunable = False
+
+    def __init__(self, shape: GNMT) -> None:
+        super().__init__()
+        self.token = embedding(shape)
+
+    def forward(self, source: torch.Tensor, tokens: torch.Tensor) -> Values:
+        return self.token(source), (source != PADDING).sum(1), tokens
+
+
+class Bidirectional(nn.Module):
+    """Two LSTMs, one of which reads every sequence from its own end: x [b, s, h] to [b, s, 2 h], padding to zeros."""
+
+    draws = False
+
+    def __init__(self, shape: GNMT) -> None:
+        super().__init__()
+        self.onward, self.back = (lstm(shape.hidden, shape.hidden) for _ in range(2))
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor, tokens: torch.Tensor) -> Values:
+        at = torch.arange(x.shape[1], device=x.device)
+        inside = at < lengths[:, None]  # [b, s]
+        # the places of a sequence from its last to its first; padding stays where it is
+        turned = torch.where(inside, lengths[:, None] - 1 - at, at)[..., None].expand_as(x)
+        onward, back = self.onward(x)[0], self.back(x.gather(1, turned))[0].gather(1, turned)
+        return torch.cat((onward, back), 2) * inside[..., None], lengths, tokens
+
+
+class Encoder(nn.Module):
+    """A later encoder layer, [b, s, inputs] to [b, s, h], with a way round it from the third one on."""
+
+    def __init__(self, shape: GNMT, inputs: int, *, residual: bool, dropout: float) -> None:
+        super().__init__()
+        self.lstm = lstm(inputs, shape.hidden)
+        self.residual, self.dropout, self.draws = residual, dropout, dropout > 0
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor, tokens: torch.Tensor) -> Values:
+        y = self.lstm(_dropped(x, self.dropout, self.training))[0]
+        return y + x if self.residual else y, lengths, tokens
+
+
+class Attention(nn.Module):
+    """Normalised additive attention (Bahdanau; Luong's weight normalisation): for each y [b, t, h] the mean of the
+    memory [b, s, h] under softmax(g v / |v| . tanh(W y + U memory + bias)), padding left out: [b, t, h]."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.query, self.key = (nn.Linear(hidden, hidden, bias=False) for _ in range(2))
+        deviation = 1 / math.sqrt(hidden)
+        self.direction = nn.Parameter(torch.empty(hidden).uniform_(-deviation, deviation))
+        self.size = nn.Parameter(torch.full((1,), deviation))
+        self.bias = nn.Parameter(torch.zeros(hidden))
+
+    def forward(self, y: torch.Tensor, memory: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        query, key = self.query(y) + self.bias, self.key(memory)
+        energy = torch.tanh(query[:, :, None] + key[:, None])  # [b, t, s, h]
+        direction = self.direction * (self.size / self.direction.norm())
+        scores = F.linear(energy, direction[None]).squeeze(-1)  # [b, t, s]
+        outside = torch.arange(memory.shape[1], device=y.device) >= lengths[:, None]
+        scores = scores.masked_fill(outside[:, None], torch.finfo(scores.dtype).min)
+        return scores.softmax(-1) @ memory
+
+
+class FirstDecoder(nn.Module):
+    """The decoder's embedding, its first LSTM, and the attention: (memory, lengths, tokens) to (y, context)."""
+
+    draws = False
+
+    def __init__(self, shape: GNMT) -> None:
+        super().__init__()
+        self.token = embedding(shape)
+        self.lstm = lstm(shape.hidden, shape.hidden)
+        self.attention = Attention(shape.hidden)
+
+    def forward(self, memory: torch.Tensor, lengths: torch.Tensor, tokens: torch.Tensor) -> Values:
+        y = self.lstm(self.token(tokens))[0]
+        return y, self.attention(y, memory, lengths)
+
+
+class Decoder(nn.Module):
+    """A later decoder layer of (y, context), [b, t, h] each, with a way round it from the third one on. The last one
+    keeps the context to itself."""
+
+    def __init__(self, shape: GNMT, *, residual: bool, last: bool, dropout: float) -> None:
+        super().__init__()
+        self.lstm = lstm(2 * shape.hidden, shape.hidden)
+        self.residual, self.last, self.dropout, self.draws = residual, last, dropout, dropout > 0
+
+    def forward(self, y: torch.Tensor, context: torch.Tensor) -> torch.Tensor | Values:
+        entered = torch.cat((_dropped(y, self.dropout, self.training), context), 2)
+        made = self.lstm(entered)[0]
+        made = made + y if self.residual else made
+        return made if self.last else (made, context)
+
+
+class Classifier(nn.Module):
+    """The head, [b, t, h] to logits [b, t, v]."""
+
+    draws = checkpointed = prunable = False
+
+    def __init__(self, shape: GNMT) -> None:
+        super().__init__()
+        self.linear = nn.Linear(shape.hidden, shape.vocabulary)
+        nn.init.uniform_(self.linear.weight, -SPREAD, SPREAD)
+        nn.init.uniform_(self.linear.bias, -SPREAD, SPREAD)
+
+    def forward(self, y: torch.Tensor) -> torch.Tensor:
+        return self.linear(y)
+
+
+def lstm(inputs: int, outputs: int) -> nn.LSTM:
+    made = nn.LSTM(inputs, outputs, batch_first=True)
+    for parameter in made.parameters():
+        nn.init.uniform_(parameter, -SPREAD, SPREAD)
+    return made
+
+
+def embedding(shape: GNMT) -> nn.Embedding:
+    """Padding is zeros, and has no gradient."""
+    made = nn.Embedding(shape.vocabulary, shape.hidden, padding_idx=PADDING)
+    with torch.no_grad():
+        made.weight.uniform_(-SPREAD, SPREAD)[PADDING] = 0.0
+    return made
+
+
+def _dropped(x: torch.Tensor, share: float, training: bool) -> torch.Tensor:
+    return F.dropout(x, share, training) if share else x
+
+
+def layers(shape: GNMT, *, dropout: float = 0.0, dtype: str = "float32") -> list[Callable[[], nn.Module]]:
+    """One function per layer: a stage makes only its own, and draws the same weights wherever it stands. dropout: of
+    what enters every LSTM but the first of either side (0.2 as published)."""
+
+    def make(kind: Callable[[], nn.Module]) -> nn.Module:
+        return kind().to(getattr(torch, dtype))  # drawn in float32: every precision starts from the same numbers
+
+    h = shape.hidden
+    kinds: list[Callable[[], nn.Module]] = [partial(Sources, shape), partial(Bidirectional, shape)]
+    for number in range(1, shape.encoder):
+        inputs = 2 * h if number == 1 else h
+        kinds.append(partial(Encoder, shape, inputs, residual=number > 1, dropout=dropout))
+    kinds.append(partial(FirstDecoder, shape))
+    for number in range(1, shape.decoder):
+        last = number == shape.decoder - 1
+        kinds.append(partial(Decoder, shape, residual=number > 1, last=last, dropout=dropout))
+    return [partial(make, kind) for kind in (*kinds, partial(Classifier, shape))]
+
+
+def ties(shape: GNMT) -> list[tuple[int, str, int, str]]:
+    """No two weights are one: a pipeline has an embedding per side, where one device may share a single one."""
+    return []
+
+
+def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy per target token of a microbatch, padding left out, in nats, at least in single precision.
+    logits [b, t, v], targets [b, t]."""
+    logits = logits.flatten(0, 1)
+    logits = logits.float() if logits.dtype.itemsize < 4 else logits
+    return F.cross_entropy(logits, targets.flatten(), ignore_index=PADDING)
+
+
+def scores(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Percent of target tokens, padding left out, that have the largest logit when all before them are given, [1]."""
+    right = logits.argmax(-1)[targets != PADDING] == targets[targets != PADDING]
+    return right.double().mean(0, keepdim=True) * 100
+
+
+def decode(
+    forward: Callable[[Values], torch.Tensor | Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """The greedy translation of a batch, [b, t]: from BEGIN on always the likeliest token, padding behind the end.
+
+    forward gives the network's logits [b, t, v] of (source [b, s], tokens [b, t]); of `inputs`, such a pair, the source
+    is read, and t. Token k depends on the k before it alone, so all positions are predicted from a guess at once and
+    again until nothing changes: what one token at a time would give, in as many passes at most, and usually in fewer.
+    """
+    source, given = inputs
+    tokens = torch.full_like(given, PADDING)
+    tokens[:, 0] = BEGIN
+    found = tokens
+    for _ in range(given.shape[1]):
+        made = forward((source, tokens))
+        found = (made if isinstance(made, torch.Tensor) else made[0]).argmax(-1)
+        ended = (found == END).cumsum(1)
+        found = found.masked_fill(ended - (found == END).long() > 0, PADDING)
+        entered = torch.cat((tokens[:, :1], found[:, :-1]), 1)
+        if torch.equal(entered, tokens):
+            break
+        tokens = entered
+    return found

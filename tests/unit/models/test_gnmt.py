@@ -1,0 +1,238 @@
+"""Decides whether GNMT is the network that is counted, with the attention and residuals of its reference."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from lstm import gates
+from torch import nn
+
+from suite.models.gnmt import SCORES, Attention, decode, layers, loss, scores, ties
+from suite.workload.recurrent import BEGIN, END, GNMT, PADDING
+
+SHAPE = GNMT(4, 3, 6, sequence=5, vocabulary=11)
+
+
+def sentences(lengths: list[int], length: int, *, vocabulary: int = 11, seed: int = 0) -> torch.Tensor:
+    drawn = torch.randint(END + 1, vocabulary, (len(lengths), length), generator=torch.Generator().manual_seed(seed))
+    for row, count in enumerate(lengths):
+        drawn[row, count:] = PADDING
+    return drawn
+
+
+def made(shape: GNMT = SHAPE, **options: Any) -> list[Any]:
+    """Weights large enough that a mistake shows."""
+    torch.manual_seed(0)
+    modules = [make().double() for make in layers(shape, **options)]
+    with torch.no_grad():
+        for module in modules:
+            for parameter in module.parameters():
+                parameter.mul_(4)
+            if hasattr(module, "attention"):
+                nn.init.normal_(module.attention.bias)
+    return modules
+
+
+def through(modules: list[Any], *value: torch.Tensor) -> torch.Tensor:
+    for module in modules:
+        given = module(*value)
+        value = given if isinstance(given, tuple) else (given,)
+    return value[0]
+
+
+def reference(modules: list[Any], source: list[int], target: list[int]) -> torch.Tensor:
+    """One pair of sentences without padding, position by position: logits [t, v]."""
+    words, both, *encoders, first, second, third, head = modules
+    x = words.token.weight[source][None]
+    x = torch.cat((gates(both.onward, x), gates(both.back, x.flip(1)).flip(1)), 2)
+    x = gates(encoders[0].lstm, x)
+    for encoder in encoders[1:]:
+        x = gates(encoder.lstm, x) + x
+    memory, a = x[0], first.attention
+    y = gates(first.lstm, first.token.weight[target][None])[0]
+    v = a.size * a.direction / a.direction.square().sum().sqrt()
+    contexts = []
+    for state in y:
+        energies = torch.stack([v @ torch.tanh(a.query.weight @ state + a.key.weight @ m + a.bias) for m in memory])
+        share = torch.exp(energies) / torch.exp(energies).sum()
+        contexts.append(share @ memory)
+    context = torch.stack(contexts)
+    y = gates(second.lstm, torch.cat((y, context), 1)[None])[0]
+    y = gates(third.lstm, torch.cat((y, context), 1)[None])[0] + y
+    return y @ head.linear.weight.T + head.linear.bias
+
+
+@pytest.mark.parametrize("shape", [GNMT(sequence=3), GNMT(8, 8, sequence=2), SHAPE], ids=["gnmt_8", "gnmt_16", "small"])
+def test_the_network_is_the_counted_one(shape: GNMT) -> None:
+    """On the meta device: nothing is allocated, and every layer gives what the next one takes."""
+    with torch.device("meta"):
+        modules = [make() for make in layers(shape)]
+        value: Any = tuple(torch.empty(2, shape.sequence, dtype=torch.int64) for _ in range(2))
+    for module, counted in zip(modules, shape.shapes(), strict=True):
+        assert sum(p.numel() for p in module.parameters()) == counted.parameters, counted.name
+        assert getattr(module, "checkpointed", True) == counted.checkpointed, counted.name
+        if getattr(module, "prunable", True):
+            linear = [m.weight.numel() for m in module.modules() if isinstance(m, nn.Linear)]
+            assert tuple(linear) == counted.prunable, counted.name
+        value = module(*value)
+        value = value if isinstance(value, tuple) else (value,)
+        assert sum(part.nbytes for part in value) == 2 * counted.output, counted.name
+    assert ties(shape) == []
+
+
+def test_it_translates_as_the_reference_does() -> None:
+    """Sentences of several lengths side by side, each against itself alone."""
+    modules = made()
+    lengths, targets = [5, 3, 1, 2], [4, 5, 2, 1]
+    source, target = sentences(lengths, 5), sentences(targets, 5, seed=1)
+    logits = through(modules, source, target)
+    for row, (long, wide) in enumerate(zip(lengths, targets, strict=True)):
+        want = reference(modules, source[row, :long].tolist(), target[row, :wide].tolist())
+        torch.testing.assert_close(logits[row, :wide], want)
+
+
+def test_the_first_layer_is_torchs_bidirectional_lstm() -> None:
+    both = made()[1]
+    lengths = torch.tensor([5, 2, 4])
+    x = torch.randn(3, 5, 6, dtype=torch.float64)
+    theirs = nn.LSTM(6, 6, batch_first=True, bidirectional=True).double()
+    with torch.no_grad():
+        for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            getattr(theirs, f"{kind}_l0").copy_(getattr(both.onward, f"{kind}_l0"))
+            getattr(theirs, f"{kind}_l0_reverse").copy_(getattr(both.back, f"{kind}_l0"))
+    packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    want, _ = nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)
+    torch.testing.assert_close(both(x, lengths, lengths)[0], want)
+
+
+def test_more_padding_changes_nothing() -> None:
+    modules = made()
+    source, target = sentences([3, 2], 5), sentences([4, 4], 5, seed=1)
+    longer = torch.cat((source, torch.full((2, 4), PADDING)), 1)
+    torch.testing.assert_close(through(modules, source, target), through(modules, longer, target))
+
+
+def test_a_token_is_predicted_from_those_before_it() -> None:
+    modules = made()
+    source, target = sentences([5], 5), sentences([5], 5, seed=1)
+    other = target.clone()
+    other[0, 3] = BEGIN
+    before, after = through(modules, source, target), through(modules, source, other)
+    assert torch.equal(before[0, :3], after[0, :3])
+    assert not torch.equal(before[0, 3], after[0, 3])
+
+
+def test_padding_gets_no_gradient() -> None:
+    words = made()[0]
+    source = sentences([2], 5)
+    words(source, source)[0].sum().backward()
+    assert not words.token.weight.grad[PADDING].any()
+    assert not words.token.weight[PADDING].any()
+    assert words.token.weight.grad[source[0, 0]].all()
+
+
+def test_the_length_of_attentions_direction_is_its_own_weight() -> None:
+    attention = Attention(6).double()
+    y, memory, lengths = torch.randn(1, 2, 6).double(), torch.randn(1, 3, 6).double(), torch.tensor([3])
+    before = attention(y, memory, lengths)
+    with torch.no_grad():
+        attention.direction.mul_(7)
+    torch.testing.assert_close(attention(y, memory, lengths), before)
+    with torch.no_grad():
+        attention.size.mul_(7)
+    assert not torch.allclose(attention(y, memory, lengths), before)
+
+
+def test_flops_are_those_of_a_forward_pass() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    value: Any = (sentences([5], 5), sentences([5], 5))
+    for make, counted in zip(layers(SHAPE, dtype="float64"), SHAPE.shapes(), strict=True):
+        with FlopCounterMode(display=False) as counter:
+            value = make()(*value)
+        value = value if isinstance(value, tuple) else (value,)
+        assert counter.get_total_flops() == counted.flops, counted.name
+
+
+def test_dropout_is_in_front_of_every_lstm_but_the_first_of_a_side() -> None:
+    assert not any(make().draws for make in layers(SHAPE))
+    drawing = [make().draws for make in layers(SHAPE, dropout=0.2)]
+    assert drawing == [False, False, True, True, True, False, True, True, False]
+    modules = made(dropout=0.5)
+    pair = sentences([5], 5), sentences([5], 5, seed=1)
+    for number in (2, 3, 6):
+        value: Any = pair
+        for module in modules[:number]:
+            value = module.eval()(*value)
+        own = modules[number].train()
+        assert not torch.equal(own(*value)[0], own(*value)[0]), number
+        assert torch.equal(own.eval()(*value)[0], own(*value)[0]), number
+
+
+def test_initial_weights_are_within_a_tenth() -> None:
+    torch.manual_seed(0)
+    for make in layers(SHAPE):
+        for name, parameter in make().named_parameters():
+            if "attention" not in name:
+                assert 0.05 < float(parameter.detach().abs().max()) <= 0.1, name
+
+
+# -- loss, scores, decoding -------------------------------------------------------------------------------------------
+
+
+def test_loss_and_scores_leave_padding_out() -> None:
+    logits = torch.zeros(2, 3, 5, dtype=torch.bfloat16)
+    logits[0, 0, 4] = logits[0, 1, 4] = logits[1, 0, PADDING] = 2.0
+    targets = torch.tensor([[4, END, PADDING], [END, PADDING, PADDING]])
+    total = math.log(4 + math.exp(2))
+    assert loss(logits, targets).dtype == torch.float32
+    assert float(loss(logits, targets)) == pytest.approx((3 * total - 2) / 3, abs=1e-2)
+    assert SCORES == ("tokens",)
+    assert scores(logits, targets).tolist() == pytest.approx([100 / 3])
+
+
+def one_at_a_time(modules: list[Any], source: torch.Tensor, length: int) -> list[list[int]]:
+    found = []
+    for row in source:
+        tokens = [BEGIN]
+        while len(tokens) <= length and tokens[-1] != END:
+            logits = through(modules, row[None], torch.tensor([tokens]))
+            tokens.append(int(logits[0, -1].argmax()))
+        found.append((tokens[1:] + [PADDING] * length)[:length])
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_decoding_is_greedy(seed: int) -> None:
+    """As one token at a time; a network of random weights changes its mind at every position, and ends some."""
+    torch.manual_seed(seed)
+    modules = [make().double() for make in layers(GNMT(2, 2, 16, sequence=9, vocabulary=8))]
+    with torch.no_grad():
+        for module in modules:
+            for parameter in module.parameters():
+                parameter.mul_(12)
+        modules[-1].linear.bias.copy_(torch.tensor([0, 0, 0, -1, 0, 0, 0, 0]))  # most go on for a while
+    source = sentences([9, 4, 6, 1, 7, 3, 5, 8], 9, vocabulary=8, seed=seed)
+    given = torch.full_like(source, END)  # what stands there is not looked at
+    found = decode(lambda value: through(modules, *value), (source, given))
+    want = one_at_a_time(modules, source, 9)
+    assert found.tolist() == want
+    assert len({tuple(row) for row in want}) > 3
+    assert decode(lambda value: (through(modules, *value),), (source, given)).tolist() == want, "outputs in a tuple"
+
+
+def test_nothing_follows_the_end() -> None:
+    def forward(value: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        """Counts up from 4 to 6, then ends, then goes on."""
+        _, tokens = value
+        following = torch.tensor([0, 0, 4, 7, 5, 6, END, 7])
+        return nn.functional.one_hot(following[tokens], 8).float()
+
+    passes = []
+    source = torch.full((2, 8), 4)
+    found = decode(lambda value: (passes.append(1), forward(value))[1], (source, source))
+    assert found.tolist() == [[4, 5, 6, END, PADDING, PADDING, PADDING, PADDING]] * 2
+    assert len(passes) <= 8

@@ -1,0 +1,154 @@
+"""Decides whether the Residual LSTM is the network that is counted, what it computes, and with whose weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from lstm import gates
+from torch import nn
+
+from suite.models import recurrent
+from suite.models.recurrent import SCORES, Block, layers, loss, scores, ties
+from suite.workload.recurrent import ResidualLSTM
+
+SHAPE = ResidualLSTM(2, 6, 10, sequence=7, vocabulary=20, classes=3)
+
+
+def tokens(shape: ResidualLSTM, samples: int) -> torch.Tensor:
+    return torch.randint(0, shape.vocabulary, (samples, shape.sequence), generator=torch.Generator().manual_seed(0))
+
+
+def reference(modules: list[Any], x: torch.Tensor) -> torch.Tensor:
+    first, *blocks, last = modules
+    x = first.token.weight[x]
+    for block in blocks:
+        x = x + gates(block.lstm, x) @ block.project.weight.T + block.project.bias
+    return x.sum(1) / x.shape[1] @ last.linear.weight.T + last.linear.bias
+
+
+def through(modules: list[Any], x: torch.Tensor) -> torch.Tensor:
+    for module in modules:
+        x = module(x)
+    return x
+
+
+@pytest.mark.parametrize("shape", [ResidualLSTM(sequence=3), SHAPE], ids=["published", "narrow"])
+def test_the_network_is_the_counted_one(shape: ResidualLSTM) -> None:
+    """On the meta device: nothing is allocated, and every layer gives what the next one takes."""
+    with torch.device("meta"):
+        modules = [make() for make in layers(shape)]
+        x: Any = torch.empty(2, shape.sequence, dtype=torch.int64)
+    for module, counted in zip(modules, shape.shapes(), strict=True):
+        assert sum(p.numel() for p in module.parameters()) == counted.parameters, counted.name
+        linear = [m.weight.numel() for m in module.modules() if isinstance(m, nn.Linear)]
+        assert tuple(linear) == counted.prunable, "of an LSTM no ticket takes anything"
+        assert getattr(module, "checkpointed", True) == counted.checkpointed
+        x = module(x)
+        assert 4 * x.numel() == 2 * counted.output, counted.name
+    assert ties(shape) == []
+
+
+def test_it_computes_what_its_paper_says() -> None:
+    torch.manual_seed(0)
+    modules = [make().double() for make in layers(SHAPE)]
+    for module in modules[1:]:
+        nn.init.normal_(module.project.bias if isinstance(module, Block) else module.linear.bias)
+    x = tokens(SHAPE, 3)
+    torch.testing.assert_close(through(modules, x), reference(modules, x))
+
+
+def test_flops_are_those_of_a_forward_pass() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    x = tokens(SHAPE, 1)
+    for make, counted in zip(layers(SHAPE, dtype="float64"), SHAPE.shapes(), strict=True):
+        with FlopCounterMode(display=False) as counter:
+            x = make()(x)
+        assert counter.get_total_flops() == counted.flops, counted.name
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_pass_computes_with_the_weights_that_are_lent_to_it(dtype: str) -> None:
+    """A policy that predicts or stashes assigns a parameter's data before a pass and takes it back behind it. Torch has
+    a kernel per type: either must follow."""
+    torch.manual_seed(0)
+    block, other = (layers(SHAPE, dtype=dtype)[1]() for _ in range(2))
+    x = torch.randn(2, 7, 6, dtype=getattr(torch, dtype), requires_grad=True)
+    own, lent = block(x).detach(), other(x)
+    lent.sum().backward()
+    expected = [x.grad, *[p.grad for p in other.parameters()]]
+    assert not torch.equal(own, lent)
+    x.grad = None
+    kept = [p.data for p in block.parameters()]
+    for mine, theirs in zip(block.parameters(), other.parameters(), strict=True):
+        mine.data = theirs.data.clone()
+    made = block(x)
+    assert torch.equal(made, lent)
+    made.sum().backward()
+    for mine, data in zip(block.parameters(), kept, strict=True):
+        mine.data = data
+    assert all(
+        torch.equal(a, b) for a, b in zip([x.grad, *[p.grad for p in block.parameters()]], expected, strict=True)
+    )
+    assert torch.equal(block(x), own)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_weight_of_a_graph_can_be_told_by_its_storage(dtype: str) -> None:
+    """What swaps the weights of a kept graph finds them among its saved tensors."""
+    block = layers(SHAPE, dtype=dtype)[1]()
+    homes = {p.untyped_storage().data_ptr(): name for name, p in block.named_parameters()}
+    found = set()
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        found.add(homes.get(tensor.untyped_storage().data_ptr()))
+        return tensor
+
+    x = torch.randn(2, 7, 6, dtype=getattr(torch, dtype), requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        block(x)
+    assert {"lstm.weight_ih_l0", "lstm.weight_hh_l0", "project.weight"} <= found
+
+
+def test_initial_weights() -> None:
+    shape = ResidualLSTM(1, 64, 64, sequence=3, vocabulary=100, classes=30)
+    torch.manual_seed(0)
+    _, block, last = (make() for make in layers(shape))
+    for linear in (block.project, last.linear):
+        assert float(linear.weight.detach().std()) == pytest.approx(0.01, rel=0.05)
+        assert not linear.bias.any()
+    assert 0.12 < float(block.lstm.weight_hh_l0.detach().abs().max()) <= 1 / math.sqrt(64)
+
+
+def test_dropout_is_the_projections() -> None:
+    assert [make().draws for make in layers(SHAPE)] == [False] * 4
+    assert [make().draws for make in layers(SHAPE, dropout=0.5)] == [False, True, True, False]
+    block = layers(SHAPE, dropout=0.5)[1]().train()
+    nn.init.ones_(block.project.bias)
+    x = torch.zeros(50, 7, 6)
+    assert 0.4 < float((block(x) == 0).float().mean()) < 0.6
+    assert not (block.eval()(x) == 0).any()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_every_precision_starts_from_the_same_numbers(dtype: str) -> None:
+    for make, other in zip(layers(SHAPE), layers(SHAPE, dtype=dtype), strict=True):
+        torch.manual_seed(0)
+        single = make()
+        torch.manual_seed(0)
+        for a, b in zip(single.parameters(), other().parameters(), strict=True):
+            assert torch.equal(a.to(getattr(torch, dtype)), b)
+
+
+def test_loss_and_scores() -> None:
+    logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 3.0]], dtype=torch.bfloat16)
+    targets = torch.tensor([0, 1])
+    assert loss(logits, targets).dtype == torch.float32
+    want = (math.log(1 + 2 * math.exp(-2)) + math.log(1 + math.exp(-1) + math.exp(2))) / 2
+    assert float(loss(logits, targets)) == pytest.approx(want, abs=1e-6)
+    assert SCORES == ("top_1",)
+    assert scores(logits, targets).tolist() == [50.0]
+    assert recurrent.scores(logits[:1], targets[:1]).tolist() == [100.0]
