@@ -2,19 +2,29 @@
 
 python -m suite.draw system=gpipe grid.inter=4 draw.microbatches=4
 python -m suite.draw system=axonn grid.inter=3 draw.microbatches=5 schedule.prefer=forward
+python -m suite.draw system=pipeoptim grid.inter=4
+
+A system that updates without draining also shows which version of its weights each pass reads, `2+3` for version 2
+predicted 3 updates ahead, and PipeOptim's Table II at this depth, all from the ledgers that a run keeps.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from suite.bench.experiment import resolve
 from suite.core.build import build
 from suite.core.errors import SuiteError
 from suite.core.op import Kind, Op, Work
-from suite.schedule.check import check
-from suite.schedule.draw import chart
+from suite.core.protocols import WeightPolicy
+from suite.schedule.check import Timeline, check
+from suite.schedule.draw import chart, columns
+from suite.weights import Ledger
+from suite.weights.account import PASSES, ahead, entries, follow, staleness
+
+TABLE_2 = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
 
 
 def draw(overrides: Sequence[str]) -> str:
@@ -26,10 +36,55 @@ def draw(overrides: Sequence[str]) -> str:
     def cost(op: Op) -> float:
         return float(ticks.get(op.kind, 0))
 
-    stages = config["grid"]["inter"]
-    timeline = check(build(config["schedule"]), stages, Work(0, plan["microbatches"], None, 0), cost=cost)
+    stages, every = config["grid"]["inter"], config["update"]["every"]
+    work = Work(0, plan["microbatches"], every, 0)
+    policy = build(config["weights"])
+    if hasattr(policy, "check"):
+        policy.check(stages, every)
+    timeline = check(build(config["schedule"]), stages, work, cost=cost)
     peaks = ", ".join(map(str, timeline.peak))
-    return f"{chart(timeline.slots, stages)}\nactivations alive per stage at most {peaks}"
+    told = f"{chart(timeline.slots, stages)}\nactivations alive per stage at most {peaks}"
+    if every is None:
+        return told
+    return f"{told}\n\n{versions(account(policy, timeline, work))}\n\n{table_2(config)}"
+
+
+def account(policy: WeightPolicy, timeline: Timeline, work: Work) -> list[Ledger]:
+    return follow(policy, [timeline.order(stage) for stage in range(timeline.stages)], work)
+
+
+def versions(ledgers: Sequence[Ledger]) -> str:
+    """What each pass reads, a column per microbatch, and the copies of the weights that a stage holds at most."""
+    count = ledgers[0].work.microbatches
+    rows = [["weights read by microbatch", *(str(index) for index in range(count)), "copies"]]
+    for stage, ledger in enumerate(ledgers):
+        for kind in PASSES:
+            read = {e.op.index: _told(e.read.version, e.read.ahead) for e in entries(ledger, kind, steady=False)}
+            held = str(ledger.peak) if kind is Kind.FORWARD else ""
+            rows.append([f"stage {stage} {kind.name.lower()}", *(read.get(i, "kept") for i in range(count)), held])
+    return columns(rows)
+
+
+def _told(version: int, further: int) -> str:
+    return f"{version}+{further}" if further else str(version)
+
+
+def table_2(config: Mapping[str, Any]) -> str:
+    """PipeOptim Table II at this depth: of steady mini-batches, stage by stage."""
+    stages = config["grid"]["inter"]
+    name = config["system"]["name"]
+    rows = [["Table II, by stage", "F lacks", "B lacks", "F ahead", "B ahead", "copies"]]
+    for system in (*TABLE_2, *([] if name in TABLE_2 else [name])):
+        own = config
+        if system != name:
+            own = resolve([f"system={system}", f"grid.inter={stages}"])
+        every = own["update"]["every"]
+        work = Work(0, (stages + 2) * 2 * every, every, 0)
+        found = account(build(own["weights"]), check(build(own["schedule"]), stages, work), work)
+        lacks = [[f"{staleness(each, kind):g}" for each in found] for kind in PASSES]
+        further = [[f"{ahead(each, kind):g}" for each in found] for kind in PASSES]
+        rows.append([system, *(" ".join(part) for part in (*lacks, *further, [str(each.peak) for each in found]))])
+    return columns(rows)
 
 
 def main(overrides: Sequence[str]) -> int:

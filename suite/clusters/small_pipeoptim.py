@@ -8,7 +8,6 @@ is trained by replay (engine.foreseen): torch is imported for these answers alon
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 
 from suite.analytic.question import Cases, Question, distinct
 from suite.clusters.figure import NONE, Panel, figure
@@ -20,12 +19,11 @@ from suite.core.protocols import Read, WeightPolicy
 from suite.schedule import OneFOneB
 from suite.schedule.check import Timeline, check
 from suite.weights import Latest, Ledger
-from suite.weights.ledger import Entry
+from suite.weights.account import PASSES, ahead, entries, follow, one, pairs, predictions, staleness
 
 DEPTH = 4  # stages of every published run
 EPOCH = 50_000 // 128  # mini-batches of the paper's shortest epoch between two drains: CIFAR-100 in 128 images
 ASYNCHRONOUS = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
-PASSES = (Kind.FORWARD, Kind.BACKWARD)
 
 
 def every(system: str, stages: int) -> int:
@@ -40,48 +38,17 @@ def ordered(stages: int, microbatches: int, update_every: int = 1) -> Timeline:
 
 def ledgers(policy: WeightPolicy, stages: int, update_every: int = 1) -> list[Ledger]:
     """Of each stage after an epoch that is long enough to be full for as many updates as there are stages."""
-    microbatches = (2 * stages + 4) * update_every
-    timeline = ordered(stages, microbatches, update_every)
-    found = [Ledger(policy, Work(0, microbatches, update_every, 0), stages) for _ in range(stages)]
-    for stage, ledger in enumerate(found):
-        for op in timeline.order(stage):
-            ledger.run(op)
-    return found
+    work = Work(0, (2 * stages + 4) * update_every, update_every, 0)
+    timeline = check(OneFOneB(), stages, work)
+    return follow(policy, [timeline.order(stage) for stage in range(stages)], work)
 
 
 def table(lab: Lab, system: str, stages: int = DEPTH) -> list[Ledger]:
     return ledgers(lab.policies[system], stages, every(system, stages))
 
 
-def steady(ledger: Ledger, kind: Kind, system: str = "") -> list[Entry]:
-    """What the passes of `kind` read of mini-batches whose whole way led through a full pipeline."""
-    first = ledger.stages * every(system, ledger.stages)
-    return [entry for entry in ledger.entries if entry.op.kind is kind and entry.op.index >= first]
-
-
-def one(values: Sequence[float]) -> float:
-    """What is the same in every steady mini-batch; their mean where it is not."""
-    return values[0] if len(set(values)) == 1 else fmean(values)
-
-
-def staleness(ledger: Ledger, kind: Kind, system: str = "") -> float:
-    return one([entry.staleness for entry in steady(ledger, kind, system)])
-
-
-def reads(ledger: Ledger, microbatch: int, kind: Kind) -> Entry:
-    (found,) = [e for e in ledger.entries if e.op.kind is kind and e.op.index == microbatch]
-    return found
-
-
-def predictions(ledger: Ledger) -> float:
-    """Passes of a steady mini-batch that read predicted weights."""
-    return one([sum(read.ahead > 0 for read in pair) for pair in pairs(ledger, "any")])
-
-
-def pairs(ledger: Ledger, system: str = "") -> list[tuple[Read, Read]]:
-    """What both passes of every mini-batch read; of a system, of every steady one."""
-    found = [steady(ledger, k, system) if system else [e for e in ledger.entries if e.op.kind is k] for k in PASSES]
-    return [(first.read, second.read) for first, second in zip(*found, strict=True)]
+def reads(ledger: Ledger, microbatch: int, kind: Kind) -> Read:
+    return entries(ledger, kind, steady=False)[microbatch].read
 
 
 def by_definition(stages: int, stage: int, microbatches: int) -> list[tuple[Kind, int]]:
@@ -100,21 +67,19 @@ def _panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
     held = {system: [float(ledger.peak) for ledger in each] for system, each in found.items()}
     paper = {system: [_printed(claims, system, stage) for stage in range(DEPTH)] for system in ASYNCHRONOUS}
     late = {
-        f"{system}, {kind.name.lower()}": [staleness(ledger, kind, system) for ledger in each]
+        f"{system}, {kind.name.lower()}": [staleness(ledger, kind) for ledger in each]
         for system, each in found.items()
         for kind in PASSES
     }
-    ahead = {
-        f"{system}, {kind.name.lower()}": [
-            one([e.read.ahead for e in steady(ledger, kind)]) for ledger in found[system]
-        ]
+    predicted = {
+        f"{system}, {kind.name.lower()}": [ahead(ledger, kind) for ledger in found[system]]
         for system in ("spectrain", "pipeoptim")
         for kind in PASSES
     }
     return [
         Panel("Copies of a stage's weights", "version", stages, held, paper, axis="stage"),
         Panel("Updates that weights lack when a pass reads them", "update", stages, late, axis="stage"),
-        Panel("Updates that a pass predicts ahead", "update", stages, ahead, axis="stage"),
+        Panel("Updates that a pass predicts ahead", "update", stages, predicted, axis="stage"),
     ]
 
 
@@ -205,7 +170,7 @@ def used_5th(question: Question, lab: Lab) -> tuple[Cases, str]:
     values = []
     for point in question.points:
         ledger = ledgers(Latest("recompute"), int(point["D"]))[int(point["rank"])]
-        values.append(reads(ledger, int(point["minibatch"]) - 1, Kind.FORWARD).read.version + 1)
+        values.append(reads(ledger, int(point["minibatch"]) - 1, Kind.FORWARD).version + 1)
     return [values], "the newest version when the forward pass begins, from ledgers"
 
 
@@ -214,7 +179,7 @@ def inconsistent(question: Question, lab: Lab) -> tuple[Cases, str]:
     values = []
     for point in question.points:
         ledger = ledgers(Latest("recompute"), int(point["D"]))[int(point["rank"])]
-        values.append(one([float(first.version != second.version) for first, second in pairs(ledger, "any")]))
+        values.append(one([float(first.version != second.version) for first, second in pairs(ledger)]))
     return [values], "both passes read the newest version, from ledgers"
 
 
@@ -253,9 +218,7 @@ def stash_stale(question: Question, lab: Lab) -> tuple[Cases, str]:
 def double_stale(question: Question, lab: Lab) -> tuple[Cases, str]:
     (serial,) = ledgers(Latest("recompute"), 1)
     system = "pipedream_2bw"
-    cases = [
-        [staleness(serial, kind), staleness(ledger, kind, system)] for ledger in table(lab, system) for kind in PASSES
-    ]
+    cases = [[staleness(serial, kind), staleness(ledger, kind)] for ledger in table(lab, system) for kind in PASSES]
     return cases, "of steady passes, forward and backward, stage by stage, from ledgers"
 
 
@@ -263,7 +226,7 @@ def double_stale(question: Question, lab: Lab) -> tuple[Cases, str]:
 def backward_fresh(question: Question, lab: Lab) -> tuple[Cases, str]:
     (serial,) = ledgers(Latest("recompute"), 1)
     stages = table(lab, "pipeoptim", int(question.setting["pipeline_stages"]))
-    values = [reads(ledger, 4, Kind.BACKWARD).read.version + 1 for ledger in (serial, *stages)]
+    values = [reads(ledger, 4, Kind.BACKWARD).version + 1 for ledger in (serial, *stages)]
     return [values], "the version that the backward pass of mini-batch 5 reads, from ledgers; versions count from 1"
 
 
@@ -282,7 +245,7 @@ def predictions_pipeoptim(question: Question, lab: Lab) -> tuple[Cases, str]:
 def predictions_spectrain(question: Question, lab: Lab) -> tuple[Cases, str]:
     """The first two stages aim their backward passes at the newest weights, which are no prediction."""
     found = table(lab, "spectrain")
-    both = [each for each in found if any(entry.read.ahead for entry in steady(each, Kind.BACKWARD))]
+    both = [each for each in found if ahead(each, Kind.BACKWARD)]
     told = ", ".join(f"{predictions(each):g}" for each in found)
     return [[predictions(each)] for each in both], f"stages that predict in both passes; by stage it is {told}"
 
@@ -290,7 +253,7 @@ def predictions_spectrain(question: Question, lab: Lab) -> tuple[Cases, str]:
 @small(*(f"pipeoptim.table2.{system}.effective_learning" for system in ASYNCHRONOUS[:2]), unit="none")
 def stashing(question: Question, lab: Lab) -> tuple[Cases, str]:
     system = question.id.split(".")[2]
-    found = [pair for ledger in table(lab, system) for pair in pairs(ledger)]
+    found = [pair for ledger in table(lab, system) for pair in pairs(ledger, steady=False)]
     cases = [[first.version, first.version + first.ahead, second.version] for first, second in found]
     return distinct(cases), "versions read by both passes of every mini-batch on every stage, from ledgers"
 
@@ -298,13 +261,13 @@ def stashing(question: Question, lab: Lab) -> tuple[Cases, str]:
 @small(*(f"pipeoptim.table2.{system}.inconsistency" for system in ASYNCHRONOUS[:2]), unit="none")
 def consistent(question: Question, lab: Lab) -> tuple[Cases, str]:
     system = question.id.split(".")[2]
-    cases = [[first.version, second.version] for each in table(lab, system) for first, second in pairs(each, system)]
+    cases = [[first.version, second.version] for each in table(lab, system) for first, second in pairs(each)]
     return distinct(cases), "versions read by both passes of every steady mini-batch on every stage, from ledgers"
 
 
 @small("pipeoptim.table2.pipeoptim.inconsistency", unit="none")
 def aimed(question: Question, lab: Lab) -> tuple[Cases, str]:
-    found = [pair for ledger in table(lab, "pipeoptim") for pair in pairs(ledger, "pipeoptim")]
+    found = [pair for ledger in table(lab, "pipeoptim") for pair in pairs(ledger)]
     cases = [[first.version + first.ahead, second.version] for first, second in found]
     return distinct(
         cases

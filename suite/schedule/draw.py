@@ -1,4 +1,4 @@
-"""Decides how a timeline looks as text: a row per stage, a column per tick.
+"""Decides how a timeline looks as text: a row per stage, a column per tick; and a table, a row per line.
 
     stage 0 | F0 F1 .  .  B0 == B1 ==
 
@@ -49,3 +49,14 @@ def chart(slots: Sequence[Slot], stages: int, *, tick: float = 1.0) -> str:
         busy[op.stage] += finish - start
     idle = ", ".join(f"{end - stage_busy:g}" for stage_busy in busy)
     return f"{grid(slots, stages, tick=tick)}\nmakespan {end:g}, idle per stage {idle}"
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """A table as text: every column as wide as its widest cell, the first one to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(cells)
+        ).rstrip()
+        for cells in (list(zip(row, widths, strict=True)) for row in rows)
+    )

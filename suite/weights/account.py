@@ -1,0 +1,61 @@
+"""Decides what a system's weight versions come to: the columns of PipeOptim's Table II, from the ledgers of a run.
+
+A table that is printed by hand would be a second truth; these few questions are asked of the account that every run
+keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from suite.core.op import Kind, Op, Work
+from suite.core.protocols import Read, WeightPolicy
+from suite.weights.ledger import Entry, Ledger
+
+PASSES = (Kind.FORWARD, Kind.BACKWARD)
+
+
+def follow(policy: WeightPolicy, orders: Sequence[Sequence[Op]], work: Work) -> list[Ledger]:
+    """The ledger of each stage after the whole work, whose ops ran there in the order given."""
+    found = [Ledger(policy, work, len(orders)) for _ in orders]
+    for ledger, order in zip(found, orders, strict=True):
+        for op in order:
+            ledger.run(op)
+    return found
+
+
+def entries(ledger: Ledger, kind: Kind, *, steady: bool = True) -> list[Entry]:
+    """What the passes of `kind` read, in order. steady: of mini-batches that found a full pipeline and, where an update
+    sums several, an update before theirs."""
+    first = ledger.work.first + (max(ledger.stages, ledger.work.group) if steady else 0)
+    return [entry for entry in ledger.entries if entry.op.kind is kind and entry.op.index >= first]
+
+
+def pairs(ledger: Ledger, *, steady: bool = True) -> list[tuple[Read, Read]]:
+    """What forward and backward pass of each mini-batch read; a backward whose graph was kept reads its forward's."""
+    forwards = {entry.op.index: entry.read for entry in entries(ledger, Kind.FORWARD, steady=steady)}
+    backwards = {entry.op.index: entry.read for entry in entries(ledger, Kind.BACKWARD, steady=steady)}
+    return [(read, backwards.get(index, read)) for index, read in forwards.items()]
+
+
+def one(values: Sequence[float]) -> float:
+    """What is the same of every mini-batch; the mean where it is not."""
+    return values[0] if len(set(values)) == 1 else fmean(values)
+
+
+def staleness(ledger: Ledger, kind: Kind) -> float:
+    """Updates that what a steady pass reads lacks of those which its gradient meets; negative beyond them."""
+    found = entries(ledger, kind) or entries(ledger, Kind.FORWARD)
+    return one([entry.staleness for entry in found])
+
+
+def ahead(ledger: Ledger, kind: Kind) -> float:
+    """Updates that a steady pass predicts ahead."""
+    return one([entry.read.ahead for entry in entries(ledger, kind) or entries(ledger, Kind.FORWARD)])
+
+
+def predictions(ledger: Ledger) -> float:
+    """Passes of a steady mini-batch that read predicted weights; one whose graph is kept counts once."""
+    found = sum(entry.read.ahead > 0 for kind in PASSES for entry in entries(ledger, kind))
+    return found / len(entries(ledger, Kind.FORWARD))

@@ -1,0 +1,45 @@
+"""Decides whether a drawn system says which weights its passes read, and what Table II is at its depth."""
+
+from __future__ import annotations
+
+import pytest
+
+from suite.core.errors import Refused
+from suite.draw import draw
+
+
+def test_a_flush_has_a_grid_and_nothing_to_say_of_versions() -> None:
+    lines = draw(["system=one_f_one_b", "grid.inter=2", "draw.microbatches=2"]).splitlines()
+    assert len(lines) == 4
+    assert lines[-1] == "activations alive per stage at most 2, 1"
+
+
+def test_pipeoptim_reads_ahead_and_table_2_stands_below() -> None:
+    grid, versions, table = draw(["system=pipeoptim", "grid.inter=3", "draw.microbatches=4"]).split("\n\n")
+    assert len(grid.splitlines()) == 5
+    assert [line.split() for line in versions.splitlines()] == [
+        ["weights", "read", "by", "microbatch", "0", "1", "2", "3", "copies"],
+        ["stage", "0", "forward", "0+2", "0+2", "0+2", "1+2", "2"],
+        ["stage", "0", "backward", "0", "1", "2", "3"],
+        ["stage", "1", "forward", "0+1", "0+1", "1+1", "2+1", "2"],
+        ["stage", "1", "backward", "0", "1", "2", "3"],
+        ["stage", "2", "forward", "0", "1", "2", "3", "1"],
+        ["stage", "2", "backward", "0", "1", "2", "3"],
+    ]
+    assert [line.split() for line in table.splitlines()[1:]] == [
+        ["pipedream", *"210", *"210", *"000", *"000", *"321"],
+        ["pipedream_2bw", *"111", *"111", *"000", *"000", *"222"],
+        ["spectrain", "0", "0", "-1", "0", "0", "-1", *"211", *"001", *"222"],
+        ["pipeoptim", *"000", *"000", *"210", *"000", *"221"],
+    ]
+
+
+def test_a_graph_that_is_kept_reads_once() -> None:
+    _, versions, table = draw(["system=pipedream", "grid.inter=2", "weights.graph=keep"]).split("\n\n")
+    assert versions.count("kept") == 16
+    assert table.splitlines()[1].split() == ["pipedream", "1", "0", "1", "0", "0", "0", "0", "0", "2", "1"]
+
+
+def test_what_a_policy_cannot_serve_is_not_drawn() -> None:
+    with pytest.raises(Refused, match=r"2BW on 4 stages with update\.every=2"):
+        draw(["system=pipedream_2bw", "grid.inter=4", "update.every=2"])

@@ -1,0 +1,47 @@
+"""Decides whether Table II's columns are read off ledgers as they are by hand, on two stages."""
+
+from __future__ import annotations
+
+import pytest
+
+from suite.core.op import Kind, Op, Work
+from suite.core.protocols import Read
+from suite.weights import Latest, Ledger, Predict
+from suite.weights.account import ahead, entries, follow, one, pairs, predictions, staleness
+
+ORDER = [
+    Op.parse(text) for text in ("0F0", "0F1", "0B0", "0U0", "0F2", "0B1", "0U1", "0F3", "0B2", "0U2", "0B3", "0U3")
+]
+LAST = [Op.parse(text) for i in range(4) for text in (f"1F{i}", f"1B{i}", f"1U{i}")]
+WORK = Work(0, 4, 1, 0)
+
+
+def first(policy: Latest | Predict) -> Ledger:
+    return follow(policy, [ORDER, LAST], WORK)[0]
+
+
+def test_steady_mini_batches_found_a_full_pipeline() -> None:
+    ledger = first(Latest("recompute"))
+    assert [entry.op.index for entry in entries(ledger, Kind.FORWARD)] == [2, 3]
+    assert len(entries(ledger, Kind.FORWARD, steady=False)) == 4
+    summed = follow(Latest("recompute"), [[Op.parse("0F4"), Op.parse("0B4")]], Work(4, 9, 3, 1))[0]
+    assert entries(summed, Kind.FORWARD) == []  # the first three sum to the first update
+
+
+@pytest.mark.parametrize("graph", ["recompute", "keep"])
+def test_columns(graph: str) -> None:
+    """A backward pass that keeps its forward's graph reads what that read."""
+    kept = graph == "keep"
+    stale, predicted = first(Latest(graph)), first(Predict("inflight", graph))
+    assert staleness(stale, Kind.FORWARD) == 1
+    assert staleness(stale, Kind.BACKWARD) == (1 if kept else 0)
+    assert staleness(predicted, Kind.FORWARD) == staleness(predicted, Kind.BACKWARD) == 0
+    assert (ahead(predicted, Kind.FORWARD), ahead(predicted, Kind.BACKWARD)) == (1, 1 if kept else 0)
+    assert (predictions(stale), predictions(predicted)) == (0, 1)
+    assert pairs(stale) == [(Read(v, 0, graph), Read(v if kept else v + 1, 0, graph)) for v in (1, 2)]
+    assert len(pairs(predicted, steady=False)) == 4
+
+
+def test_a_mean_is_told_only_where_values_differ() -> None:
+    assert one([3, 3]) == 3
+    assert one([1, 2]) == 1.5
