@@ -8,11 +8,13 @@ from typing import Any
 
 from suite.core.build import build
 from suite.core.grid import Grid
-from suite.core.op import Work
 from suite.memory.budget import Budget
 from suite.memory.checkpointing import chosen
+from suite.simulate.versions import asked, full
 from suite.workload import flops
-from suite.workload.shapes import LayerShape, Network, Transformer
+from suite.workload.held import held
+from suite.workload.sample import counted_in
+from suite.workload.shapes import LayerShape, Network
 from suite.workload.split import blocks, divide
 
 _WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -29,44 +31,55 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
     overlaps = update["chunk"] and not update["clip"]
     chunk = update["chunk"] * update["bucket"] if overlaps else sys.maxsize
     schedule, layout = build(config["schedule"]), build(config["memory"]["layout"])
-    moments = ("moment_1", "moment_2") if "Adam" in config["optimizer"]["_target_"] else ("velocity",)
-    microbatch = config["batch"]["microbatch"]
-    work = Work(0, config["batch"]["size"] // (microbatch * grid.data), None, 0)
+    microbatch, every = config["batch"]["microbatch"], update.get("every")
+    work = full(config["batch"]["size"] // (microbatch * grid.data), every, grid.inter)
+    policy = build(config["weights"])
+    moments = states_of(config["optimizer"], predicts=getattr(policy, "predicts", False))
+    versions = asked(policy, schedule, grid.inter, work)
+    read = "half" if half else "master"
     split = divide(shape, grid.inter, config["split"])
-    counted = blocks(shape, split)
-    apart = chosen(config["checkpoints"], counted)
+    apart = chosen(config["checkpoints"], blocks(shape, split))
     recompute = config["weights"].get("graph") == "recompute"
     result = []
     for rank in range(grid.size):
         place = grid.place(rank)
         own = [shapes[index] for index in split[place.stage]]
+        passing = held(shapes, split, place.stage, microbatch, apart=apart, again=recompute)
         entries, ticket = sum(layer.parameters + layer.tied for layer in own), _kept(config["pruning"], own)
         reduced = entries - ticket.get("of", 0) + ticket.get("kept", 0)
-        # a stage's output stays with its graph, and its input is the first layer's saved one
-        boundary = 0 if place.last else own[-1].output
-        saved = microbatch * (sum(layer.saved for layer in own) + boundary)
-        entering = 0 if place.first else microbatch * shapes[split[place.stage].start - 1].output
-        working = _working(own, microbatch)
         in_flight = schedule.in_flight(place, work)
         # every microbatch open on the stage before is open here, or waits here, or comes back as a gradient
         before = 0 if place.first else schedule.in_flight(grid.place(rank - 1), work)
-        if apart and counted[place.stage]:
-            entered = [shapes[index - 1].output if index else 0 for index in split[place.stage]]
-            saved, working = _checkpointed(own, entered, apart, microbatch)
-        if recompute:
-            working, saved = saved + working, entering
+        asks = versions[place.stage]
+        own_layout = layout(entries=entries, moments=moments, dtype=config["model"]["dtype"], half=half, **ticket)
         result.append(
             Budget(
-                layout=layout(entries=entries, moments=moments, dtype=config["model"]["dtype"], half=half, **ticket),
-                activations=saved,
+                layout=own_layout,
+                activations=passing.kept,
                 in_flight=in_flight,
-                working=working,
-                waiting=max(0, before - in_flight) * entering,
+                working=passing.working,
+                waiting=max(0, before - in_flight) * passing.entering,
+                extra_versions=asks.beside * own_layout[read].bytes,
+                drains=work.update_every is None,
                 reducing=min(chunk, reduced) * width if exchanged else 0,
                 beside=chunk < reduced,
             )
         )
     return result
+
+
+def states_of(optimizer: Mapping[str, Any], *, predicts: bool) -> tuple[str, ...]:
+    """The flat states of a rule, by its config alone: what suite.engine.optimizer.states_of says of the rule itself,
+    which is made of torch. predicts: whether its drift is asked for, which may need the last gradient."""
+    kind, momentum = optimizer["_target_"].rpartition(".")[2], float(optimizer.get("momentum") or 0.0)
+    last = ("gradient_last",)
+    if "Adam" in kind:
+        return ("moment_1", "moment_2")
+    if kind == "RMSprop":
+        own: tuple[str, ...] = ("square", "velocity") if momentum else ("square",)
+        return own + (last if predicts and not momentum else ())
+    looks_on = optimizer.get("nesterov") or (momentum and optimizer.get("direction") == "next")
+    return ("velocity", *(last if predicts and looks_on else ()))
 
 
 def _kept(pruning: Mapping[str, Any], own: Sequence[LayerShape]) -> dict[str, int]:
@@ -91,42 +104,13 @@ def _exchanged(config: Mapping[str, Any]) -> bool:
     )
 
 
-def _working(own: Sequence[LayerShape], microbatch: int) -> int:
-    """The largest transient of a stage's passes beside all that it keeps: a layer's own, less what the layers behind it
-    have kept, which is gone when its backward pass runs."""
-    largest = gone = 0
-    for layer in reversed(own):
-        largest = max(largest, microbatch * (layer.working - gone) + layer.weight_working)
-        gone += layer.saved
-    return largest
-
-
-def _checkpointed(own: Sequence[LayerShape], entered: Sequence[int], apart: int, microbatch: int) -> tuple[int, int]:
-    """Bytes kept of a microbatch on a stage whose blocks are computed again, `apart` at a time, and the largest
-    transient beside them: of the other layers' backward passes, or, when those are over, of an interval's. `entered`
-    are the bytes of each layer's input."""
-    blocks = [(layer, size) for layer, size in zip(own, entered, strict=True) if layer.checkpointed]
-    others = [layer for layer in own if not layer.checkpointed]
-    held = sum(layer.saved for layer in others)
-    intervals = [blocks[at : at + apart] for at in range(0, len(blocks), apart)]
-    inputs = [interval[0][1] for interval in intervals]
-    largest = max((microbatch * layer.working + layer.weight_working for layer in others), default=0)
-    gone = held
-    for interval, kept in zip(reversed(intervals), reversed(inputs), strict=True):
-        layers = [layer for layer, _ in interval]
-        again = sum(layer.saved for layer in layers) - kept
-        largest = max(largest, microbatch * (again - gone) + _working(layers, microbatch))
-        gone += kept
-    return microbatch * (sum(inputs) + held), largest
-
-
 def counts(config: Mapping[str, Any]) -> dict[str, float]:
     """Tokens or images, and flops, of one training batch, over all ranks."""
     shape: Network = build(config["model"]["shape"])
     size = config["batch"]["size"]
-    per_sample = {"tokens": shape.sequence} if isinstance(shape, Transformer) else {"images": 1}
+    word, count = counted_in(shape)
     return {
-        **{f"{name}_per_batch": float(size * count) for name, count in per_sample.items()},
+        f"{word}s_per_batch": float(size * count),
         "flops_per_batch": float(flops.training(shape, size)),
         "flops_per_batch_recompute": float(flops.training(shape, size, recompute=True)),
         **({"useful_flops_per_batch": _useful(config, shape)} if config.get("system", {}).get("sparse") else {}),

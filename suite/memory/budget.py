@@ -1,6 +1,7 @@
 """Decides how much memory a rank needs at its peak: states, activations in flight, weight versions, the working set.
 
-Activations and the update's scratch do not meet in a flush: nothing is in flight when the update runs.
+Activations and the update's scratch do not meet in a flush: nothing is in flight when the update runs. Without a drain
+they do, but for the microbatch whose backward pass came before the update.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Budget:
         if self.drains:
             kinds["activations" if live >= scratch else "scratch"] = max(live, scratch)
         else:
-            kinds["activations"], kinds["scratch"] = live, scratch
+            open_still = self.activations * (self.in_flight - 1) + self.waiting
+            stepping = open_still + scratch > live
+            kinds["activations"], kinds["scratch"] = (open_still, scratch) if stepping else (live, 0)
         return kinds
 
     @property

@@ -191,3 +191,78 @@ def test_a_stage_without_blocks_has_nothing_to_compute_again() -> None:
     config = config_of({"inter": 2}, model=CONFIG["model"] | {"shape": shape}, split="cost", checkpoints=2)
     _, last = predict.budgets(config)
     assert last.activations == predict.budgets({**config, "checkpoints": None})[1].activations
+
+
+ASYNCHRONOUS = {
+    "pipedream": ({"_target_": "baselines.pipedream.Stash", "graph": "recompute"}, 1),
+    "pipedream_2bw": ({"_target_": "baselines.pipedream.DoubleBuffer", "graph": "recompute"}, 2),
+    "pipeoptim": ({"_target_": "suite.weights.Predict", "s": "paper", "graph": "recompute"}, 1),
+}
+SGD = {"_target_": "suite.engine.optimizer.SGD", "momentum": 0.9}
+
+
+def asynchronous(name: str, **changes: Any) -> list[dict[str, int]]:
+    """Two stages of one block each, microbatches of 2, an untied head."""
+    weights, every = ASYNCHRONOUS[name]
+    config = config_of(
+        {"inter": 2},
+        schedule={"_target_": "suite.schedule.OneFOneB"},
+        weights=weights,
+        update={**CONFIG["update"], "every": every},
+        optimizer=SGD,
+        batch={"size": 2, "microbatch": 2},
+        **changes,
+    )
+    config["model"] = copy.deepcopy(config["model"])
+    config["model"]["shape"]["tied"] = False
+    return kinds(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "copies"),
+    [("pipedream", (2, 1)), ("pipedream_2bw", (2, 2)), ("pipeoptim", (2, 1))],
+)
+def test_versions_of_an_asynchronous_run(name: str, copies: tuple[int, int]) -> None:
+    """The newest weights and what the policy keeps beside them: 264 entries on the first stage, 260 on the last."""
+    first, last = asynchronous(name)
+    assert (first["weights"], last["weights"]) == (copies[0] * 4 * 264, copies[1] * 4 * 260)
+    assert (first["gradients"], first["moments"]) == (4 * 264, 4 * 264)
+
+
+def test_activations_of_an_asynchronous_run_that_computes_again() -> None:
+    """The first stage keeps nothing of a microbatch but its rows, and computes 840 bytes and the 48 that it sends
+    again; the last keeps the 48 that it was sent, of one microbatch and of one that waits."""
+    first, last = asynchronous("pipeoptim")
+    assert first["activations"] == 2 * (840 + 48) + (2 * 288 + 256)
+    working = max(2 * 120 + 0, 2 * (288 - 180) + 256)
+    assert last["activations"] == 2 * 48 + 2 * (840 + 180) + working + 2 * 48
+
+
+@pytest.mark.parametrize(
+    ("changes", "moments"),
+    [
+        ({}, 1),
+        ({"nesterov": True}, 2),
+        ({"direction": "next"}, 2),
+        ({"direction": "next", "momentum": 0.0}, 1),
+        ({"_target_": "suite.engine.optimizer.Adam", "momentum": None}, 2),
+        ({"_target_": "suite.engine.optimizer.RMSprop"}, 2),
+        ({"_target_": "suite.engine.optimizer.RMSprop", "momentum": 0.0}, 2),
+    ],
+)
+def test_a_prediction_may_need_the_last_gradient(changes: dict[str, Any], moments: int) -> None:
+    rule = {**SGD, **changes}
+    assert len(predict.states_of(rule, predicts=True)) == moments
+    assert len(predict.states_of(rule, predicts=False)) == (2 if "Adam" in rule["_target_"] else _kept_by(rule))
+
+
+def _kept_by(rule: dict[str, Any]) -> int:
+    """RMSprop with momentum keeps the square and the velocity, everything else here one of them."""
+    return 2 if "RMSprop" in rule["_target_"] and rule["momentum"] else 1
+
+
+@pytest.mark.parametrize(("every", "drains"), [(None, True), (1, False)])
+def test_a_flush_drains_and_a_stream_does_not(every: int | None, drains: bool) -> None:
+    config = config_of({"inter": 2}, schedule={"_target_": "suite.schedule.OneFOneB"})
+    config["update"] = {**CONFIG["update"], "every": every}
+    assert [budget.drains for budget in predict.budgets(config)] == [drains] * 2

@@ -1,0 +1,16 @@
+"""Decides in what a network's samples are counted on the page: tokens of text, or images.
+
+A text has a length, and throughput is told per token; an image is one.
+"""
+
+from __future__ import annotations
+
+from suite.workload.shapes import Network, Transformer
+
+
+def counted_in(shape: Network) -> tuple[str, int]:
+    """The word, and how many a sample has: ('token', 512) for a GPT of that sequence, ('image', 1)."""
+    if isinstance(shape, Transformer):
+        return "token", shape.sequence
+    tokens = getattr(shape, "tokens", None)
+    return ("image", 1) if tokens is None else ("token", int(tokens))
