@@ -8,17 +8,18 @@ the same time, so one of them is driven and stands for all; `symmetric=False` dr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 from suite.core.errors import IllegalSchedule, Refused
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Program, Work, feeds, needs
 from suite.core.protocols import Chunk, CostModel, Schedule
-from suite.core.trace import CATEGORY, REDUCE, STEP, WAIT, Trace
+from suite.core.trace import CATEGORY, REDUCE, STEP, WAIT
 from suite.simulate.kernel import Kernel
 from suite.simulate.machine import Link, Machine
 from suite.simulate.network import Fabric, Lane, Ring
+from suite.simulate.simulation import Simulation
 from suite.simulate.stack import Stack
 
 Slower = Callable[[int, Op], float]  # factor on an op's seconds, by rank: stragglers and jitter
@@ -65,28 +66,6 @@ class Network:
         )
 
 
-@dataclass(slots=True)
-class Simulation:
-    """What a simulated batch leaves. Lists are by stage, times in seconds from its start.
-
-    drained: when the stage's update begins; reduced: its gradients are reduced; finished: it has stepped
-    peak: most forwards open at once; sent: payload bytes of its messages; trace: empty unless asked for
-    """
-
-    stages: int
-    drained: list[float]
-    reduced: list[float]
-    finished: list[float]
-    peak: list[int]
-    sent: list[int]
-    events: int = 0
-    trace: Trace = field(default_factory=Trace)
-
-    @property
-    def makespan(self) -> float:
-        return max(self.finished)
-
-
 class _Rank:
     """One stage of one replica while its program runs."""
 
@@ -106,7 +85,7 @@ class _Rank:
 
 
 class Simulator:
-    """One simulation of one batch, from drain to drain."""
+    """One simulation of one work, from drain to drain: a batch, or a stream."""
 
     def __init__(
         self,
@@ -129,6 +108,7 @@ class Simulator:
         stages = range(grid.inter)
         none = [0.0] * grid.inter
         self.result = Simulation(grid.inter, [*none], [*none], [*none], [0] * grid.inter, [0] * grid.inter)
+        self.result.steps = [[] for _ in stages]
         self.trace = self.result.trace if traced else None
         self.ranks = [
             [self._rank(schedule, grid.rank(data=replica, inter=stage), work) for stage in stages]
@@ -267,6 +247,7 @@ class Simulator:
             _Update(self, ranks, update, self.updates[update.stage]).reduce(0)
 
     def updated(self, ranks: list[_Rank], op: Op) -> None:
+        self.result.steps[op.stage].append(self.kernel.now)
         for rank in ranks:
             self._accept(rank, op, self.kernel.now)
 
@@ -319,7 +300,7 @@ def simulate(
     traced: bool = False,
     slower: Slower | None = None,
 ) -> Simulation:
-    """One batch of `work` on `grid` in virtual time (design: the `simulated` executor).
+    """All of `work` on `grid` in virtual time (design: the `simulated` executor).
 
     Raises IllegalSchedule where a program deadlocks or breaks its promise, Refused for a cost that the model lacks.
     """

@@ -211,6 +211,38 @@ def test_several_updates_before_the_drain() -> None:
 # -- the network of a machine -----------------------------------------------------------------------------------------
 
 
+def test_a_full_stream_is_as_quick_as_its_slowest_stage_and_fills_and_drains_besides() -> None:
+    """Four stages of 3 s a microbatch: a stream of 40 takes 3 more of them to fill and drain. A stage of 5 s sets the
+    pace of all; a flush of 4 takes seven passes."""
+    stream = Work(0, 40, 1, 0)
+    found = simulate(OneFOneB(), Grid(inter=4), stream, Fixed(1.0, 2.0), FREE)
+    assert (found.period, found.makespan) == (3.0, 40 * 3.0 + 3 * 3.0)
+    assert [len(steps) for steps in found.steps] == [40] * 4
+    slow = simulate(OneFOneB(), Grid(inter=4), stream, Fixed([1.0, 1.0, 2.0, 1.0], [2.0, 2.0, 3.0, 2.0]), FREE)
+    assert slow.period == 5.0
+    flush = simulate(OneFOneB(), Grid(inter=4), Work(0, 4, None, 0), Fixed(1.0, 2.0), FREE)
+    assert flush.period == flush.makespan == 7 * 3.0
+
+
+def test_a_stream_waits_for_what_goes_round() -> None:
+    """With as many microbatches under way as stages, a quarter of the way round sets the pace: six messages of 0.5 s
+    and four stages of 3 s take 15 s for four microbatches."""
+    found = simulate(OneFOneB(), Grid(inter=4), Work(0, 64, 1, 0), Fixed(1.0, 2.0, 5), network(0.0, 10.0))
+    assert found.period == pytest.approx((4 * 3 + 6 * 0.5) / 4)
+
+
+def test_every_update_of_a_stream_is_reduced_and_stepped() -> None:
+    """Two replicas: 10 bytes at 10 bytes/s and half a second, after each microbatch of 3 s; or after every second."""
+    cost = Fixed(1.0, 2.0, step=0.5, reduce_bytes=10)
+    reducing = Network.of(machine(between=Link(0.0, 10.0), devices_per_node=1), stack(), 4)
+    each = simulate(OneFOneB(), Grid(data=2, inter=2), Work(0, 40, 1, 0), cost, reducing)
+    assert each.period == pytest.approx(3.0 + 1.0 + 0.5)
+    second = simulate(OneFOneB(), Grid(data=2, inter=2), Work(0, 40, 2, 0), cost, reducing)
+    assert second.period == pytest.approx(2 * 3.0 + 1.0 + 0.5)
+    both = simulate(OneFOneB(), Grid(data=2, inter=2), Work(0, 40, 2, 0), cost, reducing, symmetric=False)
+    assert (both.period, both.makespan) == (second.period, second.makespan)
+
+
 def test_what_a_stack_reaches_bounds_messages() -> None:
     """Inside a node 100 bytes/s, between nodes 10; a message is late by the delay, and no quicker than the lane."""
     on, software = machine(), stack(delay=0.5, lane=40.0)
