@@ -11,7 +11,9 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+
+from suite.core.protocols import Handle, Transport
 
 _PR_SET_TIMERSLACK = 29
 _TIMER_SLACK = 1000  # ns: Linux lets a sleep overrun by 50 us unless told otherwise, as long as the sleep itself
@@ -51,3 +53,12 @@ def until(done: Callable[[], bool], progress: Callable[[], None], timeout: float
         elif waited > SPIN:
             os.sched_yield()
     return True
+
+
+def ended(handle: Handle, transport: Transport) -> Iterator[None]:
+    """Until a collective has ended. Yields nothing, but where ranks take turns (comm.coroutine) whenever the others
+    must go on first."""
+    if not getattr(transport, "turns", False):
+        until(handle.done, transport.progress)
+    while not handle.done():
+        yield None

@@ -79,9 +79,13 @@ class WeightPolicy(Protocol):
 
 
 class UpdateRule(Protocol):
-    """An optimizer over flat tensors, and the change it expects next."""
+    """An optimizer over flat tensors, and the change it expects next.
 
-    states: tuple[str, ...]
+    A rule may also have `drift_states`: flat states that its drift alone needs, held where weights are predicted.
+    """
+
+    @property
+    def states(self) -> tuple[str, ...]: ...
 
     def step(self, state: Any, grad: Tensor) -> None: ...
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 
+_T = TypeVar("_T")
 generators = threading.Lock()
 _MASK = (1 << 64) - 1
 _INITIAL = (1 << 32) - 1  # the sample number of a layer's initial weights: no training reaches it
@@ -65,7 +67,20 @@ def undisturbed() -> Iterator[None]:
     try:
         yield
     finally:
-        torch.default_generator.set_state(state)
+        with generators:  # not while a layer of another thread draws
+            torch.default_generator.set_state(state)
+
+
+def outside(told: Iterator[_T | None]) -> Iterator[_T]:
+    """What a generator tells, its Nones apart. It leaves the random state of whoever asks as it was, time and again."""
+    while True:
+        with undisturbed():
+            try:
+                found = next(told)
+            except StopIteration:
+                return
+        if found is not None:
+            yield found
 
 
 def initial(run: int, layer: int) -> tuple[int, int, int]:

@@ -72,6 +72,7 @@ class Stage:
     """Consecutive layers of the model, numbered from `first_layer`; the last stage has a `loss`.
 
     checkpoints: layers between activation checkpoints; None keeps every activation
+    scores: of outputs and targets, numbers that an evaluation tells behind the loss
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Stage:
         seed: int = 0,
         loss: Callable[..., torch.Tensor] | None = None,
         checkpoints: int | None = None,
+        scores: Callable[..., torch.Tensor] | None = None,
     ) -> None:
         self.layers = nn.ModuleList(layers)
         # a layer may say that it draws no random numbers (`draws = False`), which spares seeding before each pass
@@ -89,7 +91,7 @@ class Stage:
             (layer, Stream(seed, number) if getattr(layer, "draws", True) else None)
             for number, layer in enumerate(layers, first_layer)
         ]
-        self.loss = loss
+        self.loss, self.scores = loss, scores
         self.segments = segments(layers, checkpoints)
         self.parts = [drawn[segment.layers.start : segment.layers.stop] for segment in self.segments]
         # a first layer such as ReLU(inplace=True): no leaf, kept message or user's batch is its own
@@ -179,11 +181,25 @@ class Stage:
 
     @torch.no_grad()
     def evaluate(self, inputs: Value, targets: Value = ()) -> Value:
-        """The output, or on the last stage the loss, changing nothing."""
+        """The output, or on the last stage the loss and behind it the scores in one tensor, changing nothing."""
+        if self.loss is None or self.scores is None:
+            return self._outputs(inputs, targets)
+        outputs = self._outputs(inputs, None)
+        scores = self.scores(*outputs, *targets)
+        return (torch.cat([self.loss(*outputs, *targets).reshape(1).to(scores.dtype), scores]),)
+
+    @torch.no_grad()
+    def outputs(self, inputs: Value) -> Value:
+        """The output in evaluation mode, on the last stage too."""
+        return self._outputs(inputs, None)
+
+    def _outputs(self, inputs: Value, targets: Value | None) -> Value:
+        """targets: of the loss, which is told instead of the last stage's outputs; None: those."""
         self._train(False)
         value = inputs
         for number in range(len(self.segments)):
-            value = self._segment(number, value, targets, None, 1.0)
+            through = self._through(number, value, None) if targets is None else None
+            value = self._segment(number, value, targets or (), None, 1.0) if through is None else through
         return value
 
 

@@ -215,13 +215,13 @@ class ModelState:
             for at in self.buckets():
                 yield at
                 moments = {name: moment[at] for name, moment in self.rule.moments.items()}
-                self._step(rule, at, self._weights(at), moments, self._gradient(at, self.widened), factor)
+                self._step(rule, at, self.weights_at(at), moments, self._gradient(at, self.widened), factor)
             return
         kept = {**self.rule.moments, **({"master": self.rule.weights[0]} if self.half else {})}
         for at, fetched in self.shuttle.carry(kept, list(self.buckets())):
             yield at
             moments = {name: fetched[name] for name in self.rule.moments}
-            own = [fetched["master"]] if self.half else self._weights(at)
+            own = [fetched["master"]] if self.half else self.weights_at(at)
             widened = fetched.get("gradient")
             self._step(rule, at, own, moments, self._gradient(at, None) if widened is None else widened, factor)
 
@@ -251,7 +251,7 @@ class ModelState:
                 expand(weights[0][where], self.pruned[id(parameter)][part], parameter.data)
             self.spent[EXPAND] += perf_counter() - begin
 
-    def _weights(self, at: slice) -> list[torch.Tensor]:
+    def weights_at(self, at: slice) -> list[torch.Tensor]:
         """The full-precision weights in a piece: the flat ones, or the parts of the layers' own. Of pruned ones among
         those a compressed copy, the first of the list."""
         if self.half:
@@ -281,6 +281,10 @@ class ModelState:
             room = parameter.data.new_empty(part.stop - part.start) if self.copied is None else self.copied
             expand(room[: part.stop - part.start].copy_(full[where]), index[part], parameter.data)
             self.spent[EXPAND] += perf_counter() - begin
+
+    def moved(self) -> None:
+        """The layers' weights lie elsewhere from now on."""
+        self.rule.weights = self.rule.weights if self.half else [p.data for p in self.flat.order]
 
     def finish(self, stepped: bool) -> None:
         """The batch is done: its gradient goes, and a step counts."""

@@ -11,7 +11,7 @@ samples in the first dimension; every rank is given the whole batch and takes it
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -22,31 +22,30 @@ import torch
 from suite.comm import here
 from suite.core.errors import Refused
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, Work
-from suite.core.protocols import Schedule, UpdateRule, Value, WeightPolicy, World
+from suite.core.op import Op, Program, Work
+from suite.core.protocols import Read, Schedule, UpdateRule, WeightPolicy, World
 from suite.core.trace import Trace
-from suite.engine import checkpoint, restore
+from suite.engine import asynchronous, checkpoint, restore
 from suite.engine.host import check_half
 from suite.engine.layers import Layer, agree, cast, ends_here, find_ties, make
 from suite.engine.live import LiveBytes
+from suite.engine.optimizer import states_of
 from suite.engine.prune import Pruning, prune
-from suite.engine.random import undisturbed
+from suite.engine.random import outside
 from suite.engine.rows import Rows
+from suite.engine.running import Running, order_of, scoring
 from suite.engine.scale import Dynamic, unscaled
-from suite.engine.stage import Stage, as_value
+from suite.engine.stage import Stage
 from suite.engine.state import LayoutOf, ModelState
 from suite.engine.store import Store
+from suite.engine.stream import Batch, Stream
 from suite.engine.update import Update
-from suite.engine.worker import drive
+from suite.engine.worker import Executing, driving
 from suite.memory.layout import compressed
 from suite.pruning.ticket import Key
-from suite.schedule import MessageDriven, evaluation
-from suite.schedule.check import check
-from suite.schedule.static import fixed
+from suite.schedule import MessageDriven, OneFOneB
 from suite.weights.policy import Latest
 from suite.workload.split import Split, evenly
-
-Batch = Sequence[torch.Tensor | Sequence[torch.Tensor]]
 
 
 class Engine:
@@ -65,6 +64,9 @@ class Engine:
     clip: the largest norm of all gradients; checkpoints: layers between activation checkpoints (V-A)
     pruning: which weights go, and when (SAMO III)
     memory: form and home of each state; by default all on the device, and compressed of what is pruned
+    weights: which versions passes read (PipeOptim III), the newest by default
+    update_every: microbatches per update of a pipeline that does not drain for it; None: an update per batch, a flush
+    scores: scores(*outputs, *targets) -> means over a microbatch, as many as `score_names`, that `score` tells
     """
 
     def __init__(
@@ -88,6 +90,9 @@ class Engine:
         clip: float | None = None,
         checkpoints: int | None = None,
         pruning: Pruning | None = None,
+        update_every: int | None = None,
+        scores: Callable[..., torch.Tensor] | None = None,
+        score_names: Sequence[str] = (),
         world: World | None = None,
     ) -> None:
         self.grid = grid or Grid()
@@ -102,7 +107,9 @@ class Engine:
             raise Refused(f"microbatch={microbatch}", rule="at least 1 sample", legal="1")
         if half:
             check_half(half, self.world.device)
-        self.microbatch, self.schedule = microbatch, schedule or MessageDriven()
+        policy = weights or Latest()
+        self.microbatch, self.update_every = microbatch, update_every
+        self.schedule: Schedule = schedule or (MessageDriven() if update_every is None else OneFOneB())
         self.rank, self.seed = self.world.rank, seed
         self.place = place = self.grid.place(self.rank)
         self.split = split or evenly(len(layers), self.grid.inter)
@@ -114,36 +121,50 @@ class Engine:
         own = self.split[place.stage]
         made = [layer.to(self.world.device) for layer in make(layers, own, seed)]
         self.ties = ties = find_ties(layers, tied)
+        asynchronous.check(
+            policy, optimizer, memory, self.grid, update_every, tied=bool(ties), clip=clip, half=half, scaler=scaler
+        )
+        self.everyone = self.world.group(range(self.grid.size)) if update_every and self.grid.size > 1 else None
         self.ends, progress = ends[place.replica], self.transport.progress
         agree(made, own, ties, column=self.columns[place.stage], ends=self.ends, progress=progress)
         self.half: torch.dtype | None = getattr(torch, half) if half else None
         self.rows = Rows(place, microbatch, self.world.device, self.half)
         self.stage = Stage(
-            made, first_layer=own.start, seed=seed, loss=loss if place.last else None, checkpoints=checkpoints
+            made,
+            first_layer=own.start,
+            seed=seed,
+            loss=loss if place.last else None,
+            scores=scores if place.last else None,
+            checkpoints=checkpoints,
         )
-        self.store = Store(weights or Latest(), self.grid.inter)
+        self.store = Store(policy, self.grid.inter)
         self.scaler = (scaler or unscaled()) if self.half else None
         here_tied = [tuple(p for p in ends_here(made, own, tie) if p.requires_grad) for tie in ties]
         trained = [p for p in self.stage.layers.parameters() if p.requires_grad]
         self.layout, self.bucket = memory, bucket
-        self._state = partial(ModelState, trained, optimizer.states, memory, half=self.half, bucket=bucket)
+        states = states_of(optimizer, predicts=getattr(policy, "predicts", False))
+        self._state = partial(ModelState, trained, states, memory, half=self.half, bucket=bucket)
         self._update_of = partial(
             Update,
             rule=optimizer,
             column=self.columns[place.stage],
             ends=self.ends,
             ties=here_tied,
-            progress=progress,
+            transport=self.transport,
             everyone=self.world if self.grid.size > 1 else None,
             twins=[tie[-1] for tie in here_tied if tie and place.last],
             own=place.replica == 0,
             chunk=chunk,
             clip=clip,
             scaler=self.scaler,
+            meets=update_every is None,
         )
         self.microbatches = self.updates = self.evaluated = 0  # counted over the whole training, per replica
         self.drained = True  # nothing is in flight, and no batch was broken off
         self.trace = Trace()
+        self.score_names = tuple(score_names)
+        self.ended: list[float] = []  # of the last stream: when this rank was done with each batch
+        self.traced = True
         self.legal: dict[int, tuple[Op, ...]] = {}  # this stage's checked order, by number of microbatches
         self.live: LiveBytes | None = None
         self.peak = 0
@@ -160,22 +181,32 @@ class Engine:
         if self.half:
             cast(self.stage.layers, self.half)
         self.update = self._update_of(self.state)
+        self.store.hold(self.state, self.update.rule)
 
     # -- what a user calls -------------------------------------------------------------------------------------------
 
     def train(self, batches: Iterable[Batch]) -> Iterator[float]:
-        """The loss of each batch, in order, made as it is asked for."""
-        for batch in batches:
-            yield self.train_batch(batch)
+        """The loss of each batch, in order, made as it is asked for. With `update_every` the batches stream through
+        the pipeline, which drains when they end: the losses of a few come together, and batches are read ahead.
+
+        Raises Refused for fewer microbatches than stages, and after a stream that was broken off."""
+        return outside(self.training(batches))
 
     def train_batch(self, batch: Batch) -> float:
         """One batch: forward and backward passes of its microbatches, an update. Its mean loss, on every rank."""
-        work, loss = self._run(batch, step=True)
-        self.microbatches += work.microbatches
-        self.updates += work.updates
-        if self.pruning is not None:
-            self.pruning.look(self)
+        asynchronous.check_flush(self.update_every, "train_batch")
+        (loss,) = self.train([batch])
         return loss
+
+    def training(self, batches: Iterable[Batch]) -> Iterator[float | None]:
+        """The losses, and None where this rank waits and others of its process may go on."""
+        works = ([batch] for batch in batches) if self.update_every is None else (batches,)
+        for some in works:
+            stream = Stream(some, self.rows, self.microbatches)
+            if not stream.microbatches:
+                return
+            asynchronous.check_stream(stream.microbatches, self.grid.inter, self.update_every, self.drained)
+            yield from Running(self, stream).ops()
 
     def prune(self, indices: Mapping[Key, torch.Tensor]) -> None:
         """From now on only the places `indices` of weights are trained, the rest is zero: see engine.prune.prune."""
@@ -184,51 +215,34 @@ class Engine:
     def gradients(self, batch: Batch) -> list[torch.Tensor]:
         """The reduced gradients of this stage's weights for `batch`, in order, without the loss scale. No step and no
         count; running statistics see a forward pass."""
-        self._run(batch, step=False)
+        asynchronous.check_flush(self.update_every, "gradients")
+        list(outside(Running(self, Stream([batch], self.rows, self.microbatches), step=False).ops()))
         state = self.state
-        gradients = [state.whole(state.gradient, p).to(state.dtype) / self._scale() for p in state.parameters]
+        gradients = [state.whole(state.gradient, p).to(state.dtype) / self.scale for p in state.parameters]
         self.state.gradient.zero_()
         return gradients
 
     def evaluate(self, batches: Iterable[Batch]) -> float:
         """Mean loss over `batches`, in evaluation mode; changes no training state."""
-        total, count = 0.0, 0
-        for batch in batches:
-            inputs, targets = (as_value(part) for part in batch)
-            work = Work(self.evaluated, self.rows.count(inputs), None, 0)
-            losses: list[torch.Tensor] = []
+        return self.score(batches)["loss"]
 
-            def execute(op: Op, value: Value) -> Value:
-                at = op.index - work.first  # noqa: B023 - called within this turn of the loop
-                output = self.stage.evaluate(
-                    self.rows.inputs(inputs, at) if self.place.first else value,  # noqa: B023
-                    self.rows.of(targets, at) if self.place.last else (),  # noqa: B023
-                )
-                if self.place.last:
-                    losses.append(output[0] / (work.microbatches * self.place.replicas))  # noqa: B023
-                return output
+    def score(self, batches: Iterable[Batch]) -> dict[str, float]:
+        """Means over `batches` in evaluation mode: the loss, and by their names what `scores` gives."""
+        (found,) = outside(scoring(self, batches))
+        return found
 
-            drive(
-                evaluation(self.place, work),
-                execute,
-                self.transport,
-                rank=self.rank,
-                stages=self.grid.inter,
-                bound=0,
-                trace=Trace(),
-            )
-            self.evaluated += work.microbatches
-            total += self._shared_sum(losses)
-            count += 1
-        if not count:
-            raise Refused("an evaluation of no batches", rule="at least 1 batch")
-        return total / count
+    @property
+    def passes(self) -> tuple[tuple[Op, Read | None], ...]:
+        """The ops of the last work on this rank in the order in which they ran, with what each read."""
+        return tuple(self.store.passes)
 
     def memory(self, batch: Batch) -> tuple[float, dict[str, int]]:
-        """Trains on `batch`: its loss, and this rank's peak bytes by kind, counted at allocation."""
+        """Trains on `batch`, streams on several of it: its loss, and this rank's peak bytes by kind, counted at
+        allocation."""
         held = self.state.allocated()
+        some = 1 if self.update_every is None else 2 * self.grid.inter  # a stream that is full for a while
         with LiveBytes() as self.live:
-            loss = self.train_batch(batch)
+            *_, loss = self.train([batch] * some)
         peak, phase = self.live.peak, self.live.peak_phase
         self.live = None
         return loss, {**held, phase: peak}
@@ -247,70 +261,39 @@ class Engine:
 
     # -- how --------------------------------------------------------------------------------------------------------
 
-    def _run(self, batch: Batch, *, step: bool) -> tuple[Work, float]:
-        """One batch from drain to drain: its work and its mean loss."""
-        inputs, targets = (as_value(part) for part in batch)
-        work = Work(self.microbatches, self.rows.count(inputs), None, self.updates)
-        losses: list[torch.Tensor] = []
-        scale = self._scale()
-
-        def execute(op: Op, value: Value) -> Value:
-            read = self.store.run(op)
-            if op.kind is Kind.UPDATE:
-                self._update(op, step)
-                return ()
-            if op.kind is Kind.BACKWARD:
-                gradients = self.stage.backward(op.index, value)
-                self._parts()
-                return gradients
-            assert read is not None
-            output = self.stage.forward(
-                op.index,
-                self.rows.inputs(inputs, op.index - work.first) if self.place.first else value,
-                targets=self.rows.of(targets, op.index - work.first) if self.place.last else (),
-                sample=op.index * self.place.replicas + self.place.replica,
-                scale=scale / (work.share(op.index) * self.place.replicas),
-                read=read,
-            )
-            if self.place.last:
-                losses.append(output[0])
-            return output
-
-        if work.microbatches not in self.legal:
-            checked = check(self.schedule, self.grid.inter, Work(0, work.microbatches, None, 0))
-            self.legal[work.microbatches] = checked.order(self.place.stage)
-        free = self.transport.any_order
-        program = self.schedule.program(self.place, work) if free else fixed(self.legal[work.microbatches], work)
-        self.trace, self.drained = Trace(), False
-        self.store.begin(work)
-        with undisturbed():
-            self.peak = drive(
-                program,
-                execute,
-                self.transport,
-                rank=self.rank,
-                stages=self.grid.inter,
-                bound=self.schedule.in_flight(self.place, work),
-                trace=self.trace,
-            )
-        loss = self._shared_sum(losses) / scale
-        self.drained = True
-        return work, loss
-
-    def _scale(self) -> float:
+    @property
+    def scale(self) -> float:
+        """By what losses are multiplied."""
         return self.scaler.scale if self.scaler else 1.0
 
-    def _update(self, op: Op, step: bool) -> None:
+    def order(self, work: Work) -> tuple[Op, ...]:
+        """The order in which this stage must run the ops of `work`, counted from 0; nothing where it may choose."""
+        return order_of(self, work)
+
+    def driving(
+        self, program: Program, execute: Executing, bound: int, trace: Trace | None = None
+    ) -> Generator[Op | None, None, int]:
+        """Runs a program here: see worker.driving."""
+        return driving(
+            program, execute, self.transport, rank=self.rank, stages=self.grid.inter, bound=bound, trace=trace
+        )
+
+    def step(self, op: Op, step: bool) -> Iterator[None]:
+        """The update `op`; without `step` gradients are reduced, and that is all. Yields as `training` does."""
         if self.live is not None:
             self.live.phase = "scratch"
         start = perf_counter()
         for category in self.update.run(step):
+            if category is None:
+                yield None
+                continue
             end = perf_counter()
-            self.trace.add(self.rank, category, start, end, op)
+            if self.traced:
+                self.trace.add(self.rank, category, start, end, op)
             start = end
-        self._parts()
+        self.parts()
 
-    def _parts(self) -> None:
+    def parts(self) -> None:
         """What compressing and expanding took of the op that has just ended."""
         if self.pruned is None:
             return
@@ -318,7 +301,7 @@ class Engine:
         for category, seconds in self.state.taken().items():
             self.trace.add(self.rank, category, end - seconds, end)
 
-    def _shared_sum(self, losses: Sequence[torch.Tensor]) -> float:
-        """The sum of all last stages' losses, in double precision, on every rank."""
+    def shared_sum(self, losses: Sequence[torch.Tensor]) -> float:
+        """The sum of numbers of all last stages, in double precision, on every rank."""
         own = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
         return own if self.grid.size == 1 else self.world.total(own, self.transport.progress)

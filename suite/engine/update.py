@@ -17,9 +17,9 @@ from typing import Protocol
 
 import torch
 
-from suite.comm.waiting import until
+from suite.comm.waiting import ended
 from suite.core.errors import Refused
-from suite.core.protocols import Group, Handle, UpdateRule
+from suite.core.protocols import Group, Handle, Transport, UpdateRule
 from suite.core.trace import REDUCE, STEP, TIE
 from suite.engine.scale import Dynamic
 from suite.engine.state import ModelState
@@ -44,6 +44,7 @@ class Update:
         gradients count (one of the column's)
     chunk: buckets per reduction; None: one reduction of everything; clip: the largest norm of all gradients
     scaler: the loss scale of mixed precision, whose overflows are looked for
+    meets: whether all ranks update at one moment, and can decide together; else nobody looks for overflows
     """
 
     def __init__(
@@ -54,22 +55,23 @@ class Update:
         column: Group,
         ends: Group,
         ties: Sequence[tuple[torch.nn.Parameter, ...]],
-        progress: Callable[[], None],
+        transport: Transport,
         everyone: Everyone | None = None,
         twins: Sequence[torch.nn.Parameter] = (),
         own: bool = True,
         chunk: int | None = None,
         clip: float | None = None,
         scaler: Dynamic | None = None,
+        meets: bool = True,
     ) -> None:
         if chunk is not None and chunk < 1:
             raise Refused(f"update.chunk={chunk}", rule="at least 1 bucket, or null", legal="update.chunk=4")
         if clip is not None and not clip > 0:
             raise Refused(f"update.clip={clip}", rule="above zero, or null", legal="update.clip=1.0")
-        self.state, self.rule, self.progress = state, rule, progress
+        self.state, self.rule, self.transport, self.progress = state, rule, transport, transport.progress
         self.column, self.ends, self.everyone = column, ends, everyone
         self.clip, self.scaler, self.own = clip, scaler, own
-        self.chunk = chunk
+        self.chunk, self.meets = chunk, meets
         self.skipped = 0  # batches that overflowed
         self.twins = {id(parameter) for parameter in twins}
         self.tied: list[slice] = []  # what the other end holds too
@@ -103,15 +105,16 @@ class Update:
             return "off (clipping)"
         return "off (one chunk holds everything)" if self.reduces else "off (nothing is reduced)"
 
-    def run(self, step: bool = True) -> Iterator[str]:
-        """Reduce and, if told to, step, while messages keep moving. Yields what each piece of time went into."""
+    def run(self, step: bool = True) -> Iterator[str | None]:
+        """Reduce and, if told to, step, while messages keep moving. Yields what each piece of time went into, and None
+        where other ranks of this process must go on first."""
         if not self.state.attached():
             raise Refused(
                 "a gradient was replaced between the backward passes and the update",
                 rule="the engine owns .grad: do not call zero_grad",
             )
         scale = self.scaler.scale if self.scaler else 1.0
-        if step and self.scaler and self._overflows(self.scaler):
+        if step and self.scaler and self.meets and self._overflows(self.scaler):
             self.skipped += 1
             self.state.finish(stepped=False)
             yield STEP
@@ -140,7 +143,7 @@ class Update:
 
     # -- reductions --------------------------------------------------------------------------------------------------
 
-    def _sums(self, spans: Sequence[slice]) -> Iterator[str]:
+    def _sums(self, spans: Sequence[slice]) -> Iterator[str | None]:
         """The sums of `spans`, and of the ties, which the other end waits for."""
         if self.reduces:
             yield from self._wait(REDUCE, [self.column.all_reduce(self.state.gradient[span]) for span in spans])
@@ -150,12 +153,12 @@ class Update:
             self.state.gradient[first].add_(self.state.gradient[last])
             self.state.gradient[last].copy_(self.state.gradient[first])
 
-    def _wait(self, category: str, handles: Sequence[Handle]) -> Iterator[str]:
+    def _wait(self, category: str, handles: Sequence[Handle]) -> Iterator[str | None]:
         for handle in handles:
-            until(handle.done, self.progress)
+            yield from ended(handle, self.transport)
             yield category
 
-    def _overlapped(self, factor: float) -> Iterator[str]:
+    def _overlapped(self, factor: float) -> Iterator[str | None]:
         """Ties first, as a bucket with a part of one waits for both sums; then chunk by chunk."""
         assert self.chunk is not None
         first = sorted([*self.tied, *(span for pair in self.local for span in pair)], key=lambda span: span.start)

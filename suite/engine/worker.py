@@ -1,11 +1,12 @@
 """Decides how one rank drives a program: run the first accepted op that is ready, ship its output, tell the program.
 
-This loop is all there is: order comes from the schedule, readiness from the transport, numbers from `execute`.
+This loop is all there is: order comes from the schedule, readiness from the transport, numbers from `execute`. It is a
+generator, so that a stream of batches can be left and gone on with, and ranks of one process can take turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from time import perf_counter
 
 from suite.core.errors import IllegalSchedule
@@ -14,12 +15,21 @@ from suite.core.protocols import Transport, Value
 from suite.core.trace import CATEGORY, WAIT, Trace
 
 Execute = Callable[[Op, Value], Value]
+Executing = Callable[[Op, Value], Generator[None, None, Value]]  # stops where it waits for a collective
 
 
-def drive(
-    program: Program, execute: Execute, transport: Transport, *, rank: int, stages: int, bound: int, trace: Trace
-) -> int:
-    """Run `program` to its end; the most forwards that were open at once, never above `bound`.
+def driving(
+    program: Program,
+    execute: Executing,
+    transport: Transport,
+    *,
+    rank: int,
+    stages: int,
+    bound: int,
+    trace: Trace | None,
+) -> Generator[Op | None, None, int]:
+    """Runs `program` to its end, and returns the most forwards that were open at once, never above `bound`. Yields
+    each op when it has run, and None where its transport does not wait for what is not here.
 
     execute(op, value) computes an op from its message (empty where it needs none) and returns what to send.
     """
@@ -27,9 +37,11 @@ def drive(
     accepted = next(program, ())
     while accepted:
         begin = perf_counter()
-        op, value = _ready(accepted, transport, stages)
+        while (found := _ready(accepted, transport, stages)) is None:
+            yield None
+        op, value = found
         start = perf_counter()
-        if needs(op, stages) is not None:
+        if trace is not None and needs(op, stages) is not None:
             trace.add(rank, WAIT, begin, start, op)
         if op.kind is Kind.FORWARD:
             in_flight += 1
@@ -38,12 +50,13 @@ def drive(
                 raise IllegalSchedule(f"{op} would be forward number {in_flight} in flight, {bound} were promised")
         elif op.kind is Kind.BACKWARD:
             in_flight -= 1
-        output = execute(op, value)
+        output = yield from execute(op, value)
         end = perf_counter()
-        if op.kind is not Kind.UPDATE:  # an update records its two halves itself
+        if trace is not None and op.kind is not Kind.UPDATE:  # an update records its two halves itself
             sent = sum(tensor.nbytes for tensor in output) if feeds(op, stages) else 0
             trace.add(rank, CATEGORY[op.kind], start, end, op, sent)
         transport.send(op, output)
+        yield op
         try:
             accepted = program.send(op)
         except StopIteration:
@@ -51,7 +64,24 @@ def drive(
     return peak
 
 
-def _ready(accepted: tuple[Op, ...], transport: Transport, stages: int) -> tuple[Op, Value]:
+def drive(
+    program: Program, execute: Execute, transport: Transport, *, rank: int, stages: int, bound: int, trace: Trace | None
+) -> int:
+    """The same without a stop, on a transport that waits, of ops that are functions."""
+
+    def executing(op: Op, value: Value) -> Generator[None, None, Value]:
+        yield from ()
+        return execute(op, value)
+
+    ops = driving(program, executing, transport, rank=rank, stages=stages, bound=bound, trace=trace)
+    while True:
+        try:
+            next(ops)
+        except StopIteration as end:
+            return int(end.value)
+
+
+def _ready(accepted: tuple[Op, ...], transport: Transport, stages: int) -> tuple[Op, Value] | None:
     """The first op of `accepted` that needs nothing or whose message is here; waits only when there is none."""
     wish: dict[Op, Op] = {}
     free = None
@@ -64,5 +94,4 @@ def _ready(accepted: tuple[Op, ...], transport: Transport, stages: int) -> tuple
     arrival = transport.arrived(tuple(wish), None if free is None else 0) if wish else None
     if arrival is not None:
         return wish[arrival[0]], arrival[1]
-    assert free is not None
-    return free, ()
+    return None if free is None else (free, ())

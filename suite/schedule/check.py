@@ -75,7 +75,8 @@ class _Stage:
         if op.kind is Kind.UPDATE:
             if op.index != work.update + self.updates:
                 return f"{op} is out of turn: the next update is {work.update + self.updates}"
-            missing = [i for i in range(work.first, work.end) if work.due(i) == op.index and i not in self.gaps]
+            start = work.first + self.updates * work.group
+            missing = [i for i in range(start, min(start + work.group, work.end)) if i not in self.gaps]
             return f"{op} comes before the backward of microbatch {missing[0]}" if missing else None
         if not work.first <= op.index < work.end:
             return f"{op} is outside the work, microbatches {work.first} to {work.end - 1}"

@@ -194,9 +194,9 @@ def test_whole_and_short_buckets_are_fetched_once_per_update(told: list[Told]) -
     def rank(world: loopback.LoopbackWorld) -> None:
         state = state_of(3, 3)
         group = world.group(range(world.size))
-        progress = world.transport(None, None, 1).progress
+        transport = world.transport(None, None, 1)
         update = Update(
-            state, Adam(0.1), column=group, ends=world.group([world.rank]), ties=[], progress=progress, chunk=2
+            state, Adam(0.1), column=group, ends=world.group([world.rank]), ties=[], transport=transport, chunk=2
         )
         assert update.overlap == "chunks of 2 buckets of 3"
         list(update.run())

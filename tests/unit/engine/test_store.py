@@ -1,4 +1,4 @@
-"""Decides whether the store obeys a policy that it can obey, and refuses by name one that it cannot."""
+"""Decides whether the store obeys a policy, in tensors, and refuses by name what no policy may ask."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from cases import gpt_case
+from torch import nn
 
-from suite.comm import loopback
-from suite.core.errors import Unsupported
-from suite.core.grid import Grid
+from suite.core.errors import Refused
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Clock, Read
-from suite.engine.optimizer import SGD
+from suite.engine.optimizer import SGD, predicted
+from suite.engine.stage import Stage
+from suite.engine.state import ModelState
 from suite.engine.store import Store
-from suite.engine.train import Engine
+from suite.memory import resident
 from suite.weights import Latest
 
 F0, F1 = Op(0, Kind.FORWARD, 0), Op(0, Kind.FORWARD, 1)
@@ -57,47 +57,92 @@ def test_a_later_work_counts_on() -> None:
     assert store.run(Op(0, Kind.FORWARD, 7)) == Read(7)
 
 
-@pytest.mark.parametrize(
-    ("decide", "says"),
-    [
-        (lambda op, clock: Read(clock.updates - 1), r"0F1 reads version 0\+0 of 1"),
-        (lambda op, clock: Read(clock.updates, ahead=clock.updates), r"0F1 reads version 1\+1 of 1"),
-        (lambda op, clock: Read(clock.updates, graph="swap" if clock.updates else "keep"), "a backward by swap"),
-    ],
-    ids=["older", "ahead", "swap"],
-)
-def test_what_the_store_does_not_hold_is_refused_by_name(decide: Callable[[Op, Clock], Read], says: str) -> None:
-    store = store_of(Policy(lambda op, clock: decide(op, clock) if clock.updates else Read(0)))
+def test_a_prediction_looks_ahead_of_the_newest_version_only() -> None:
+    store = store_of(Policy(lambda op, clock: Read(0, ahead=1) if clock.updates else Read(0)))
     for op in (F0, B0, U0):
         store.run(op)
-    with pytest.raises(Unsupported, match=f"{says}; rule: .*; legal: weights"):
+    with pytest.raises(Refused, match=r"0F1 reads version 0\+1.*newest"):
         store.run(F1)
+    with pytest.raises(Refused, match=r"0F0 reads version 0\+-1"):
+        store_of(Policy(lambda op, clock: Read(0, ahead=-1))).run(F0)
 
 
-def test_a_backward_at_an_older_version_is_refused() -> None:
-    """PipeDream's stash: the backward made again at the weights of its forward, one update later."""
-    store = store_of(Policy(lambda op, clock: Read(0, graph="recompute")))
+def test_a_version_that_the_policy_let_go_is_missed_by_name() -> None:
+    class Forgetful(Policy):
+        def oldest(self, clock: Clock) -> int:
+            return clock.updates
+
+    store = store_of(Forgetful(lambda op, clock: Read(0, graph="recompute")))
     store.run(F0)
     store.run(U0)
-    with pytest.raises(Unsupported, match=r"0B0 reads version 0\+0 of 1"):
+    with pytest.raises(Refused, match=r"0B0 reads version 0\+0, and \[1\] are there"):
         store.run(B0)
 
 
-@pytest.mark.parametrize(
-    "policy", [Latest("swap"), Policy(lambda op, clock: Read(clock.updates, ahead=1))], ids=["swap", "ahead"]
-)
-def test_an_engine_passes_the_refusal_on(policy: object) -> None:
-    case = gpt_case("untied", "float32", tied=False)
-    engine = Engine(
-        case.layers,
-        loss=case.loss,
-        optimizer=SGD(0.1),
-        microbatch=case.microbatch,
-        grid=Grid(),
-        weights=policy,  # type: ignore[arg-type]
-        world=loopback.LoopbackWorld(loopback.Hub(1), 0),
-    )
-    before = [p.detach().clone() for p in engine.state.parameters]
-    with pytest.raises(Unsupported):
-        engine.train_batch(case.batch(0, 2, 1))
-    assert all(torch.equal(a, b) for a, b in zip(before, engine.state.parameters, strict=True))
+def test_a_backward_by_swap_finds_the_weights_of_its_own_moment() -> None:
+    """Notes of PipeOptim's public code: a weight's gradient has the forward pass's activations, which predicted weights
+    made; the input's gradient has the weights that stand in the stage when the backward pass runs."""
+    first, last = nn.Linear(3, 4, bias=False).double(), nn.Linear(4, 2, bias=False).double()
+    stage = Stage([first, nn.Tanh(), last], first_layer=0, seed=0)
+    rule = SGD(0.5)
+    state = ModelState(list(stage.layers.parameters()), rule.states, resident)
+    store = Store(Policy(lambda op, clock: Read(clock.updates, 2 * (op.kind is Kind.FORWARD), "swap")), 2)
+    store.hold(state, rule)
+    store.begin(Work(0, 4, 1, 0))
+    generator = torch.Generator().manual_seed(0)
+    state.rule.moments["velocity"].copy_(torch.randn(20, generator=generator))
+    state.rule.updates = 1
+    live = [p.detach().clone() for p in state.parameters]
+    ahead = [p.clone() for p in predicted(rule, state.rule, 2)]
+    x, g = torch.randn(5, 3, generator=generator).double(), torch.randn(5, 2, generator=generator).double()
+    with store.lent(F0, read := store.run(F0)):
+        (output,) = stage.forward(0, (x,), sample=0, read=read)
+    hidden = torch.tanh(x @ ahead[0].T)
+    torch.testing.assert_close(output, hidden @ ahead[1].T)
+    assert all(torch.equal(a, b) for a, b in zip(live, state.parameters, strict=True))
+    with store.lent(B0, store.run(B0)):
+        (entering,) = stage.backward(0, (g,))
+    inner = (g @ live[1]) * (1 - hidden**2)
+    torch.testing.assert_close(last.weight.grad, g.T @ hidden)
+    torch.testing.assert_close(first.weight.grad, inner.T @ x)
+    torch.testing.assert_close(entering, inner @ live[0])
+    assert not torch.allclose(entering, inner @ ahead[0])
+
+
+def test_a_graph_that_is_kept_holds_its_weights_through_a_step() -> None:
+    """keep: the backward pass meets what its forward pass met, however often the stage has stepped since."""
+    layer = nn.Linear(3, 2, bias=False)
+    stage, rule = Stage([nn.Tanh(), layer], first_layer=0, seed=0), SGD(1.0)
+    state = ModelState([layer.weight], rule.states, resident)
+    store = Store(Latest("keep"), 2)
+    store.hold(state, rule)
+    store.begin(Work(0, 4, 1, 0))
+    layer.weight.data.round_().add_(1.0)
+    before = layer.weight.detach().clone()
+    x = torch.ones(1, 3)
+    with store.lent(F0, read := store.run(F0)):
+        stage.forward(0, (x,), sample=0, read=read)
+    for number in range(2):
+        store.run(Op(0, Kind.UPDATE, number))
+        state.gradient.fill_(1.0)
+        state.step(rule)
+        state.finish(stepped=True)
+    assert torch.equal(layer.weight, before - 2)
+    with store.lent(B0, store.run(B0)):
+        (entering,) = stage.backward(0, (torch.ones(1, 2),))
+    torch.testing.assert_close(entering, before.sum(0, keepdim=True) * (1 - torch.tanh(x) ** 2))
+    assert torch.equal(layer.weight, before - 2)
+
+
+def test_a_step_is_in_place_where_nobody_reads_again() -> None:
+    layer = nn.Linear(3, 2, bias=False)
+    state = ModelState([layer.weight], ("velocity",), resident)
+    store = Store(Latest("recompute"), 2)
+    store.hold(state, SGD(1.0))
+    store.begin(Work(0, 4, 1, 0))
+    place = layer.weight.data_ptr()
+    for op in (F0, B0, U0):
+        store.run(op)
+    assert layer.weight.data_ptr() == place
+    assert not store.aside
+    assert not store.spare

@@ -41,10 +41,10 @@ def update_of(
 ) -> Update:
     rule = rule or SGD(0.5)
     state = ModelState(parameters, rule.states, layout, half=half, bucket=bucket)
-    progress = world.transport(None, None, 1).progress
+    transport = world.transport(None, None, 1)
     groups = {"column": world.group(column), "ends": world.group(ends)}
     everyone = world if world.size > 1 else None
-    return Update(state, rule, **groups, ties=ties, progress=progress, everyone=everyone, **more)
+    return Update(state, rule, **groups, ties=ties, transport=transport, everyone=everyone, **more)
 
 
 def alone() -> loopback.LoopbackWorld:

@@ -1,0 +1,83 @@
+"""Decides what a pipeline that does not drain between updates cannot do: each is refused by name, with the reason.
+
+There is no moment at which all stages are at the same update. So nothing can be decided by the whole grid within a
+stream: a loss scale that follows overflows, one norm of all gradients, a weight that two stages share.
+"""
+
+from __future__ import annotations
+
+from suite.core.errors import Refused, Unsupported
+from suite.core.grid import Grid
+from suite.core.protocols import UpdateRule, WeightPolicy
+from suite.engine.order import LayoutOf
+from suite.engine.scale import Dynamic
+
+MOMENT = "stages of an asynchronous pipeline have no moment in common"
+
+
+def check(
+    policy: WeightPolicy,
+    rule: UpdateRule,
+    memory: LayoutOf,
+    grid: Grid,
+    update_every: int | None,
+    *,
+    tied: bool,
+    clip: float | None,
+    half: str | None,
+    scaler: Dynamic | None,
+) -> None:
+    """Raises Refused for what this policy, rule and layout of states cannot train together."""
+    if update_every is not None and (not isinstance(update_every, int) or update_every < 1):
+        raise Refused(f"update_every={update_every}", rule="at least 1 microbatch, or None for a flush", legal="1")
+    if hasattr(policy, "check"):
+        policy.check(grid.inter, update_every)
+    if getattr(policy, "predicts", False):
+        _check_prediction(policy, rule, memory, half)
+    if update_every is None:
+        return
+    if tied:
+        what = "a tied weight in an asynchronous pipeline"
+        raise Unsupported(what, rule=f"{MOMENT} at which both ends could add their gradients", legal="model.tied=false")
+    if clip is not None:
+        what = f"clip={clip} in an asynchronous pipeline"
+        raise Unsupported(what, rule=f"{MOMENT} at which all gradients have a norm", legal="update.clip=null")
+    if scaler is not None and scaler.least != scaler.most:
+        what = "dynamic loss scaling in an asynchronous pipeline"
+        raise Unsupported(what, rule=f"{MOMENT} at which an overflow could be left out", legal="precision=bf16")
+
+
+def _check_prediction(policy: WeightPolicy, rule: UpdateRule, memory: LayoutOf, half: str | None) -> None:
+    name, kind = type(policy).__name__, type(rule).__name__
+    if not hasattr(rule, "drift"):
+        raise Unsupported(f"{name} with {kind}, which predicts nothing", rule="a rule with a drift", legal="SGD, Adam")
+    if getattr(policy, "smoothed", False) and not getattr(rule, "momentum", 0.0):
+        told = f"{name} with {kind}" + (" without momentum" if hasattr(rule, "momentum") else "")
+        raise Unsupported(told, rule="it predicts by the momentum of SGD alone", legal="SGD(lr, momentum=0.9)")
+    if getattr(policy, "smoothed", False) and not hasattr(rule, "dampening"):
+        raise Unsupported(f"{name} with {kind}", rule="it predicts by the momentum of SGD alone", legal="SGD")
+    away = [state.name for state in memory(entries=1, moments=rule.states, half=half) if state.home == "host"]
+    if away:
+        what = f"{name} with states in host memory ({', '.join(away)})"
+        raise Unsupported(what, rule="a prediction would fetch them before every pass", legal="memory=dense")
+
+
+def check_flush(update_every: int | None, what: str) -> None:
+    """Raises Unsupported for what only a pipeline that drains after every batch has."""
+    if update_every is not None:
+        rule = "an asynchronous pipeline does not drain between batches"
+        raise Unsupported(f"{what} with update_every={update_every}", rule=rule, legal="train(batches)")
+
+
+def check_stream(microbatches: int, stages: int, update_every: int | None, drained: bool) -> None:
+    """Raises Refused for a stream that does not fill the pipeline, and after one that was broken off."""
+    if update_every is None:
+        return
+    if not drained:
+        raise Refused("a stream after one that was broken off", rule="what was in flight is lost", legal="a new engine")
+    if microbatches < stages:
+        raise Refused(
+            f"a stream of {microbatches} microbatches through {stages} stages",
+            rule="an asynchronous pipeline fills before it updates: at least as many as stages",
+            legal=f"{stages} microbatches",
+        )

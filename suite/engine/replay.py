@@ -1,0 +1,131 @@
+"""Decides how one process runs what many ranks ran: every op of every stage and replica, by the same code, in turns.
+
+Numbers do not depend on time, only on the order of ops on each rank and on the version that each pass read. So a replay
+of an order is bit-identical to the ranks' run, at any depth, and what it leaves out (processes, messages, waiting)
+costs nothing: studies of accuracy run by it. An order that was recorded replays by its own list of ops and versions.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from suite.comm.coroutine import Desk
+from suite.core.errors import IllegalSchedule, Refused
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op, Place, Program, Work
+from suite.core.protocols import Clock, Read, Value
+from suite.engine.layers import Layer
+from suite.engine.random import outside
+from suite.engine.running import scoring
+from suite.engine.stream import Batch, parts
+from suite.engine.train import Engine
+
+Passes = tuple[tuple[Op, Read | None], ...]  # the ops of a rank in their order, each with what it read
+
+
+class Replay:
+    """A whole grid in one process. Its arguments are the engine's (suite.engine.train), `world` apart.
+
+    recorded: by rank, the ops and reads of one work, as `Engine.passes` tells them; the replay runs those and no others
+    traced: whether spans are kept, which nobody needs who asks for numbers
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        *,
+        grid: Grid | None = None,
+        recorded: Sequence[Passes] | None = None,
+        traced: bool = False,
+        **told: Any,
+    ) -> None:
+        self.grid = grid or Grid()
+        self.desk = Desk(self.grid.size)
+        if recorded is not None and len(recorded) != self.grid.size:
+            raise Refused(f"a record of {len(recorded)} ranks on {self.grid}", rule="one list per rank")
+        self.engines: list[Engine] = []
+        for rank in range(self.grid.size):
+            own = dict(told)
+            if recorded is not None:
+                own |= {"schedule": Recorded(recorded[rank]), "weights": Versions(recorded[rank])}
+            made = [copy.deepcopy(layer) if isinstance(layer, nn.Module) else layer for layer in layers]
+            self.engines.append(Engine(made, grid=self.grid, world=self.desk.world(rank), **own))
+        for engine in self.engines:
+            engine.traced = traced
+
+    @property
+    def stages(self) -> list[Engine]:
+        """The engines of the first replica, by stage."""
+        return [self.engines[self.grid.rank(data=0, inter=stage)] for stage in range(self.grid.inter)]
+
+    def train(self, batches: Iterable[Batch]) -> Iterator[float]:
+        """The loss of each batch, in order, made as it is asked for."""
+        batches = list(batches)
+        return outside(self.desk.run([engine.training(batches) for engine in self.engines]))
+
+    def score(self, batches: Iterable[Batch]) -> Mapping[str, float]:
+        """Means over `batches` in evaluation mode: the loss, and the scores by their names."""
+        batches = list(batches)
+        (found,) = outside(self.desk.run([scoring(engine, batches) for engine in self.engines]))
+        return dict(found)
+
+    def evaluate(self, batches: Iterable[Batch]) -> float:
+        """Mean loss over `batches`, in evaluation mode."""
+        return self.score(batches)["loss"]
+
+    def outputs(self, inputs: torch.Tensor | Sequence[torch.Tensor]) -> Value:
+        """What the network gives for `inputs`, in evaluation mode, by the newest weights and replica 0's statistics."""
+        first = self.engines[0]
+        value, _ = parts((inputs, ()))
+        value = tuple(t.to(first.half) if first.half and t.is_floating_point() else t for t in value)
+        for engine in self.stages:
+            value = engine.stage.outputs(value)
+        return value
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The order of one rank as it was recorded."""
+
+    proven = True  # it has run
+    passes: Passes
+
+    def program(self, place: Place, work: Work) -> Program:
+        for op, _ in self.passes:
+            yield (op,)
+
+    def in_flight(self, place: Place, work: Work) -> int:
+        open_ = most = 0
+        for op, _ in self.passes:
+            open_ += (op.kind is Kind.FORWARD) - (op.kind is Kind.BACKWARD)
+            most = max(most, open_)
+        return most
+
+
+class Versions:
+    """A weight policy that reads what was recorded, in that order, and keeps what is still to be read."""
+
+    def __init__(self, passes: Passes) -> None:
+        self.reads = [(op, read) for op, read in passes if read is not None]
+        self.predicts = any(read.ahead for _, read in self.reads)
+        self.at = 0
+        self.least = [0] * len(self.reads)  # the oldest version that is read from each place on
+        least = None
+        for place in range(len(self.reads) - 1, -1, -1):
+            version = self.reads[place][1].version
+            self.least[place] = least = version if least is None else min(least, version)
+
+    def read(self, op: Op, clock: Clock) -> Read:
+        if self.at >= len(self.reads) or self.reads[self.at][0] != op:
+            raise IllegalSchedule(f"{op} reads, which it did not do at this place where it was recorded")
+        self.at += 1
+        return self.reads[self.at - 1][1]
+
+    def oldest(self, clock: Clock) -> int:
+        return self.least[self.at] if self.at < len(self.least) else clock.updates

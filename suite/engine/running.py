@@ -1,0 +1,195 @@
+"""Decides how an engine runs one work, from drain to drain: what each op computes, and when losses become known.
+
+In a pipeline that drains for every update a batch is a work, and its loss is added up at the end. Of a stream losses
+travel every few batches, by a reduction that nobody waits for: a rank begins it when its backward passes of those
+batches are done, and tells the losses once it has ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import torch
+
+from suite.comm.waiting import ended
+from suite.core.errors import Refused
+from suite.core.op import Kind, Op, Work
+from suite.core.protocols import Handle, Value
+from suite.core.trace import Trace
+from suite.engine.stream import Batch, Stream
+from suite.schedule import evaluation
+from suite.schedule.check import check
+from suite.schedule.static import fixed
+
+if TYPE_CHECKING:
+    from suite.engine.train import Engine
+
+TOGETHER = 8  # batches whose losses travel at once
+
+
+class Running:
+    """One work of one rank."""
+
+    def __init__(self, engine: Engine, stream: Stream, *, step: bool = True) -> None:
+        self.engine, self.stream, self.steps = engine, stream, step
+        self.work = Work(engine.microbatches, stream.microbatches, engine.update_every, engine.updates)
+        self.scale = engine.scale
+        self.losses: dict[int, list[torch.Tensor]] = {}  # by batch, on the last stage
+        self.done = 0  # backward passes
+        self.coming: deque[tuple[Handle, torch.Tensor]] = deque()  # losses under way
+        self.told = 0  # batches whose losses are under way or known
+
+    def ops(self) -> Iterator[float | None]:
+        """Runs every op; yields the losses of batches as they become known, and None where the rank waits."""
+        engine, work = self.engine, self.work
+        order = engine.order(work)
+        program = fixed(order, work) if order else engine.schedule.program(engine.place, work)
+        engine.trace, engine.drained, engine.ended = Trace(), False, []
+        engine.store.begin(work)
+        trace = engine.trace if engine.traced else None
+        driving = engine.driving(program, self.execute, engine.schedule.in_flight(engine.place, work), trace)
+        while True:
+            try:
+                op = next(driving)
+            except StopIteration as end:
+                engine.peak = end.value
+                break
+            if op is None:
+                yield None
+            elif engine.update_every is not None:
+                yield from self._streamed(op)
+        if engine.update_every is not None:
+            self._finish()
+            yield from self._shared(len(self.stream.ends), wait=True)
+            return
+        loss = engine.shared_sum(self.losses.pop(0, ())) / self.scale
+        self._finish()
+        yield loss
+
+    def _finish(self) -> None:
+        """Nothing is in flight any more: the work counts."""
+        engine, work = self.engine, self.work
+        engine.drained = True
+        if self.steps:
+            engine.microbatches += work.microbatches
+            engine.updates += work.updates
+            if engine.pruning is not None:
+                engine.pruning.look(engine)
+
+    def execute(self, op: Op, value: Value) -> Generator[None, None, Value]:
+        """What `op` computes, by the weights that the store gives it; what to send."""
+        engine, work, place = self.engine, self.work, self.engine.place
+        read = engine.store.run(op)
+        if op.kind is Kind.UPDATE:
+            yield from engine.step(op, self.steps)
+            return ()
+        if op.kind is Kind.BACKWARD:
+            with engine.store.lent(op, read):
+                gradients = engine.stage.backward(op.index, value)
+            engine.parts()
+            return gradients
+        assert read is not None
+        with engine.store.lent(op, read):
+            output = engine.stage.forward(
+                op.index,
+                self.stream.inputs(op.index) if place.first else value,
+                targets=self.stream.targets(op.index) if place.last else (),
+                sample=op.index * place.replicas + place.replica,
+                scale=self.scale / (work.share(op.index) * place.replicas),
+                read=read,
+            )
+        if place.last:
+            self.losses.setdefault(self.stream.batch_of(op.index), []).append(self._of_batch(op.index, output[0]))
+        self.stream.passed(op.index)
+        return output
+
+    def _of_batch(self, index: int, loss: torch.Tensor) -> torch.Tensor:
+        """A microbatch's part of its batch's mean, where an update is not made of one batch."""
+        share, own = self.work.share(index), self.stream.counts[self.stream.batch_of(index)]
+        return loss if share == own else loss * (share / own)
+
+    # -- losses of a stream ------------------------------------------------------------------------------------------
+
+    def _streamed(self, op: Op) -> Iterator[float | None]:
+        """An op has run: what is known by it."""
+        ends = self.stream.ends
+        if op.kind is Kind.BACKWARD:
+            self.done += 1
+        elif op.kind is Kind.UPDATE:
+            now = perf_counter()
+            while len(self.engine.ended) < len(ends) and self.done >= ends[len(self.engine.ended)]:
+                self.engine.ended.append(now)
+        due = self.told + TOGETHER
+        if self.engine.grid.size == 1:
+            due = self.told + 1
+        if due <= len(ends) and self.done >= ends[due - 1] and op.kind is Kind.BACKWARD:
+            yield from self._shared(due, wait=False)
+        elif self.coming:
+            yield from self._arrived(wait=False)
+
+    def _shared(self, upto: int, *, wait: bool) -> Iterator[float | None]:
+        """The losses of the batches before number `upto` set out."""
+        if upto > self.told:
+            own = [self.losses.pop(batch, ()) for batch in range(self.told, upto)]
+            sums = torch.stack(
+                [torch.stack(list(one)).double().sum() if one else torch.zeros((), dtype=torch.float64) for one in own]
+            )
+            self.told = upto
+            if self.engine.grid.size == 1:
+                yield from (sums / self.scale).tolist()
+            else:
+                sums = sums.to(self.engine.world.device)
+                self.coming.append((self.engine.everyone.all_reduce(sums), sums))
+        yield from self._arrived(wait=wait)
+
+    def _arrived(self, *, wait: bool) -> Iterator[float | None]:
+        while self.coming and (wait or self.coming[0][0].done()):
+            handle, sums = self.coming.popleft()
+            yield from ended(handle, self.engine.transport)
+            yield from (sums / self.scale).tolist()
+
+
+def scoring(engine: Engine, batches: Iterable[Batch]) -> Iterator[dict[str, float] | None]:
+    """The mean loss and scores over `batches`, once, and None where the rank waits."""
+    names, place = ("loss", *engine.score_names), engine.place
+    total, count = [0.0] * len(names), 0
+    for batch in batches:
+        stream = Stream([batch], engine.rows, engine.evaluated)
+        found: list[torch.Tensor] = []
+
+        def execute(op: Op, value: Value) -> Generator[None, None, Value]:
+            yield from ()
+            output = engine.stage.evaluate(
+                stream.inputs(op.index) if place.first else value,  # noqa: B023 - called within this turn of the loop
+                stream.targets(op.index) if place.last else (),  # noqa: B023
+            )
+            if place.last:
+                found.append(output[0] / (stream.microbatches * place.replicas))  # noqa: B023
+            return output
+
+        work = Work(engine.evaluated, stream.microbatches, None, 0)
+        yield from (None for op in engine.driving(evaluation(place, work), execute, 0) if op is None)
+        engine.evaluated += work.microbatches
+        for at in range(len(names)):
+            own = [one if len(names) == 1 else one[at] for one in found]
+            total[at] += engine.shared_sum(own)
+        count += 1
+    if not count:
+        raise Refused("an evaluation of no batches", rule="at least 1 batch")
+    yield {name: one / count for name, one in zip(names, total, strict=True)}
+
+
+def order_of(engine: Engine, work: Work) -> tuple[Op, ...]:
+    """This stage's checked order of the ops of `work`, counted from 0; what a transport without choice runs."""
+    free, every = engine.transport.any_order, engine.update_every
+    if getattr(engine.schedule, "proven", False):
+        return ()
+    # where ranks choose, the law is looked at once, on as much of a stream as fills and drains a pipeline
+    count = work.microbatches if every is None or not free else min(work.microbatches, 4 * engine.grid.inter + every)
+    if count not in engine.legal:
+        checked = check(engine.schedule, engine.grid.inter, Work(0, count, every, 0))
+        engine.legal[count] = checked.order(engine.place.stage)
+    return () if free else engine.legal[count]

@@ -1,0 +1,314 @@
+"""Laws 3 and 7: pipelines that never drain for an update compute what their definitions say, and what a replay computes.
+
+The oracle (support/asynchronous.py) keeps every version for ever and shares no code with the engine. MPI ranks face the
+replay in tests/distributed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from asynchronous import Pipeline, Rule, largest_difference
+from cases import Case, all_cases, gpt_case
+from reference import SEED
+from torch import nn
+
+from baselines.pipedream import DoubleBuffer, Stash
+from baselines.spectrain import SpecTrain
+from suite.bench.experiment import groups, resolve
+from suite.comm import loopback
+from suite.core.build import build
+from suite.core.grid import Grid
+from suite.core.op import Kind
+from suite.core.protocols import World
+from suite.engine.optimizer import SGD, Adam, AdamW
+from suite.engine.replay import Replay
+from suite.engine.train import Engine
+from suite.weights import Latest
+from suite.weights.policy import Predict
+
+POLICIES: dict[str, Callable[[str], Any]] = {
+    "pipedream": Stash,
+    "2bw": DoubleBuffer,
+    "spectrain": SpecTrain,
+    "pipeoptim": lambda graph: Predict("paper", graph),
+    "pipeoptim_authors": lambda graph: Predict("authors", graph),
+    "pipeoptim_inflight": lambda graph: Predict("inflight", graph),
+    "latest": Latest,
+}
+RULES: dict[str, tuple[Rule, Any]] = {
+    "sgdm": (Rule("sgd", 0.05, decay=5e-4), SGD(0.05, momentum=0.9, weight_decay=5e-4)),
+    "sgdm_next": (Rule("sgd", 0.05, next_velocity=True), SGD(0.05, momentum=0.9, direction="next")),
+    "adam": (Rule("adam", 0.01), Adam(0.01)),
+    "adamw": (Rule("adamw", 0.01, decay=0.1), AdamW(0.01, weight_decay=0.1)),
+    "adamw_decay": (
+        Rule("adamw", 0.01, decay=0.1, with_decay=True),
+        AdamW(0.01, weight_decay=0.1, predict_decay=True),
+    ),
+}
+DEEP = gpt_case("dropout", "float64", tied=False, dropout=0.2, layers=4)
+EPOCHS = (9, 6)  # microbatches per replica; the second is no multiple of anything
+
+
+def told(case: Case, policy: Any, rule: Any, every: int) -> dict[str, Any]:
+    return {
+        "loss": case.loss,
+        "optimizer": rule,
+        "microbatch": case.microbatch,
+        "weights": policy,
+        "update_every": every,
+        "seed": SEED,
+    }
+
+
+def epochs(case: Case, replicas: int) -> list[list[Any]]:
+    return [[case.batch(100 * e + i, 1, replicas) for i in range(n)] for e, n in enumerate(EPOCHS)]
+
+
+def weights_of(engine: Engine) -> list[torch.Tensor]:
+    return [p.detach().clone() for p in engine.state.parameters]
+
+
+def streamed(case: Case, grid: Grid, policy: Any, rule: Any, every: int) -> Callable[[World], Any]:
+    def rank(world: World) -> Any:
+        engine = Engine(case.layers, grid=grid, world=world, **told(case, policy, rule, every))
+        losses = [loss for epoch in epochs(case, grid.data) for loss in engine.train(epoch)]
+        engine.close()
+        return losses, weights_of(engine), [b.clone() for b in engine.stage.layers.buffers()]
+
+    return rank
+
+
+def cells() -> list[tuple[str, str, Grid, int]]:
+    """System, rule, grid and microbatches per update: all systems and rules at depths 2 and 4, one replica and two."""
+    found = []
+    for system in POLICIES:
+        for rule in RULES:
+            if system == "spectrain" and not rule.startswith("sgdm"):
+                continue
+            if rule in ("sgdm_next", "adamw_decay") and not system.startswith("pipeoptim"):
+                continue
+            for stages in (2, 4):
+                every = stages if system == "2bw" else 1
+                found.append((system, rule, Grid(inter=stages), every))
+    found += [(system, "sgdm", Grid(inter=2, data=2), 2 if system == "2bw" else 1) for system in POLICIES]
+    found += [("pipeoptim", "adam", Grid(inter=2, data=2), 1), ("pipedream", "adamw", Grid(inter=4, data=2), 1)]
+    return [*found, ("pipeoptim_inflight", "adam", Grid(inter=3), 2), ("2bw", "adam", Grid(inter=2), 4)]
+
+
+@pytest.mark.parametrize(("system", "rule", "grid", "every"), cells(), ids=str)
+def test_a_pipeline_computes_what_its_definition_says(system: str, rule: str, grid: Grid, every: int) -> None:
+    theirs, ours = RULES[rule]
+    right = Pipeline(DEEP, system, theirs, stages=grid.inter, replicas=grid.data, every=every)
+    replay = Replay(DEEP.layers, grid=grid, **told(DEEP, POLICIES[system]("recompute"), ours, every))
+    for epoch in epochs(DEEP, grid.data):
+        expected, losses = right.train(epoch), list(replay.train(epoch))
+        assert losses == pytest.approx(expected, abs=1e-11)
+    for engine, stage in zip(replay.stages, right.stages, strict=True):
+        assert largest_difference(weights_of(engine), stage.versions[-1]) < 1e-11
+        assert largest_difference(weights_of(engine), stage.versions[0]) > 1e-3
+
+
+def test_the_oracle_tells_the_systems_apart() -> None:
+    found = {}
+    for system in POLICIES:
+        right = Pipeline(DEEP, system, RULES["sgdm"][0], stages=4, every=4 if system == "2bw" else 1)
+        for epoch in epochs(DEEP, 1):
+            right.train(epoch)
+        found[system] = right.stages[0].versions[-1][0]
+    names = list(found)
+    assert all(not torch.equal(found[a], found[b]) for i, a in enumerate(names) for b in names[:i])
+
+
+@pytest.mark.parametrize("graph", ["recompute", "keep", "swap"])
+@pytest.mark.parametrize("system", POLICIES)
+def test_ranks_equal_their_replay_bit_for_bit(system: str, graph: str) -> None:
+    """Law 3, with dropout, tuples, integers and running statistics, on threads."""
+    for case, grid in ((gpt_case("dropout", "float32", tied=False, dropout=0.3), Grid(inter=4)), (all_cases()[5], TWO)):
+        every, rule = (grid.inter if system == "2bw" else 1), SGD(0.05, momentum=0.9)
+        policy = POLICIES[system](graph)
+        ranks = loopback.run(grid.size, streamed(case, grid, policy, rule, every))
+        replay = Replay(case.layers, grid=grid, **told(case, policy, rule, every))
+        losses = [loss for epoch in epochs(case, grid.data) for loss in replay.train(epoch)]
+        for rank, engine in zip(ranks, replay.engines, strict=True):
+            assert rank[0] == losses
+            assert all(torch.equal(a, b) for a, b in zip(rank[1], weights_of(engine), strict=True))
+            assert all(torch.equal(a, b) for a, b in zip(rank[2], engine.stage.layers.buffers(), strict=True))
+
+
+TWO = Grid(inter=2, data=2)
+
+
+def test_a_recorded_order_replays_by_its_own_list() -> None:
+    """Ops and versions of a run, and neither its schedule nor its policy."""
+    case = gpt_case("untied", "float32", tied=False)
+    for system in ("pipedream", "pipeoptim", "2bw"):
+        grid, every = Grid(inter=3, data=2), 3 if system == "2bw" else 1
+        settings = told(case, POLICIES[system]("recompute"), SGD(0.05, momentum=0.9), every)
+        epoch = epochs(case, 2)[0]
+        first = Replay(case.layers, grid=grid, **settings)
+        losses = list(first.train(epoch))
+        recorded = [engine.passes for engine in first.engines]
+        again = Replay(case.layers, grid=grid, recorded=recorded, **{**settings, "weights": None})
+        assert list(again.train(epoch)) == losses
+        for a, b in zip(first.engines, again.engines, strict=True):
+            assert all(torch.equal(x, y) for x, y in zip(weights_of(a), weights_of(b), strict=True))
+            assert a.passes == b.passes
+
+
+@pytest.mark.parametrize("rule", ["sgdm", "adam", "adamw"])
+def test_one_stage_makes_all_systems_serial(rule: str) -> None:
+    """2BW apart, which keeps its delay of one."""
+    case, optimizer = gpt_case("untied", "float32", tied=False), RULES[rule][1]
+    serial = Engine(
+        case.layers,
+        loss=case.loss,
+        optimizer=optimizer,
+        microbatch=case.microbatch,
+        seed=SEED,
+        world=loopback.LoopbackWorld(loopback.Hub(1), 0),
+    )
+    losses = [serial.train_batch(batch) for epoch in epochs(case, 1) for batch in epoch]
+    for system in ("pipedream", "spectrain", "pipeoptim", "pipeoptim_inflight", "latest", "2bw"):
+        if system == "spectrain" and rule != "sgdm":
+            continue
+        found, weights, _ = streamed(case, Grid(), POLICIES[system]("keep"), optimizer, 1)(
+            loopback.LoopbackWorld(loopback.Hub(1), 0)
+        )
+        same = all(torch.equal(a, b) for a, b in zip(weights, weights_of(serial), strict=True))
+        assert (found == losses and same) is (system != "2bw"), system
+    delayed = Pipeline(case, "2bw", RULES[rule][0], stages=1)
+    right = [loss for epoch in epochs(case, 1) for loss in delayed.train(epoch)]
+    assert found == pytest.approx(right, abs=1e-5)
+
+
+class Slope(nn.Module):
+    """A layer whose weight has the same gradient whatever it is: 2^-3 per sample and entry."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.weight * 0.125
+
+
+@pytest.mark.parametrize("stages", [2, 4, 8])
+def test_law_7_forwards_meet_the_weights_of_their_backwards(stages: int) -> None:
+    """Plain SGD at constant gradient on dyadic numbers: with the exact count every forward pass of a stream reads what
+    its backward pass will read, bit for bit, once there is an update to predict from; with the authors' count never."""
+    met: dict[tuple[int, Kind, int], torch.Tensor] = {}
+    wrong = {}
+    for s in ("paper", "inflight", "authors"):
+        replay = Replay(
+            [Slope for _ in range(stages)],
+            loss=lambda x, target: x.sum() + target.sum() * 0,
+            optimizer=SGD(0.25),
+            microbatch=1,
+            grid=Grid(inter=stages),
+            weights=Predict(s),
+            update_every=1,
+        )
+        for number, engine in enumerate(replay.stages):
+            spied(engine, number, met)
+        for epoch in range(2):
+            list(replay.train([(torch.zeros(1, 5), torch.zeros(1))] * 20))
+            steady = range(20 * epoch + stages + 1, 20 * (epoch + 1) - stages)
+            for index in (
+                steady if s != "inflight" else range(20 * epoch + (stages if not epoch else 0), 20 * epoch + 20)
+            ):
+                for stage in range(stages):
+                    same = torch.equal(met[stage, Kind.FORWARD, index], met[stage, Kind.BACKWARD, index])
+                    wrong[s] = wrong.get(s, 0) + (not same)
+        assert float(replay.stages[0].stage.layers[0].weight.detach().max()) < -1
+    assert wrong["paper"] == wrong["inflight"] == 0
+    assert wrong["authors"] == stages * sum(len(range(20 * e + stages + 1, 20 * (e + 1) - stages)) for e in range(2))
+
+
+def spied(engine: Engine, number: int, met: dict[tuple[int, Kind, int], torch.Tensor]) -> None:
+    """Writes down the weight that each pass of a stage meets."""
+    stage = engine.stage
+    forward, backward = stage.forward, stage.backward
+
+    def went(index: int, *args: Any, **kwargs: Any) -> Any:
+        met[number, Kind.FORWARD, index] = stage.layers[0].weight.detach().clone()
+        return forward(index, *args, **kwargs)
+
+    def came(index: int, *args: Any) -> Any:
+        met[number, Kind.BACKWARD, index] = stage.layers[0].weight.detach().clone()
+        return backward(index, *args)
+
+    stage.forward, stage.backward = went, came  # type: ignore[method-assign]
+
+
+def test_live_weights_are_never_written_by_a_pass() -> None:
+    """The tensors that layers hold are theirs again after every pass, with the values of before."""
+    case = gpt_case("untied", "float32", tied=False)
+    for system, policy in POLICIES.items():
+        replay = Replay(
+            case.layers,
+            grid=Grid(inter=3),
+            **told(case, policy("recompute"), SGD(0.05, momentum=0.9), 3 if system == "2bw" else 1),
+        )
+        seen = 0
+        for engine in replay.engines:
+            lent, parameters = engine.store.lent, engine.state.parameters
+
+            def watched(op: Any, read: Any, lent: Any = lent, parameters: Any = parameters) -> Any:
+                nonlocal seen
+                before = [(p.data_ptr(), p.detach().clone()) for p in parameters]
+
+                class Watched:
+                    def __enter__(self) -> None:
+                        self.inner = lent(op, read)
+                        self.inner.__enter__()
+
+                    def __exit__(self, *args: Any) -> None:
+                        nonlocal seen
+                        self.inner.__exit__(*args)
+                        for p, (place, value) in zip(parameters, before, strict=True):
+                            assert p.data_ptr() == place
+                            assert torch.equal(p, value)
+                        seen += 1
+
+                return Watched()
+
+            engine.store.lent = watched  # type: ignore[method-assign]
+        list(replay.train(epochs(case, 1)[0]))
+        assert seen == 3 * 2 * EPOCHS[0]
+
+
+def test_a_stage_holds_as_many_copies_as_the_ledger_counts() -> None:
+    """Table II, in tensors: what the store has allocated beside the live weights."""
+    case = gpt_case("untied", "float32", tied=False, layers=4)
+    for system, copies in (("pipedream", [4, 3, 2, 1]), ("2bw", [2] * 4), ("pipeoptim", [2, 2, 2, 1])):
+        replay = Replay(
+            case.layers,
+            grid=Grid(inter=4),
+            **told(case, POLICIES[system]("recompute"), SGD(0.05, momentum=0.9), 4 if system == "2bw" else 1),
+        )
+        list(replay.train([case.batch(i, 1, 1) for i in range(16)]))
+        held = []
+        for engine in replay.engines:
+            store = engine.store
+            held.append(1 + len(store.aside) + len(store.spare) + (store.buffer is not None))
+            assert held[-1] == store.ledger.peak
+        assert held == copies, system
+
+
+@pytest.mark.parametrize("name", [n for n in groups()["system"] if resolve([f"system={n}"])["update"]["every"]])
+def test_every_asynchronous_system_of_conf_trains_by_its_config(name: str) -> None:
+    """A new YAML is tested by being there."""
+    case, grid = gpt_case("untied", "float32", tied=False), Grid(inter=2)
+    config = resolve([f"system={name}", "grid.inter=2"])
+    settings = told(case, build(config["weights"]), SGD(0.05, momentum=0.9), config["update"]["every"])
+    settings["schedule"] = build(config["schedule"])
+    replay = Replay(case.layers, grid=grid, **settings)
+    losses = list(replay.train(epochs(case, 1)[0]))
+    ranks = loopback.run(
+        2, lambda world: list(Engine(case.layers, grid=grid, world=world, **settings).train(epochs(case, 1)[0]))
+    )
+    assert ranks == [losses, losses]
