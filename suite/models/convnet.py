@@ -1,8 +1,9 @@
 """Decides the convolutional networks that are trained: modules for the layers that workload.convnet counts.
 
-They are torchvision's (SAMO V-A), a layer per convolution of VGG and per bottleneck block of a Wide-ResNet, so that a
-pipeline can cut between any two. Images come as bytes, 0 to 255, and have no gradient. The running statistics of a
-batch norm are each replica's own. A layer says with `draws` whether it uses random numbers.
+They are torchvision's (SAMO V-A, PipeOptim V-A), a layer per convolution of VGG and per bottleneck block of a ResNet:
+a pipeline can cut between any two. Images come as bytes, 0 to 255, or normalised by their data set, and have no
+gradient. A batch norm's running statistics are each replica's own. A layer says with `draws` whether it uses random
+numbers.
 """
 
 from __future__ import annotations
@@ -15,44 +16,55 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from suite.workload.convnet import VGG, WideResNet
+from suite.models.scores import SCORES
+from suite.models.scores import top as scores
+from suite.workload.convnet import VGG, ResNet
 
-DEVIATION, PUBLISHED = 0.01, (25088, 4096, 4096)  # of VGG's dense weights, at the inputs that were published
+__all__ = ["SCORES", "layers", "loss", "scores", "ties"]
+
+# of VGG's dense weights, at the inputs that were published: of three layers, and of one
+DEVIATION, PUBLISHED, ALONE = 0.01, (25088, 4096, 4096), 512
 
 
-def _scaled(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Bytes as numbers from -1 to 1 in the type of `like`; anything else as it is."""
-    return x if x.is_floating_point() else x.to(like.dtype).div_(127.5).sub_(1.0)
+def scaled(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Bytes as numbers from -1 to 1, and numbers as they are, both in the type of `like`."""
+    return x.to(like.dtype) if x.is_floating_point() else x.to(like.dtype).div_(127.5).sub_(1.0)
 
 
 class Convolution(nn.Module):
-    """VGG's 3 x 3 convolution and ReLU, [b, c, s, s] to [b, k, s, s]; a group's last one pools to half the side."""
+    """VGG's 3 x 3 convolution, batch norm if it has one and ReLU, [b, c, s, s] to [b, k, s, s]; a group's last one
+    pools to half the side."""
 
     draws = False
 
-    def __init__(self, inputs: int, outputs: int, *, pooled: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, *, pooled: bool, norm: bool = False) -> None:
         super().__init__()
         self.conv, self.pooled = nn.Conv2d(inputs, outputs, 3, padding=1), pooled
+        self.norm = nn.BatchNorm2d(outputs) if norm else None
         nn.init.kaiming_normal_(self.conv.weight, mode="fan_out", nonlinearity="relu")
         nn.init.zeros_(self.conv.bias)  # type: ignore[arg-type]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = F.relu_(self.conv(_scaled(x, self.conv.weight)))
+        x = self.conv(scaled(x, self.conv.weight))
+        x = F.relu_(x if self.norm is None else self.norm(x))
         return F.max_pool2d(x, 2) if self.pooled else x
 
 
 class Dense(nn.Module):
-    """VGG's dense layer, [b, ...] to [b, k]; all but the last with ReLU and dropout."""
+    """A dense layer, [b, ...] to [b, k]; all but the last with ReLU and `dropout`. before: the dropout of its input."""
 
-    def __init__(self, inputs: int, outputs: int, *, published: int, last: bool, dropout: float) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, *, published: int, last: bool, dropout: float, before: float = 0.0
+    ) -> None:
         super().__init__()
-        self.linear, self.last, self.dropout = nn.Linear(inputs, outputs), last, dropout
-        self.draws = dropout > 0 and not last
+        self.linear, self.last, self.dropout, self.before = nn.Linear(inputs, outputs), last, dropout, before
+        self.draws = before > 0 or (dropout > 0 and not last)
         nn.init.normal_(self.linear.weight, std=DEVIATION * (published / inputs) ** 0.5)  # as much passes on
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.linear(x.flatten(1))
+        x = x.flatten(1)
+        x = self.linear(F.dropout(x, self.before, self.training) if self.before else x)
         if self.last:
             return x
         x = F.relu_(x)
@@ -70,12 +82,12 @@ class Stem(nn.Module):
 
     draws = False
 
-    def __init__(self, shape: WideResNet) -> None:
+    def __init__(self, shape: ResNet) -> None:
         super().__init__()
         self.conv, self.norm = _conv(shape.colours, shape.stem, 7, stride=2), nn.BatchNorm2d(shape.stem)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = F.relu_(self.norm(self.conv(_scaled(x, self.conv.weight))))
+        x = F.relu_(self.norm(self.conv(scaled(x, self.conv.weight))))
         return F.max_pool2d(x, 3, stride=2, padding=1)
 
 
@@ -103,16 +115,15 @@ class Bottleneck(nn.Module):
 
 
 class Classifier(nn.Module):
-    """The mean over all points, and a dense layer: [b, c, s, s] to logits [b, k]."""
+    """The mean over all points, dropout, and a dense layer: [b, c, s, s] to logits [b, k]."""
 
-    draws = False
-
-    def __init__(self, inputs: int, classes: int) -> None:
+    def __init__(self, inputs: int, classes: int, *, dropout: float = 0.0) -> None:
         super().__init__()
-        self.linear = nn.Linear(inputs, classes)
+        self.linear, self.dropout, self.draws = nn.Linear(inputs, classes), dropout, dropout > 0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x.mean((2, 3)) if x.shape[2:].numel() > 1 else x.flatten(1))
+        x = x.mean((2, 3)) if x.shape[2:].numel() > 1 else x.flatten(1)
+        return self.linear(F.dropout(x, self.dropout, self.training) if self.dropout else x)
 
 
 def _vgg(shape: VGG, dropout: float) -> list[Callable[[], nn.Module]]:
@@ -120,31 +131,33 @@ def _vgg(shape: VGG, dropout: float) -> list[Callable[[], nn.Module]]:
     inputs = shape.colours
     for channels, count in zip(shape.channels, shape.convolutions, strict=True):
         for number in range(count):
-            kinds.append(partial(Convolution, inputs, channels, pooled=number == count - 1))
+            kinds.append(partial(Convolution, inputs, channels, pooled=number == count - 1, norm=shape.norm))
             inputs = channels
-    widths = (shape.features, shape.hidden, shape.hidden, shape.classes)
-    for number, (entering, leaving) in enumerate(pairwise(widths)):
-        kinds.append(partial(Dense, entering, leaving, published=PUBLISHED[number], last=number == 2, dropout=dropout))
+    for number, (entering, leaving) in enumerate(pairwise(shape.widths)):
+        published = PUBLISHED[min(number, 2)] if shape.dense > 1 else ALONE
+        last = number == shape.dense - 1
+        kinds.append(partial(Dense, entering, leaving, published=published, last=last, dropout=dropout))
     return kinds
 
 
-def _wide_resnet(shape: WideResNet) -> list[Callable[[], nn.Module]]:
+def _resnet(shape: ResNet) -> list[Callable[[], nn.Module]]:
     blocks = [partial(Bottleneck, *sizes) for _, *sizes in shape.bottlenecks()]
     return [partial(Stem, shape), *blocks, partial(Classifier, shape.outputs, shape.classes)]
 
 
-def layers(shape: VGG | WideResNet, *, dropout: float = 0.0, dtype: str = "float32") -> list[Callable[[], nn.Module]]:
+def converted(kind: Callable[[], nn.Module], dtype: str) -> nn.Module:
+    """A module drawn in single precision: every precision starts from the same numbers."""
+    return kind().to(getattr(torch, dtype))
+
+
+def layers(shape: VGG | ResNet, *, dropout: float = 0.0, dtype: str = "float32") -> list[Callable[[], nn.Module]]:
     """One function per layer: a stage makes only its own, and draws the same weights wherever it stands. dropout: of
-    VGG's dense layers (0.5 as published); a Wide-ResNet has none."""
-
-    def make(kind: Callable[[], nn.Module]) -> nn.Module:
-        return kind().to(getattr(torch, dtype))  # drawn in float32: every precision starts from the same numbers
-
-    kinds = _vgg(shape, dropout) if isinstance(shape, VGG) else _wide_resnet(shape)
-    return [partial(make, kind) for kind in kinds]
+    VGG's dense layers (0.5 as published); a ResNet has none."""
+    kinds = _vgg(shape, dropout) if isinstance(shape, VGG) else _resnet(shape)
+    return [partial(converted, kind, dtype) for kind in kinds]
 
 
-def ties(shape: VGG | WideResNet) -> list[tuple[int, str, int, str]]:
+def ties(shape: VGG | ResNet) -> list[tuple[int, str, int, str]]:
     """No two weights are one."""
     return []
 

@@ -1,7 +1,21 @@
 """Decides what a model costs before it exists: parameters, flops and activation bytes per layer, and its split."""
 
-from suite.workload.convnet import VGG, WideResNet
+from suite.workload.alexnet import AlexNet
+from suite.workload.convnet import VGG, ResNet, WideResNet
+from suite.workload.inception import GoogLeNet, InceptionV3
 from suite.workload.shapes import LayerShape, Network, Transformer
 from suite.workload.split import by_cost, evenly
 
-__all__ = ["VGG", "LayerShape", "Network", "Transformer", "WideResNet", "by_cost", "evenly"]
+__all__ = [
+    "VGG",
+    "AlexNet",
+    "GoogLeNet",
+    "InceptionV3",
+    "LayerShape",
+    "Network",
+    "ResNet",
+    "Transformer",
+    "WideResNet",
+    "by_cost",
+    "evenly",
+]

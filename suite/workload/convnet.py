@@ -1,8 +1,9 @@
 """Decides the shape of the papers' convolutional networks: each layer with parameters, flops and activation bytes.
 
-VGG-19 and Wide-ResNet-101-2 are those of torchvision (SAMO V-A), for 1000 classes at 224 x 224; narrower ones train on
-a laptop. Counts are per image, flops those of convolutions and dense layers only. A layer's ReLU writes over its input,
-as torchvision's do, so that it keeps nothing that the layer does not keep anyway.
+VGG-19 and Wide-ResNet-101-2 (SAMO V-A), VGG-16 and ResNet-101 (PipeOptim, Table III) are torchvision's, for 1000
+classes at 224 x 224; narrower ones train on a laptop. Counts are per image, flops those of convolutions and dense
+layers only. A layer's ReLU writes over its input, as torchvision's do, so that it keeps nothing that the layer does not
+keep anyway.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from suite.core.errors import Refused
+from suite.workload.chain import INDEX
 from suite.workload.shapes import LayerShape, Network
 
-INDEX = 8  # bytes of the place of a maximum, which pooling keeps for its backward pass
 EXPANSION = 4  # a bottleneck block's outputs over its planes
 
 
@@ -39,10 +40,12 @@ def halved(side: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class VGG:
-    """Convolutions of 3 x 3 in groups, a pooling behind each group, and three dense layers (Simonyan and Zisserman).
+    """Convolutions of 3 x 3 in groups, a pooling behind each group, and dense layers (Simonyan and Zisserman).
 
-    The defaults are VGG-19, row E. channels, convolutions: of each group; hidden: width of the dense layers; image:
-    side of an image, which every pooling halves; colours: 1 or 3
+    The defaults are VGG-19, row E; convolutions (2, 2, 3, 3, 3) are VGG-16, row D. channels, convolutions: of each
+    group; hidden: width of the dense layers; dense: how many there are; norm: a batch norm behind each convolution,
+    which the paper does not have (PipeOptim's authors do, with dense=1); image: side of an image, which every pooling
+    halves; colours: 1 or 3
     """
 
     channels: Sequence[int] = (64, 128, 256, 512, 512)
@@ -51,9 +54,11 @@ class VGG:
     image: int = 224
     colours: int = 3
     classes: int = 1000
+    dense: int = 3
+    norm: bool = False
 
     def __post_init__(self) -> None:
-        _whole(self, lists=("channels", "convolutions"), single=("hidden", "image", "colours", "classes"))
+        whole(self, lists=("channels", "convolutions"), single=("hidden", "image", "colours", "classes", "dense"))
         if len(self.channels) != len(self.convolutions):
             raise Refused(
                 f"model.shape.channels={list(self.channels)} with model.shape.convolutions={list(self.convolutions)}",
@@ -70,7 +75,7 @@ class VGG:
 
     @property
     def layers(self) -> int:
-        return sum(self.convolutions) + 3
+        return sum(self.convolutions) + self.dense
 
     @property
     def parameters(self) -> int:
@@ -81,6 +86,11 @@ class VGG:
         """What enters the first dense layer, per image."""
         side = self.image >> len(self.channels)
         return self.channels[-1] * side * side
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Of what enters and leaves the dense layers."""
+        return self.features, *[self.hidden] * (self.dense - 1), self.classes
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
         """Every layer in order; `width` is the bytes of one activation entry."""
@@ -96,9 +106,9 @@ class VGG:
                 first = group == number == 0  # images have no gradient
                 yield LayerShape(
                     name=f"conv {group}.{number}",
-                    parameters=weights + channels,
+                    parameters=weights + channels + (norm(channels) if self.norm else 0),
                     flops=2 * weights * side * side,
-                    saved=(entered + (made if pooled else 0)) * width + pooled * INDEX,
+                    saved=(entered + made * (bool(pooled) + self.norm)) * width + pooled * INDEX,
                     output=(pooled or made) * width,
                     working=max(2 * made, made + (0 if first else entered)) * width,
                     weight_working=weights * width,
@@ -108,30 +118,29 @@ class VGG:
             side //= 2
 
     def _dense(self, width: int) -> Iterator[LayerShape]:
-        widths = (self.features, self.hidden, self.hidden, self.classes)
-        for number, (inputs, outputs) in enumerate(pairwise(widths)):
-            loss = outputs * max(4, width) if number == 2 else 0
-            yield _linear(f"linear {number}", inputs, outputs, width, loss=loss)
+        for number, (inputs, outputs) in enumerate(pairwise(self.widths)):
+            loss = outputs * max(4, width) if number == self.dense - 1 else 0
+            yield dense_layer(f"linear {number}", inputs, outputs, width, loss=loss)
 
 
 @dataclass(frozen=True, slots=True)
-class WideResNet:
-    """Bottleneck blocks whose inner width is `widen` times ResNet's (Zagoruyko and Komodakis); widen=1 is ResNet.
+class ResNet:
+    """Bottleneck blocks (He et al.), their inner width times `widen`.
 
-    The defaults are Wide-ResNet-101-2. planes, blocks: of each group, all but the first of which halve the image, as
-    the stem does twice; stem: its channels; image: side of an image; colours: 1 or 3
+    The defaults are ResNet-101. planes, blocks: of each group, all but the first of which halve the image, as the stem
+    does twice; stem: its channels; image: side of an image; colours: 1 or 3
     """
 
     planes: Sequence[int] = (64, 128, 256, 512)
     blocks: Sequence[int] = (3, 4, 23, 3)
-    widen: int = 2
+    widen: int = 1
     stem: int = 64
     image: int = 224
     colours: int = 3
     classes: int = 1000
 
     def __post_init__(self) -> None:
-        _whole(self, lists=("planes", "blocks"), single=("widen", "stem", "image", "colours", "classes"))
+        whole(self, lists=("planes", "blocks"), single=("widen", "stem", "image", "colours", "classes"))
         if len(self.planes) != len(self.blocks):
             raise Refused(
                 f"model.shape.planes={list(self.planes)} with model.shape.blocks={list(self.blocks)}",
@@ -178,8 +187,15 @@ class WideResNet:
             entered, side = side, halved(side) if stride == 2 else side
             found.append(_bottleneck(name, inputs, inner, outputs, sides=(entered, side), width=width))
         loss = self.classes * max(4, width)
-        last = _linear("linear", self.outputs, self.classes, width, loss=loss, averaged=side * side)
+        last = dense_layer("linear", self.outputs, self.classes, width, loss=loss, averaged=side * side)
         return (*found, last)
+
+
+@dataclass(frozen=True, slots=True)
+class WideResNet(ResNet):
+    """Blocks twice as wide inside (Zagoruyko and Komodakis): the defaults are Wide-ResNet-101-2."""
+
+    widen: int = 2
 
 
 def parameters(network: Network) -> int:
@@ -196,7 +212,7 @@ def wide_resnet_101(classes: int = 1000, widen: int = 2) -> Network:
     return WideResNet(classes=classes, widen=widen)
 
 
-def _linear(name: str, inputs: int, outputs: int, width: int, *, loss: int = 0, averaged: int = 1) -> LayerShape:
+def dense_layer(name: str, inputs: int, outputs: int, width: int, *, loss: int = 0, averaged: int = 1) -> LayerShape:
     """A dense layer; `loss` bytes for log-probabilities where it is the last; `averaged` points enter it as one."""
     weights = inputs * outputs
     pooled = inputs if averaged > 1 else 0
@@ -210,6 +226,11 @@ def _linear(name: str, inputs: int, outputs: int, width: int, *, loss: int = 0, 
         weight_working=weights * width,
         prunable=(weights,),
     )
+
+
+def vgg_16(classes: int = 1000) -> Network:
+    """13 convolutions of 3 x 3 and three dense layers, on images of 224 x 224."""
+    return VGG(convolutions=(2, 2, 3, 3, 3), classes=classes)
 
 
 def _stem(colours: int, channels: int, image: int, width: int) -> LayerShape:
@@ -252,7 +273,7 @@ def _bottleneck(name: str, inputs: int, inner: int, outputs: int, *, sides: tupl
     )
 
 
-def _whole(shape: VGG | WideResNet, *, lists: Sequence[str], single: Sequence[str]) -> None:
+def whole(shape: object, *, lists: Sequence[str], single: Sequence[str]) -> None:
     """Refuses what is no count; lists become tuples, as a shape is a key."""
     for name in lists:
         values = tuple(getattr(shape, name))

@@ -9,14 +9,24 @@ import torch
 from torch import nn
 
 from suite.models.convnet import layers, loss, ties
-from suite.workload import VGG, WideResNet
+from suite.workload import VGG, ResNet, WideResNet
 
 NARROW_VGG = VGG((4, 8), (1, 2), hidden=12, image=16, colours=1, classes=10)
+VGG_16 = (2, 2, 3, 3, 3)
+NARROW_NORMED = VGG((4, 8), (1, 2), dense=1, norm=True, image=16, colours=1, classes=10)
 NARROW_RESNET = WideResNet((4, 8), (1, 2), widen=2, stem=8, image=32, colours=1, classes=10)
 
 
 @pytest.mark.parametrize(
-    ("shape", "published"), [(VGG(), 143_667_240), (WideResNet(), 126_886_696)], ids=["vgg_19", "wideresnet_101"]
+    ("shape", "published"),
+    [
+        (VGG(), 143_667_240),
+        (VGG(convolutions=VGG_16), 138_357_544),
+        (VGG(convolutions=VGG_16, dense=1, norm=True, image=32, classes=100), 14_774_436),
+        (WideResNet(), 126_886_696),
+        (ResNet(), 44_549_160),
+    ],
+    ids=["vgg_19", "vgg_16", "vgg_16_cifar", "wideresnet_101", "resnet_101"],
 )
 def test_published_networks_layer_by_layer(shape: Any, published: int) -> None:
     """On the meta device: nothing is allocated, and every layer gives what the next one takes."""
@@ -34,7 +44,7 @@ def test_published_networks_layer_by_layer(shape: Any, published: int) -> None:
     assert ties(shape) == []
 
 
-@pytest.mark.parametrize("shape", [NARROW_VGG, NARROW_RESNET], ids=["vgg", "resnet"])
+@pytest.mark.parametrize("shape", [NARROW_VGG, NARROW_NORMED, NARROW_RESNET], ids=["vgg", "normed", "resnet"])
 def test_flops_are_those_of_a_forward_pass(shape: Any) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -82,6 +92,22 @@ def test_vgg_computes_what_its_paper_says() -> None:
     want = dense[2].linear(want)  # type: ignore[operator]
     y = x
     for module in (first, second, third, *dense):
+        y = module(y)
+    torch.testing.assert_close(y, want)
+
+
+def test_a_vgg_with_norms_has_them_before_its_relus() -> None:
+    torch.manual_seed(0)
+    modules: Any = [make().double() for make in layers(NARROW_NORMED)]
+    x = torch.randint(0, 256, (3, 1, 16, 16), dtype=torch.uint8)
+    want = x.double() / 127.5 - 1
+    for module, pooled in zip(modules[:-1], (True, False, True), strict=True):
+        y = module.conv(want)
+        want = torch.relu((y - y.mean((0, 2, 3), keepdim=True)) / (y.var((0, 2, 3), False, keepdim=True) + 1e-5).sqrt())
+        want = nn.functional.max_pool2d(want, 2) if pooled else want
+    want = modules[-1].linear(want.flatten(1))
+    y = x
+    for module in modules:
         y = module(y)
     torch.testing.assert_close(y, want)
 

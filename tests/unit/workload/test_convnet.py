@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from suite.core.errors import Refused
-from suite.workload import VGG, WideResNet
-from suite.workload.convnet import convolution, halved, linear, norm, parameters, vgg_19, wide_resnet_101
+from suite.workload import VGG, ResNet, WideResNet
+from suite.workload.convnet import convolution, halved, linear, norm, parameters, vgg_16, vgg_19, wide_resnet_101
 from suite.workload.flops import forward, training
 from suite.workload.split import blocks, divide
 
@@ -31,6 +31,17 @@ def test_vgg_19() -> None:
     assert forward(vgg_19()) == pytest.approx(2 * 19.63e9, rel=1e-3)  # multiply-adds as torchvision's table has them
 
 
+def test_vgg_16() -> None:
+    assert parameters(vgg_16()) == 138_357_544  # torchvision's vgg16
+    assert forward(vgg_16()) == pytest.approx(2 * 15.47e9, rel=1e-3)
+    # torchvision's vgg16_bn has two numbers more for each of 4224 channels
+    assert VGG(convolutions=(2, 2, 3, 3, 3), norm=True).parameters == 138_357_544 + 2 * 4224 == 138_365_992
+    # PipeOptim's authors: stages of 0.04, 1.7, 5.9 and 7.1 million
+    small = VGG(convolutions=(2, 2, 3, 3, 3), dense=1, norm=True, image=32, classes=100)
+    assert small.parameters == pytest.approx(14.74e6, rel=0.005)
+    assert (small.layers, small.shapes()[-1].parameters) == (14, 513 * 100)
+
+
 def test_wide_resnet_101() -> None:
     layers = wide_resnet_101().shapes()
     assert len(layers) == 1 + 33 + 1
@@ -40,7 +51,8 @@ def test_wide_resnet_101() -> None:
     first = weights + 2 * (128 + 128 + 256 + 256)
     assert (layers[1].name, layers[1].parameters, sum(layers[1].prunable)) == ("block 0.0", first, weights)
     assert parameters(wide_resnet_101()) == WideResNet().parameters == 126_886_696  # torchvision's wide_resnet101_2
-    assert parameters(wide_resnet_101(widen=1)) == 44_549_160  # torchvision's resnet101
+    assert parameters(wide_resnet_101(widen=1)) == ResNet().parameters == 44_549_160  # torchvision's resnet101
+    assert forward(ResNet()) == pytest.approx(2 * 7.80e9, rel=1e-3)
     assert forward(wide_resnet_101()) == pytest.approx(2 * 22.75e9, rel=1e-3)
 
 
@@ -62,6 +74,10 @@ def test_vgg_bytes_by_hand() -> None:
     assert second.working == 4 * 2 * 64
     assert [layer.flops for layer in dense] == [2 * 16 * 5, 2 * 5 * 5, 2 * 5 * 3]
     assert [layer.saved for layer in dense] == [4 * 16, 4 * 5, 4 * 5 + 4 * 3]
+    normed, _, *dense = VGG((2, 4), (1, 1), hidden=5, image=8, classes=3, norm=True, dense=2).shapes()
+    assert normed.saved == first.saved + 4 * 128, "a norm keeps what enters it"
+    assert normed.parameters == first.parameters + 4
+    assert [layer.parameters for layer in dense] == [17 * 5, 6 * 3]
     half = VGG((2, 4), (1, 1), hidden=5, image=8, classes=3).shapes(width=2)
     assert half[-1].saved == 2 * 5 + 4 * 3, "the loss is in single precision at least"
 
@@ -108,6 +124,7 @@ def test_a_batch_norm_needs_two_numbers() -> None:
         (VGG, {"image": 48}, r"image=48 with 5 poolings.*legal: model\.shape\.image=64"),
         (VGG, {"convolutions": [1, 1]}, r"convolutions=\[1, 1\]; rule: one of each per group"),
         (VGG, {"channels": [8, 0]}, r"model\.shape\.channels=\[8, 0\].*at least 1"),
+        (VGG, {"dense": 0}, r"model\.shape\.dense=0"),
         (VGG, {"classes": 0}, r"model\.shape\.classes=0"),
         (WideResNet, {"planes": [4]}, r"planes=\[4\] with model\.shape\.blocks=\[3, 4, 23, 3\].*=\[1\]"),
         (WideResNet, {"widen": True}, r"model\.shape\.widen=True; rule: a whole number"),

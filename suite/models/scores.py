@@ -1,0 +1,20 @@
+"""Decides how good an answer is: top-1 and top-5 accuracy of a classification (PipeOptim V-B, Figures 2 and 3).
+
+Every network of classes reports them beside its loss, in percent as the paper prints them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+SCORES = ("top_1", "top_5")
+
+
+def top(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Percent of samples whose class is the likeliest, and is among the five likeliest (all classes where there are
+    fewer): [2], in single precision. logits [b, classes], targets [b]. Of equal logits any may count, and of a row
+    that holds no number none."""
+    five = min(5, logits.shape[-1])
+    places = logits.topk(five, dim=-1).indices
+    right = (places == targets.unsqueeze(-1)) & logits.isfinite().all(dim=-1, keepdim=True)
+    return torch.stack([right[:, :1].any(-1), right.any(-1)]).float().mean(dim=1) * 100

@@ -1,0 +1,98 @@
+"""Decides the shape of AlexNet: five convolutions without norms, three dense layers that hold nearly all weights.
+
+PipeOptim trains torchvision's (Table III). Its last stage is a pipeline's heaviest in weights and among the lightest in
+flops, so stages of equal time have states of very unequal size. Counts are per image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from suite.core.errors import Refused
+from suite.workload.chain import Chain, Convolution, Pooling, Step, Value, after, check_image, counted
+from suite.workload.convnet import dense_layer, parameters, whole
+from suite.workload.shapes import LayerShape
+
+POOLED = (0, 1, 4)  # convolutions that a pooling of 3 x 3 with stride 2 follows
+
+
+@dataclass(frozen=True, slots=True)
+class AlexNet:
+    """As torchvision builds it after Krizhevsky's second paper ("one weird trick"), 61,100,840 weights.
+
+    channels, sides: of each of the five convolutions, and of its kernel; stride, padding: the first one's, all others
+    keep the side; hidden: width of the dense layers; image: side of an image; colours: 1 or 3. torchvision averages
+    what enters the dense layers to 6 x 6; at 224 x 224 that is what it is, and elsewhere it is left out.
+    """
+
+    channels: Sequence[int] = (64, 192, 384, 256, 256)
+    sides: Sequence[int] = (11, 5, 3, 3, 3)
+    stride: int = 4
+    padding: int = 2
+    hidden: int = 4096
+    image: int = 224
+    colours: int = 3
+    classes: int = 1000
+
+    def __post_init__(self) -> None:
+        single = ("stride", "padding", "hidden", "image", "colours", "classes")
+        whole(self, lists=("channels", "sides"), single=single)
+        for name in ("channels", "sides"):
+            if len(getattr(self, name)) != 5:
+                value, legal = list(getattr(self, name)), list(AlexNet.published(name))
+                what = f"model.shape.{name}={value}"
+                raise Refused(what, rule="one of each of five convolutions", legal=f"model.shape.{name}={legal}")
+        if any(side % 2 == 0 for side in self.sides[1:]):
+            what = f"model.shape.sides={list(self.sides)}"
+            raise Refused(what, rule="all but the first are odd, and keep the side", legal="[11, 5, 3, 3, 3]")
+        check_image("AlexNet", self._steps(), self.entered)
+
+    @staticmethod
+    def published(name: str) -> tuple[int, ...]:
+        return {"channels": (64, 192, 384, 256, 256), "sides": (11, 5, 3, 3, 3)}[name]
+
+    @property
+    def layers(self) -> int:
+        return len(self.channels) + 3
+
+    @property
+    def parameters(self) -> int:
+        return parameters(self)
+
+    @property
+    def entered(self) -> Value:
+        return self.colours, self.image
+
+    @property
+    def features(self) -> int:
+        """What enters the first dense layer, per image."""
+        channels, side = after(self._steps(), self.entered)
+        return channels * side * side
+
+    @property
+    def widths(self) -> tuple[int, int, int, int]:
+        """Of what enters and leaves the dense layers."""
+        return self.features, self.hidden, self.hidden, self.classes
+
+    def chains(self) -> Iterator[tuple[str, Chain]]:
+        for number, (channels, side) in enumerate(zip(self.channels, self.sides, strict=True)):
+            stride, padding = (1, side // 2) if number else (self.stride, self.padding)
+            conv = Convolution(channels, (side, side), stride, (padding, padding), norm=False, bias=True)
+            yield f"conv {number}", (conv, *[Pooling("max", 3, 2)] * (number in POOLED))
+
+    def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
+        """Every layer in order; `width` is the bytes of one activation entry."""
+        found: list[LayerShape] = []
+        value = self.entered
+        for name, chain in self.chains():
+            found.append(counted(name, chain, value, width=width, images=not found))
+            value = after(chain, value)
+        for number, (inputs, outputs) in enumerate(pairwise(self.widths)):
+            loss = outputs * max(4, width) if number == 2 else 0
+            found.append(dense_layer(f"linear {number}", inputs, outputs, width, loss=loss))
+        return tuple(found)
+
+    def _steps(self) -> list[Step]:
+        return [step for _, chain in self.chains() for step in chain]

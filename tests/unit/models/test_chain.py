@@ -1,0 +1,205 @@
+"""Decides whether the modules of chains are the networks that are counted, and compute what their papers say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from suite.models.chain import Chained, layers, loss, ties
+from suite.workload import AlexNet, GoogLeNet, InceptionV3
+from suite.workload.chain import Branches, Convolution, Pooling, after
+
+SMALL: dict[str, Any] = {"colours": 1, "classes": 10}
+ALEXNET = AlexNet((4, 6, 8, 6, 4), (5, 3, 3, 3, 3), stride=1, padding=2, hidden=12, image=16, **SMALL)
+GOOGLENET = GoogLeNet("small", narrow=16, image=8, **SMALL)
+INCEPTION = InceptionV3("small", narrow=32, image=12, **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("shape", "published"),
+    [
+        (AlexNet(), 61_100_840),
+        (GoogLeNet(), 6_624_904),
+        (InceptionV3(), 23_834_568),
+        (GoogLeNet("small", image=32, classes=100), 6_258_500),
+    ],
+    ids=["alexnet", "googlenet", "inception_v3", "googlenet_cifar"],
+)
+def test_published_networks_layer_by_layer(shape: Any, published: int) -> None:
+    """On the meta device: nothing is allocated, and every layer gives what the next one takes."""
+    with torch.device("meta"):
+        modules = [make() for make in layers(shape)]
+        x = torch.empty(2, shape.colours, shape.image, shape.image, dtype=torch.uint8)
+    assert sum(p.numel() for module in modules for p in module.parameters()) == published
+    for module, counted in zip(modules, shape.shapes(), strict=True):
+        own = list(module.parameters())
+        assert sum(p.numel() for p in own) == counted.parameters, counted.name
+        assert [p.numel() for p in own if p.dim() > 1] == list(counted.prunable), counted.name
+        x = module.eval()(x)
+        assert 4 * x.numel() == 2 * counted.output, counted.name
+    assert x.shape == (2, shape.classes)
+    assert ties(shape) == []
+
+
+@pytest.mark.parametrize("shape", [ALEXNET, GOOGLENET, INCEPTION], ids=lambda shape: type(shape).__name__)
+def test_flops_are_those_of_a_forward_pass(shape: Any) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    x = torch.zeros(1, 1, shape.image, shape.image, dtype=torch.uint8)
+    for make, counted in zip(layers(shape), shape.shapes(), strict=True):
+        with FlopCounterMode(display=False) as counter:
+            x = make().eval()(x)
+        assert counter.get_total_flops() == counted.flops, counted.name
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Pooling("max", 3, 2),
+        Pooling("max", 3, 2, up=True),
+        Pooling("max", 2, 2, up=True),
+        Pooling("max", 3, 2, padding=1),
+        Pooling("max", 3, 2, padding=1, up=True),
+        Pooling("max", 2, 3, up=True),
+        Pooling("mean", 3, 1, padding=1),
+        Convolution(2, (7, 7), 4, (2, 2)),
+        Convolution(2, (3, 3), 2),
+        Branches(((Convolution(2, (1, 3), 1, (0, 1)),), (Pooling("max", 3, 1, padding=1), Convolution(3)))),
+    ],
+    ids=str,
+)
+def test_every_side_is_torchs_own(step: Any) -> None:
+    for side in range(7, 21):
+        with torch.device("meta"):
+            made = Chained((Convolution(2), step), (2, side))(torch.empty(1, 2, side, side))
+        assert (*made.shape[1:],) == (after((step,), (2, side))[0], *[after((step,), (2, side))[1]] * 2), side
+
+
+def conv(layer: Any, x: torch.Tensor, **how: Any) -> torch.Tensor:
+    """Convolution, batch norm of its own batch and ReLU, nothing written in place."""
+    y = F.conv2d(x, layer.conv.weight, layer.conv.bias, **how)
+    mean, spread = y.mean((0, 2, 3), keepdim=True), y.var((0, 2, 3), unbiased=False, keepdim=True)
+    return torch.relu((y - mean) / torch.sqrt(spread + layer.norm.eps))
+
+
+def run(modules: Sequence[nn.Module], x: torch.Tensor) -> torch.Tensor:
+    for module in modules:
+        x = module(x)
+    return x
+
+
+def test_googlenets_module_computes_what_its_paper_says() -> None:
+    torch.manual_seed(0)
+    _, module, *_ = [make().double() for make in layers(GOOGLENET)]
+    x = torch.randn(3, 12, 8, 8, dtype=torch.float64)
+    one, three, five, pooled = module.steps[0].chains
+    straight = conv(one[0], x)
+    spread = conv(three[1], conv(three[0], x), padding=1)
+    wide = conv(five[2], conv(five[1], conv(five[0], x), padding=1), padding=1)
+    largest = conv(pooled[1], F.max_pool2d(x, 3, 1, 1))
+    torch.testing.assert_close(module(x), torch.cat([straight, spread, wide, largest], dim=1))
+
+
+def test_inceptions_modules_compute_what_their_paper_says() -> None:
+    torch.manual_seed(0)
+    modules = [make().double() for make in layers(INCEPTION)]
+    names = {layer.name: module for layer, module in zip(INCEPTION.shapes(), modules, strict=True)}
+    steps: Any
+    (steps,) = names["inception 6b"].steps
+    x = torch.randn(3, 24, 5, 5, dtype=torch.float64)
+    one, short, long, mean = steps.chains
+    across, down = {"padding": (0, 3)}, {"padding": (3, 0)}
+    y = conv(short[2], conv(short[1], conv(short[0], x), **across), **down)
+    z = conv(long[2], conv(long[1], conv(long[0], x), **down), **across)
+    z = conv(long[4], conv(long[3], z, **down), **across)
+    want = torch.cat([conv(one[0], x), y, z, conv(mean[1], F.avg_pool2d(x, 3, 1, 1))], dim=1)
+    torch.testing.assert_close(names["inception 6b"](x), want)
+
+    (steps,) = names["inception 7b"].steps
+    x = torch.randn(3, 40, 5, 5, dtype=torch.float64)
+    one, short, long, mean = steps.chains
+    y, z = conv(short[0], x), conv(long[1], conv(long[0], x), padding=1)
+    ends = [
+        conv(chains[number][0], value, padding=padding)
+        for chains, value in ((short[1].chains, y), (long[2].chains, z))
+        for number, padding in enumerate(((0, 1), (1, 0)))
+    ]
+    want = torch.cat([conv(one[0], x), *ends, conv(mean[1], F.avg_pool2d(x, 3, 1, 1))], dim=1)
+    torch.testing.assert_close(names["inception 7b"](x), want)
+
+    (steps,) = names["inception 7a"].steps
+    x = torch.randn(3, 24, 5, 5, dtype=torch.float64)
+    short, long, _ = steps.chains
+    y = conv(short[1], conv(short[0], x), stride=2)
+    z = conv(long[3], conv(long[2], conv(long[1], conv(long[0], x), **across), **down), stride=2)
+    torch.testing.assert_close(names["inception 7a"](x), torch.cat([y, z, F.max_pool2d(x, 3, 2)], dim=1))
+
+
+def test_alexnet_computes_what_its_paper_says() -> None:
+    torch.manual_seed(0)
+    modules: Any = [make().double() for make in layers(ALEXNET)]
+    x = torch.randint(0, 256, (3, 1, 16, 16), dtype=torch.uint8)
+    y = x.double() / 127.5 - 1
+    for number, side in enumerate((5, 3, 3, 3, 3)):
+        y = torch.relu(F.conv2d(y, modules[number].steps[0].conv.weight, padding=side // 2))
+        if number in (0, 1, 4):
+            y = F.max_pool2d(y, 3, 2)
+    y = y.flatten(1)
+    for number in (5, 6, 7):
+        y = F.linear(y, modules[number].linear.weight)
+        y = y if number == 7 else torch.relu(y)
+    torch.testing.assert_close(run(modules, x), y)
+
+
+@pytest.mark.parametrize("shape", [ALEXNET, GOOGLENET, INCEPTION], ids=lambda shape: type(shape).__name__)
+def test_every_weight_gets_a_gradient(shape: Any) -> None:
+    torch.manual_seed(0)
+    modules = [make().double() for make in layers(shape)]
+    x = torch.randint(0, 256, (8, 1, shape.image, shape.image), dtype=torch.uint8)
+    loss(run(modules, x), torch.arange(8) % 10).backward()  # type: ignore[no-untyped-call]
+    for module in modules:
+        for name, weight in module.named_parameters():
+            if weight.dim() > 1:
+                assert weight.grad is not None, name
+                assert weight.grad.any(), name
+
+
+def test_where_dropout_is() -> None:
+    """AlexNet drops what enters its first two dense layers, the others what enters their only one."""
+    assert [make().draws for make in layers(ALEXNET, dropout=0.5)] == [False] * 5 + [True, False, False]
+    assert [make().draws for make in layers(GOOGLENET, dropout=0.2)] == [False] * 10 + [True]
+    assert not any(make().draws for shape in (ALEXNET, GOOGLENET) for make in layers(shape))
+    first: Any = layers(ALEXNET, dropout=0.5)[5]().train()
+    nn.init.eye_(first.linear.weight)
+    torch.manual_seed(0)
+    kept = first(torch.ones(200, ALEXNET.features))[:, :4]
+    assert set(kept.unique().tolist()) == {0.0, 4.0}, "dropped twice, and what is left is doubled twice"
+    assert (kept == 0).float().mean() == pytest.approx(0.75, abs=0.06)
+    assert (first.eval()(torch.ones(1, ALEXNET.features))[:, :4] == 1).all()
+    last: Any = layers(GOOGLENET, dropout=0.2)[-1]()
+    nn.init.eye_(last.linear.weight)
+    nn.init.zeros_(last.linear.bias)
+    kept = last.train()(torch.ones(400, GOOGLENET.last[0], 2, 2))
+    assert (kept == 0).float().mean() == pytest.approx(0.2, abs=0.03)
+
+
+def test_batch_norms_are_published_ones() -> None:
+    for shape, eps in ((GoogLeNet(narrow=32), 1e-3), (GOOGLENET, 1e-5), (INCEPTION, 1e-3)):
+        with torch.device("meta"):
+            norms = [m for make in layers(shape) for m in make().modules() if isinstance(m, nn.BatchNorm2d)]
+        assert norms
+        assert {norm.eps for norm in norms} == {eps}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_images_come_as_bytes_or_normalised(dtype: str) -> None:
+    torch.manual_seed(0)
+    first = layers(ALEXNET, dtype=dtype)[0]()
+    white = first(torch.full((1, 1, 16, 16), 255, dtype=torch.uint8))
+    assert white.dtype == getattr(torch, dtype)
+    torch.testing.assert_close(white, first(torch.ones(1, 1, 16, 16)))

@@ -1,0 +1,120 @@
+"""Decides whether a chain of steps is counted as a hand counts it: weights, flops, sides, and what is alive when."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from suite.core.errors import Refused
+from suite.workload.chain import (
+    Branches,
+    Chain,
+    Convolution,
+    Pooling,
+    after,
+    check_image,
+    convolutions,
+    counted,
+    through,
+)
+
+PLAIN = Convolution(4, (3, 3), padding=(1, 1), norm=False, bias=True)
+NORMED = Convolution(4, (3, 3), padding=(1, 1))
+HALF = Pooling("max", 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("step", "side"),
+    [
+        (Convolution(5, (11, 11), 4, (2, 2)), 55),  # AlexNet's first, of 224
+        (Convolution(5, (3, 3), 2), 111),
+        (Convolution(5, (7, 7), 2, (3, 3)), 112),
+        (Convolution(5, (1, 7), 1, (0, 3)), 224),
+        (Pooling("max", 3, 2), 111),
+        (Pooling("max", 3, 2, up=True), 112),
+        (Pooling("max", 2, 2, up=True), 112),
+        (Pooling("max", 3, 2, padding=1), 112),
+        (Pooling("mean", 3, 1, padding=1), 224),
+    ],
+    ids=str,
+)
+def test_sides(step: Convolution | Pooling, side: int) -> None:
+    channels = 5 if isinstance(step, Convolution) else 3
+    assert through(step, (3, 224)) == (channels, side)
+
+
+def test_a_window_that_hangs_over_the_end_begins_inside() -> None:
+    assert through(Pooling("max", 3, 2, up=True), (1, 6)) == (1, 3)  # at 0, 2 and 4, the last over the end
+    assert through(Pooling("max", 3, 2, up=True), (1, 7)) == (1, 3)  # fits: nothing hangs
+    assert through(Pooling("max", 2, 3, up=True), (1, 6)) == (1, 2)  # a third would begin at 6, outside
+
+
+def test_weights_and_flops_by_hand() -> None:
+    chain: Chain = (PLAIN, HALF, Convolution(6, (1, 3), padding=(0, 1)))
+    layer = counted("a", chain, (2, 8), width=4)
+    assert layer.prunable == (2 * 4 * 9, 4 * 6 * 3)
+    assert layer.parameters == 72 + 4 + 72 + 2 * 6, "a bias where it is asked for, scale and shift of a norm"
+    assert layer.flops == 2 * (72 * 64 + 72 * 16)
+    assert layer.output == 4 * 6 * 16
+    assert layer.weight_working == 4 * 72
+    assert [(inputs, side) for _, inputs, side in convolutions(chain, (2, 8))] == [(2, 8), (4, 4)]
+
+
+def test_kept_bytes_by_hand() -> None:
+    """2 x 64 numbers enter, 4 x 64 are made. Without a norm the ReLU's own output is all that is kept beside the input,
+    and it is the next layer's; the norm keeps what enters it; the pooling what enters it, and 8 bytes a place."""
+    assert counted("a", (PLAIN,), (2, 8), width=4).saved == 4 * 128
+    assert counted("a", (NORMED,), (2, 8), width=4).saved == 4 * (128 + 256)
+    assert counted("a", (NORMED, HALF), (2, 8), width=4).saved == 4 * (128 + 256 + 256) + 8 * 64
+    assert counted("a", (NORMED, HALF), (2, 8), width=2).saved == 2 * (128 + 256 + 256) + 8 * 64
+
+
+def test_the_most_bytes_by_hand() -> None:
+    """Backwards the ReLU of PLAIN: its output of 256, the gradient of that and the one it makes; an image has no
+    gradient, another input 128 numbers of it, but then the output is gone."""
+    assert counted("a", (PLAIN,), (2, 8), width=1, images=True).working == 3 * 256
+    assert counted("a", (PLAIN,), (20, 8), width=1, images=True).working == 3 * 256
+    assert counted("a", (PLAIN,), (20, 8), width=1).working == 256 + 20 * 64
+
+
+def test_branches_share_their_input_and_join() -> None:
+    """16 numbers enter each of two branches, which keep 2 x 16 and 2 x 3 x 16 of their own; the joined ones are the
+    next layer's. The second branch's gradients come first, and its input's waits for the first's."""
+    both = Branches(((Convolution(1),), (Convolution(3),)))
+    layer = counted("a", (both,), (1, 4), width=1)
+    assert layer.saved == 16 + 2 * 16 + 2 * 48
+    assert after((both,), (1, 4)) == (4, 4)
+    # all that is kept, the joined gradient (64), and that of the second branch's ReLU (48)
+    assert layer.working == 64 + 48
+    assert layer.parameters == 1 * 1 + 2 + 1 * 3 + 6
+    turned = Branches(((Convolution(3),), (Convolution(1),)))
+    # the second branch has let go of its 2 x 16; the input's gradient waits, and the joined one is still read: 48 more
+    assert counted("a", (turned,), (1, 4), width=1).working == -2 * 16 + 16 + 64 + 48
+
+
+def test_a_branch_of_a_pooling_alone() -> None:
+    """The pooled numbers are copied into the joined ones and kept by nothing; at the end of the forward pass only the
+    joined ones stand beside what is kept."""
+    both = Branches(((Convolution(1, (3, 3), 2),), (Pooling("max", 3, 2),)))
+    layer = counted("a", (both,), (2, 7), width=4)
+    assert layer.saved == 4 * (2 * 49 + 2 * 9) + 8 * 2 * 9
+    assert layer.output == 4 * 3 * 9
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(Refused, match=r"branches of sides \[4, 2\]"):
+        through(Branches(((Convolution(1),), (HALF,))), (1, 4))
+    with pytest.raises(Refused, match="a convolution to 2 x 4 points; rule: images stay square"):
+        through(Convolution(1, (3, 1)), (1, 4))
+    with pytest.raises(Refused, match=r"an image of 2 x 2 under .*at least one point"):
+        through(Convolution(1, (3, 3)), (1, 2))
+
+
+def test_an_image_that_is_too_small_is_told_the_next_one() -> None:
+    chain = (Convolution(1, (5, 5), 2), HALF)
+    legal = next(image for image in range(1, 50) if (image - 5) // 2 + 1 >= 2)
+    assert legal == 7
+    with pytest.raises(Refused, match=re.escape("model.shape.image=4 for a toy") + ".*legal: model.shape.image=7$"):
+        check_image("a toy", chain, (1, 4))
+    check_image("a toy", chain, (1, 7))
