@@ -12,6 +12,8 @@ from suite.engine.system import EngineSystem
 
 LARGE = ["batch.size=16", "batch.microbatch=16", "model.shape.image=64"]  # activations outweigh the states
 VGG, RESNET = ["model=vgg_narrow"], ["model=wideresnet_narrow"]
+GOOGLENET, INCEPTION = ["model=googlenet_narrow"], ["model=inception_narrow", "model.shape.narrow=16"]
+EIGHT = ["batch.size=8", "batch.microbatch=8"]
 
 
 @pytest.mark.parametrize(
@@ -25,6 +27,13 @@ VGG, RESNET = ["model=vgg_narrow"], ["model=wideresnet_narrow"]
         [*RESNET, *LARGE, "precision=bf16"],
         [*RESNET, *LARGE, "checkpoints=4"],
         [*RESNET, "batch.size=16", "batch.microbatch=8", "model.shape.widen=4"],
+        ["model=alexnet_narrow", *LARGE],
+        ["model=vgg_16_narrow", *EIGHT],
+        ["model=resnet_narrow", *EIGHT],
+        [*GOOGLENET, *EIGHT],
+        [*GOOGLENET, *EIGHT, "model.shape.form=photographs", "model.shape.image=64", "precision=bf16"],
+        [*INCEPTION, *EIGHT, "model.shape.image=16"],
+        [*INCEPTION, *EIGHT, "model.shape.form=photographs", "model.shape.image=80", "checkpoints=5"],
     ],
     ids=" ".join,
 )
