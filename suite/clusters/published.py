@@ -17,6 +17,7 @@ from suite.clusters import (  # noqa: F401 (they enter figures)
     scaling,
     small,
     small_pipeoptim,
+    small_pipeoptim_weights,
     small_samo,
     variants,
 )

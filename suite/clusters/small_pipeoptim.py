@@ -20,6 +20,8 @@ from suite.schedule import OneFOneB
 from suite.schedule.check import Timeline, check
 from suite.weights import Latest, Ledger
 from suite.weights.account import PASSES, ahead, entries, follow, one, pairs, predictions, staleness
+from suite.workload.recurrent import GNMT
+from suite.workload.split import divide
 
 DEPTH = 4  # stages of every published run
 EPOCH = 50_000 // 128  # mini-batches of the paper's shortest epoch between two drains: CIFAR-100 in 128 images
@@ -76,7 +78,11 @@ def _panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
         for system in ("spectrain", "pipeoptim")
         for kind in PASSES
     }
+    network = GNMT()
+    weights = [4 * sum(network.shapes()[i].parameters for i in part) / 2**20 for part in divide(network, DEPTH, "cost")]
+    sizes = {name: [c * w for c, w in zip(copies, weights, strict=True)] for name, copies in held.items()}
     return [
+        Panel("Weights of GNMT-8 in single precision, with their copies", "MiB", stages, sizes, axis="stage"),
         Panel("Copies of a stage's weights", "version", stages, held, paper, axis="stage"),
         Panel("Updates that weights lack when a pass reads them", "update", stages, late, axis="stage"),
         Panel("Updates that a pass predicts ahead", "update", stages, predicted, axis="stage"),
@@ -243,11 +249,12 @@ def predictions_pipeoptim(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 @small("pipeoptim.sec3b.predictions_per_minibatch.spectrain", unit="prediction")
 def predictions_spectrain(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """The first two stages aim their backward passes at the newest weights, which are no prediction."""
+    """Of a mini-batch on its way: by floor(k / 2) the first two stages aim their backward passes at the newest weights,
+    which are no prediction, so that no single number is every stage's."""
     found = table(lab, "spectrain")
-    both = [each for each in found if ahead(each, Kind.BACKWARD)]
+    passes = sum(any(ahead(each, kind) for each in found) for kind in PASSES)
     told = ", ".join(f"{predictions(each):g}" for each in found)
-    return [[predictions(each)] for each in both], f"stages that predict in both passes; by stage it is {told}"
+    return [[passes]], f"passes of a mini-batch in which stages predict; counted stage by stage {told}"
 
 
 @small(*(f"pipeoptim.table2.{system}.effective_learning" for system in ASYNCHRONOUS[:2]), unit="none")

@@ -17,6 +17,7 @@ from suite.core.build import build
 from suite.core.op import Kind
 from suite.schedule import OneFOneB
 from suite.weights import Latest, Predict
+from suite.workload.recurrent import GNMT
 
 CLAIMS = {claim.id: claim for claim in claims.load()}
 ANSWERS = find("pipeoptim_small").answers
@@ -93,10 +94,18 @@ def test_predictions_of_a_mini_batch_by_stage() -> None:
 
 
 def test_the_figure_shows_what_the_ledgers_hold_beside_table_2() -> None:
-    held, late, ahead = find("pipeoptim_small").panels(executor().lab, CLAIMS)
+    _, held, late, ahead = find("pipeoptim_small").panels(executor().lab, CLAIMS)
     assert held.ours == held.paper
     assert held.ours["pipedream"] == [4, 3, 2, 1]
     assert late.ours["pipedream, backward"] == [3, 2, 1, 0]
     assert late.ours["pipeoptim, backward"] == [0, 0, 0, 0]
     assert late.ours["pipedream_2bw, forward"] == [1, 1, 1, 1]
     assert ahead.ours["spectrain, forward"] == [3, 2, 2, 1]
+
+
+def test_the_figures_bytes_are_copies_of_a_split_networks_weights() -> None:
+    """The stash holds what four, three, two and one copies of the stages take; the network's own size is known."""
+    sizes = find("pipeoptim_small").panels(executor().lab, CLAIMS)[0].ours
+    once = [whole / copies for whole, copies in zip(sizes["pipedream"], (4, 3, 2, 1), strict=True)]
+    assert sum(once) == pytest.approx(4 * GNMT().parameters / 2**20)
+    assert sizes["pipeoptim"] == pytest.approx([2 * once[0], 2 * once[1], 2 * once[2], once[3]])
