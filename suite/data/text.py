@@ -151,8 +151,8 @@ def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> Non
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
-    """Refuse a network that cannot read bytes: one of images, or one with fewer than 256 words."""
-    if not hasattr(shape, "sequence"):
+    """Refuse a network that cannot read bytes: one of images, classes or pairs, or one with fewer than 256 words."""
+    if not hasattr(shape, "sequence") or hasattr(shape, "classes") or hasattr(shape, "decoder"):
         kind = type(shape).__name__
         raise Refused(f"data={name} with a {kind}", rule="text is for a language model", legal="data=digits")
     if shape.vocabulary < VOCABULARY:

@@ -1,0 +1,129 @@
+"""Decides how labelled texts are batched, and in which words: the same on every rank, in an order by seed and number.
+
+A text is a row of token numbers. Number 0 is padding and 1 any word that is in no vocabulary; a vocabulary is built
+from training texts alone, the most frequent words first. What is longer than the network's `sequence` is cut at its
+end, what is shorter padded there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from suite.core.errors import Refused
+from suite.data.images import order
+
+Text = TypeVar("Text")
+Tokens = NDArray[np.int64]
+Batch = tuple[Tokens, NDArray[np.int64]]  # tokens [batch, sequence], classes [batch]
+
+PADDING, UNKNOWN, MARKS = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Texts:
+    """One part of a data set: the tokens of all texts one behind the other, where each ends, and its class."""
+
+    tokens: NDArray[np.uint16]
+    ends: NDArray[np.int64]
+    classes: NDArray[np.int64]
+
+    def rows(self, places: Sequence[int], length: int) -> Tokens:
+        """The texts at `places`, [n, length]."""
+        made = np.full((len(places), length), PADDING, np.int64)
+        for row, place in enumerate(places):
+            start = self.ends[place - 1] if place else 0
+            text = self.tokens[start : min(self.ends[place], start + length)]
+            made[row, : len(text)] = text
+        return made
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labelled:
+    """One data set of texts; `classes` and `vocabulary` are numbers of them, padding and unknown words among these."""
+
+    name: str
+    classes: int
+    vocabulary: int
+    train: Texts
+    validation: Texts
+
+    @property
+    def samples(self) -> int:
+        """Of one epoch."""
+        return len(self.train.classes)
+
+    @property
+    def held_out(self) -> int:
+        return len(self.validation.classes)
+
+    def batch(self, number: int, *, size: int, seed: int, shape: Any) -> Batch:
+        """Batch `number` of a training run: an epoch is every text once, in an order drawn from (seed, epoch), and a
+        batch goes on where the one before it ended. Raises Refused for a network without these classes or words."""
+        return self._cut(self.train, places(self.samples, number, size=size, seed=seed), shape)
+
+    def validation_batches(self, *, size: int, shape: Any) -> Iterator[Batch]:
+        """Every whole batch of validation texts, in their order."""
+        for start in range(0, self.held_out - size + 1, size):
+            yield self._cut(self.validation, range(start, start + size), shape)
+
+    def provenance(self) -> dict[str, str | int]:
+        """Name, bytes and sha256 of tokens and classes, training before validation."""
+        arrays = [a for part in (self.train, self.validation) for a in (part.tokens, part.ends, part.classes)]
+        digest = hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
+        size = self.train.tokens.nbytes + self.validation.tokens.nbytes
+        return {"name": self.name, "bytes": size, "sha256": digest.hexdigest()}
+
+    def _cut(self, part: Texts, chosen: Sequence[int], shape: Any) -> Batch:
+        check(self.name, shape, classes=self.classes, vocabulary=self.vocabulary)
+        return part.rows(chosen, shape.sequence), part.classes[list(chosen)]
+
+
+def places(count: int, number: int, *, size: int, seed: int) -> list[int]:
+    """Which of `count` samples make batch `number`: see Labelled.batch."""
+    if seed < 0 or number < 0 or size < 1:
+        raise Refused(f"seed={seed}, batch {number} of {size}", rule="not negative, and at least 1", legal="0, 1")
+    at = range(number * size, (number + 1) * size)
+    return [int(order(count, seed, place // count)[place % count]) for place in at]
+
+
+def vocabulary_of(texts: Iterable[Sequence[str]], size: int) -> dict[str, int]:
+    """Numbers of the most frequent words, `size` with padding and unknown; of equally frequent ones the first by
+    name."""
+    counted = Counter(word for text in texts for word in text)
+    ranked = sorted(counted, key=lambda word: (-counted[word], word))
+    return {word: number for number, word in enumerate(islice(ranked, size - MARKS), MARKS)}
+
+
+def in_turn(classes: Sequence[Sequence[Text]]) -> tuple[list[Text], list[int]]:
+    """The texts of every class, and their classes, in turn: the first of each, the second of each, ... So the first
+    few validation batches see all classes."""
+    found = sorted((at, label) for label, texts in enumerate(classes) for at in range(len(texts)))
+    return [classes[label][at] for at, label in found], [label for _, label in found]
+
+
+def encoded(texts: Iterable[Sequence[str]], classes: Sequence[int], vocabulary: Mapping[str, int]) -> Texts:
+    """One part of a data set in the numbers of a vocabulary."""
+    rows = [[vocabulary.get(word, UNKNOWN) for word in text] for text in texts]
+    tokens = np.array([number for row in rows for number in row], np.uint16)
+    return Texts(tokens, np.cumsum([len(row) for row in rows], dtype=np.int64), np.array(classes, np.int64))
+
+
+def check(name: str, shape: Any, *, classes: int, vocabulary: int) -> None:
+    """Raises Refused for a network that does not classify texts, or has too few classes or words."""
+    missing = [field for field in ("sequence", "vocabulary", "classes") if not hasattr(shape, field)]
+    if missing:
+        kind = type(shape).__name__
+        what = f"data={name} with a {kind}"
+        raise Refused(what, rule="labelled texts are for a classifier of texts", legal="model=residual_lstm_narrow")
+    for field, least in (("classes", classes), ("vocabulary", vocabulary)):
+        if getattr(shape, field) < least:
+            what, rule = f"model.shape.{field}={getattr(shape, field)}", f"data={name} has {least}"
+            raise Refused(what, rule=rule, legal=f"model.shape.{field}={least}")

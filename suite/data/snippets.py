@@ -1,0 +1,101 @@
+"""Decides a classification that every machine has: snippets of Python's standard library, labelled by their package.
+
+No download, and the same on every machine of one Python version: packages that no distribution strips, files in the
+order of a hash of their names, and as many snippets of each package. A snippet is a run of words, numbers and signs.
+Whole files are held out, so that no function is seen on both sides. Which sources were read, the hash in a record says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from suite.core.errors import Refused, UnknownName
+from suite.data.labelled import MARKS, Labelled, check, encoded, in_turn, vocabulary_of
+
+PACKAGES = ("asyncio", "email", "http", "importlib", "multiprocessing", "unittest", "urllib", "xml")
+SKIPPED = frozenset({"__pycache__", "test", "tests"})
+WORD = re.compile(r"[A-Za-z_]+|[0-9]+|[^\sA-Za-z_0-9]")
+LENGTH, VOCABULARY, SHARE = 32, 1000, 0.2
+
+
+def snippets(
+    *,
+    length: int = LENGTH,
+    vocabulary: int = VOCABULARY,
+    train: int = 320,
+    validation: int = 64,
+    folder: str | os.PathLike[str] | None = None,
+) -> Labelled:
+    """Eight classes of snippets.
+
+    length: words of a snippet; vocabulary: numbers of words, padding and unknown among them
+    train, validation: snippets of each package on either side, at even distances in all that there are. A fifth of a
+        package is held out: files in the order of their hash, until it is reached
+    folder: another tree of packages; None is the running interpreter's own library
+
+    Raises Refused where a package has too few snippets on a side.
+    """
+    least = {"length": 1, "vocabulary": MARKS + 1, "train": 1, "validation": 1}
+    given = {"length": length, "vocabulary": vocabulary, "train": train, "validation": validation}
+    for name, number in given.items():
+        if number < least[name]:
+            raise Refused(f"data.source.{name}={number}", rule=f"at least {least[name]}", legal=str(least[name]))
+    root = Path(sysconfig.get_path("stdlib") if folder is None else folder)
+    parts: tuple[list[list[Sequence[str]]], ...] = ([], [])
+    for package in PACKAGES:
+        for held_out, found in enumerate(_divided(root, package, length)):
+            wanted = validation if held_out else train
+            if len(found) < wanted:
+                side = "validation" if held_out else "train"
+                what = f"data.source.{side}={wanted} of {package} in {root}"
+                raise Refused(what, rule=f"it has {len(found)} snippets of {length} words there", legal=str(len(found)))
+            parts[held_out].append([found[place * len(found) // wanted] for place in range(wanted)])
+    learned, held = (in_turn(part) for part in parts)
+    words = vocabulary_of(learned[0], vocabulary)
+    return Labelled(
+        "snippets",
+        len(PACKAGES),
+        len(words) + MARKS,
+        encoded(*learned, words),
+        encoded(*held, words),
+    )
+
+
+def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
+    """Refuse a tree without the packages, without reading them."""
+    if name != "snippets":
+        raise UnknownName("data set of snippets", name, ["snippets"])
+    root = Path(sysconfig.get_path("stdlib") if folder is None else folder)
+    missing = [package for package in PACKAGES if not (root / package).is_dir()]
+    if missing:
+        rule = f"it holds {', '.join(PACKAGES)}"
+        raise Refused(f"snippets: {root} has no {missing[0]}", rule=rule, legal="the folder of a standard library")
+
+
+def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
+    """Refuse a network that does not classify texts, or has too few classes. The words that a config asks for are only
+    known when a rank reads them."""
+    check(name, shape, classes=len(PACKAGES), vocabulary=MARKS + 1)
+
+
+def _divided(root: Path, package: str, length: int) -> tuple[list[Sequence[str]], list[Sequence[str]]]:
+    """The snippets of a package, of files that are trained on and of those that are held out."""
+    files = [path for path in (root / package).rglob("*.py") if not SKIPPED & set(path.relative_to(root).parts)]
+    named = {path.relative_to(root).as_posix(): path for path in files}
+    cut = {}
+    for name in sorted(named, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        words = WORD.findall(named[name].read_text(encoding="utf-8", errors="replace"))
+        cut[name] = [words[at : at + length] for at in range(0, len(words) - length + 1, length)]
+    total = sum(map(len, cut.values()))
+    train: list[Sequence[str]] = []
+    validation: list[Sequence[str]] = []
+    for found in cut.values():
+        side = validation if len(validation) < SHARE * total else train
+        side += found
+    return train, validation
