@@ -1,12 +1,14 @@
 """Decides what PipeOptim's claims about tensors come to, by watching a small network.
 
-It is trained by replay on as many stages as the paper has, once per system and optimizer; what each pass has
-read lies beside the versions that it stands for. Nothing here knows what the paper says of these numbers.
+It is trained by replay on as many stages as the paper has, once per system and optimizer; what each pass has read lies
+beside the versions that it stands for. Nothing here knows what the paper says of these numbers. One thread computes, so
+that a number does not depend on how many cores there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -118,6 +120,16 @@ def smoothed(name: str) -> Any:
     rule = RULES[name]
     kinds: dict[str, Any] = {"adam": _SmoothedAdam, "adamw": _SmoothedAdamW}
     return kinds[name](rule.lr, weight_decay=rule.weight_decay) if name in kinds else rule
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True)
@@ -253,8 +265,9 @@ def watched(policy: WeightPolicy, rule: Any, batches: Batches, *, every: int = 1
     data = prepared(batches)
     made = replay(network(seed), rule, len(data[0][0]), weights=policy, update_every=every)
     stages = [_Watch(engine) for engine in made.stages]
-    for _ in made.train(data):
-        pass
+    with one_thread():
+        for _ in made.train(data):
+            pass
     for watch in stages:
         watch.newest()
     return Run(stages, every, len(data))
@@ -282,5 +295,6 @@ def translated(policy: WeightPolicy, mini_batches: int = 24) -> tuple[float, flo
     except Unsupported as refused:
         loss = Replay(makers, **told).evaluate(data[:1])
         return loss, loss, str(refused)
-    found = list(made.train(data))
+    with one_thread():
+        found = list(made.train(data))
     return found[0], found[-1], ""

@@ -1,0 +1,93 @@
+"""Decides how a system's schedule looks in time when nothing but its order has a part in it: PipeOptim's Figure 1.
+
+A mini-batch takes as long on every stage of every plan, messages and updates take nothing, and a flush drains. Whoever
+wants a machine asks executor=simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from suite.clusters.counted import FREE
+from suite.core.build import build
+from suite.core.errors import Refused
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op, Work
+from suite.core.protocols import Carried
+from suite.core.record import Metric, Source
+from suite.core.trace import CATEGORY, Trace
+from suite.simulate.cost import Fixed
+from suite.simulate.worker import simulate
+
+PASSES = (CATEGORY[Kind.FORWARD], CATEGORY[Kind.BACKWARD])
+
+
+class Unit:
+    """forward, backward: units of time of a mini-batch through the whole network, of which a stage takes its part and a
+    microbatch its own; batches: mini-batches of a run."""
+
+    def __init__(
+        self,
+        *,
+        forward: float,
+        backward: float,
+        batches: int,
+        name: str = "unit",
+        label: str = "",
+        sources: Sequence[str] = (),
+    ) -> None:
+        self.forward, self.backward, self.batches = forward, backward, batches
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Raises Refused for no batches, a batch that is no whole number of microbatches, and what a policy refuses."""
+        if self.batches < 1:
+            raise Refused(f"executor.batches={self.batches}", rule="at least 1", legal="executor.batches=8")
+        _microbatches(config)
+        policy = build(config["weights"])
+        if hasattr(policy, "check"):
+            policy.check(config["grid"]["inter"], config["update"]["every"])
+
+    def run(self, config: Mapping[str, Any]) -> Carried:
+        trace = self.timeline(config)
+        stages = config["grid"]["inter"]
+        busy = sum(span.seconds for span in trace if span.category in PASSES)
+        idle = 100 * (1 - busy / (stages * trace.makespan))
+        return Carried(
+            Source.SIMULATED,
+            metrics={
+                "makespan": Metric("unit", "lower", (trace.makespan,), f"{self.batches} mini-batches"),
+                "idle": Metric("percent", "lower", (idle,), "of all stages' time, filling and draining included"),
+            },
+            trace=trace,
+            notes=("every mini-batch takes as long on every stage; messages and updates take no time",),
+        )
+
+    def timeline(self, config: Mapping[str, Any]) -> Trace:
+        """The spans of one replica."""
+        stages, pieces, every = config["grid"]["inter"], _microbatches(config), config["update"]["every"]
+        schedule = build(config["schedule"])
+        cost = Fixed(self.forward / stages / pieces, self.backward / stages / pieces)
+        if every is not None:
+            work = Work(0, self.batches * pieces, every, 0)
+            return simulate(schedule, Grid(inter=stages), work, cost, FREE, traced=True).trace
+        one = simulate(schedule, Grid(inter=stages), Work(0, pieces, None, 0), cost, FREE, traced=True)
+        found = Trace()
+        for batch in range(self.batches):  # the first stage ends a batch, and begins the next one
+            later = batch * one.makespan
+            for span in one.trace:
+                op = span.op and _moved(span.op, batch, pieces)
+                found.append(span._replace(start=span.start + later, end=span.end + later, op=op))
+        return found
+
+
+def _moved(op: Op, batch: int, pieces: int) -> Op:
+    return op._replace(index=op.index + batch * (1 if op.kind is Kind.UPDATE else pieces))
+
+
+def _microbatches(config: Mapping[str, Any]) -> int:
+    """Of a mini-batch, on one replica."""
+    size, each = config["batch"]["size"], config["batch"]["microbatch"] * config["grid"]["data"]
+    if size % each:
+        raise Refused(f"batch.size={size} in microbatches of {each}", rule="a whole number", legal=f"batch.size={each}")
+    return int(size // each)
