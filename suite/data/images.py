@@ -58,6 +58,16 @@ class Images:
     train: Part
     validation: Part
 
+    @property
+    def samples(self) -> int:
+        """Images of one epoch. Batches run on over its end, whatever their size: none is left out."""
+        return len(self.train.classes)
+
+    @property
+    def held_out(self) -> int:
+        """Images of the validation; in batches of a size that does not divide them the rest is left out."""
+        return len(self.validation.classes)
+
     def batch(self, number: int, *, size: int, seed: int, shape: Any) -> Batch:
         """Batch `number` of a training run: an epoch is every image once, in an order drawn from (seed, epoch), and a
         batch goes on where the one before it ended. Raises Refused for a network without these classes."""

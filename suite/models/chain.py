@@ -15,11 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from suite.models.convnet import Classifier, Dense, converted, loss, scaled
+from suite.models.convnet import HALVES, Classifier, Dense, Scaling, converted, loss, scaled
 from suite.models.scores import SCORES
 from suite.models.scores import top as scores
 from suite.workload import AlexNet, GoogLeNet, InceptionV3
 from suite.workload.chain import Branches, Convolution, Pooling, Step, Value, after, through
+from suite.workload.pixels import scaling
 
 __all__ = ["SCORES", "Chained", "layers", "loss", "scores", "ties"]
 
@@ -72,12 +73,12 @@ class Chained(nn.Module):
 
     draws = False
 
-    def __init__(self, chain: Sequence[Step], value: Value) -> None:
+    def __init__(self, chain: Sequence[Step], value: Value, *, pixels: Scaling = HALVES) -> None:
         super().__init__()
-        self.steps = nn.Sequential(*_steps(chain, value))
+        self.steps, self.pixels = nn.Sequential(*_steps(chain, value)), pixels
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = self.steps(scaled(x, next(self.steps.parameters())))
+        made: torch.Tensor = self.steps(scaled(x, next(self.steps.parameters()), self.pixels))
         return made
 
 
@@ -103,7 +104,7 @@ def layers(
     kinds: list[Callable[[], nn.Module]] = []
     value = shape.entered
     for _, chain in shape.chains():
-        kinds.append(partial(Chained, chain, value))
+        kinds.append(partial(Chained, chain, value, pixels=scaling(shape)))
         value = after(chain, value)
     if isinstance(shape, AlexNet):
         for number, (entering, leaving) in enumerate(pairwise(shape.widths)):

@@ -19,6 +19,7 @@ from torch import nn
 from suite.models.scores import SCORES
 from suite.models.scores import top as scores
 from suite.workload.convnet import VGG, ResNet
+from suite.workload.pixels import scaling
 
 __all__ = ["SCORES", "layers", "loss", "scores", "ties"]
 
@@ -26,26 +27,37 @@ __all__ = ["SCORES", "layers", "loss", "scores", "ties"]
 DEVIATION, PUBLISHED, ALONE = 0.01, (25088, 4096, 4096), 512
 
 
-def scaled(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Bytes as numbers from -1 to 1, and numbers as they are, both in the type of `like`."""
-    return x.to(like.dtype) if x.is_floating_point() else x.to(like.dtype).div_(127.5).sub_(1.0)
+Scaling = tuple[tuple[float, float], ...]
+HALVES: Scaling = ((127.5, 1.0),)  # numbers from -1 to 1
+
+
+def scaled(x: torch.Tensor, like: torch.Tensor, pixels: Scaling = HALVES) -> torch.Tensor:
+    """Bytes [b, c, s, s] as numbers (workload.pixels), and numbers as they are, both in the type of `like`."""
+    made = x.to(like.dtype)
+    if x.is_floating_point():
+        return made
+    for part, (divisor, less) in zip([made] if len(pixels) == 1 else made.unbind(1), pixels, strict=True):
+        part.div_(divisor).sub_(less)
+    return made
 
 
 class Convolution(nn.Module):
     """VGG's 3 x 3 convolution, batch norm if it has one and ReLU, [b, c, s, s] to [b, k, s, s]; a group's last one
-    pools to half the side."""
+    pools to half the side. pixels: of images, for the first."""
 
     draws = False
 
-    def __init__(self, inputs: int, outputs: int, *, pooled: bool, norm: bool = False) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, *, pooled: bool, norm: bool = False, pixels: Scaling = HALVES
+    ) -> None:
         super().__init__()
-        self.conv, self.pooled = nn.Conv2d(inputs, outputs, 3, padding=1), pooled
+        self.conv, self.pooled, self.pixels = nn.Conv2d(inputs, outputs, 3, padding=1), pooled, pixels
         self.norm = nn.BatchNorm2d(outputs) if norm else None
         nn.init.kaiming_normal_(self.conv.weight, mode="fan_out", nonlinearity="relu")
         nn.init.zeros_(self.conv.bias)  # type: ignore[arg-type]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.conv(scaled(x, self.conv.weight))
+        x = self.conv(scaled(x, self.conv.weight, self.pixels))
         x = F.relu_(x if self.norm is None else self.norm(x))
         return F.max_pool2d(x, 2) if self.pooled else x
 
@@ -85,9 +97,10 @@ class Stem(nn.Module):
     def __init__(self, shape: ResNet) -> None:
         super().__init__()
         self.conv, self.norm = _conv(shape.colours, shape.stem, 7, stride=2), nn.BatchNorm2d(shape.stem)
+        self.pixels = scaling(shape)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = F.relu_(self.norm(self.conv(scaled(x, self.conv.weight))))
+        x = F.relu_(self.norm(self.conv(scaled(x, self.conv.weight, self.pixels))))
         return F.max_pool2d(x, 3, stride=2, padding=1)
 
 
@@ -131,7 +144,8 @@ def _vgg(shape: VGG, dropout: float) -> list[Callable[[], nn.Module]]:
     inputs = shape.colours
     for channels, count in zip(shape.channels, shape.convolutions, strict=True):
         for number in range(count):
-            kinds.append(partial(Convolution, inputs, channels, pooled=number == count - 1, norm=shape.norm))
+            conv = partial(Convolution, inputs, channels, pooled=number == count - 1, norm=shape.norm)
+            kinds.append(conv if kinds else partial(conv, pixels=scaling(shape)))
             inputs = channels
     for number, (entering, leaving) in enumerate(pairwise(shape.widths)):
         published = PUBLISHED[min(number, 2)] if shape.dense > 1 else ALONE

@@ -13,6 +13,7 @@ from itertools import pairwise
 from suite.core.errors import Refused
 from suite.workload.chain import Chain, Convolution, Pooling, Step, Value, after, check_image, counted
 from suite.workload.convnet import dense_layer, parameters, whole
+from suite.workload.pixels import HALF, check_pixels
 from suite.workload.shapes import LayerShape
 
 POOLED = (0, 1, 4)  # convolutions that a pooling of 3 x 3 with stride 2 follows
@@ -23,8 +24,9 @@ class AlexNet:
     """As torchvision builds it after Krizhevsky's second paper ("one weird trick"), 61,100,840 weights.
 
     channels, sides: of each of the five convolutions, and of its kernel; stride, padding: the first one's, all others
-    keep the side; hidden: width of the dense layers; image: side of an image; colours: 1 or 3. torchvision averages
-    what enters the dense layers to 6 x 6; at 224 x 224 that is what it is, and elsewhere it is left out.
+    keep the side; hidden: width of the dense layers; image: side of an image; colours: 1 or 3; mean, deviation: of
+    their bytes. torchvision averages what enters the dense layers to 6 x 6; at 224 x 224 that is what it is, and
+    elsewhere it is left out.
     """
 
     channels: Sequence[int] = (64, 192, 384, 256, 256)
@@ -35,10 +37,13 @@ class AlexNet:
     image: int = 224
     colours: int = 3
     classes: int = 1000
+    mean: Sequence[float] = HALF
+    deviation: Sequence[float] = HALF
 
     def __post_init__(self) -> None:
         single = ("stride", "padding", "hidden", "image", "colours", "classes")
         whole(self, lists=("channels", "sides"), single=single)
+        check_pixels(self)
         for name in ("channels", "sides"):
             if len(getattr(self, name)) != 5:
                 value, legal = list(getattr(self, name)), list(AlexNet.published(name))

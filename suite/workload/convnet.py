@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from suite.core.errors import Refused
 from suite.workload.chain import INDEX
+from suite.workload.pixels import HALF, check_pixels
 from suite.workload.shapes import LayerShape, Network
 
 EXPANSION = 4  # a bottleneck block's outputs over its planes
@@ -45,7 +46,7 @@ class VGG:
     The defaults are VGG-19, row E; convolutions (2, 2, 3, 3, 3) are VGG-16, row D. channels, convolutions: of each
     group; hidden: width of the dense layers; dense: how many there are; norm: a batch norm behind each convolution,
     which the paper does not have (PipeOptim's authors do, with dense=1); image: side of an image, which every pooling
-    halves; colours: 1 or 3
+    halves; colours: 1 or 3; mean, deviation: of their bytes (workload.pixels)
     """
 
     channels: Sequence[int] = (64, 128, 256, 512, 512)
@@ -56,9 +57,12 @@ class VGG:
     classes: int = 1000
     dense: int = 3
     norm: bool = False
+    mean: Sequence[float] = HALF
+    deviation: Sequence[float] = HALF
 
     def __post_init__(self) -> None:
         whole(self, lists=("channels", "convolutions"), single=("hidden", "image", "colours", "classes", "dense"))
+        check_pixels(self)
         if len(self.channels) != len(self.convolutions):
             raise Refused(
                 f"model.shape.channels={list(self.channels)} with model.shape.convolutions={list(self.convolutions)}",
@@ -128,7 +132,7 @@ class ResNet:
     """Bottleneck blocks (He et al.), their inner width times `widen`.
 
     The defaults are ResNet-101. planes, blocks: of each group, all but the first of which halve the image, as the stem
-    does twice; stem: its channels; image: side of an image; colours: 1 or 3
+    does twice; stem: its channels; image: side of an image; colours: 1 or 3; mean, deviation: of their bytes
     """
 
     planes: Sequence[int] = (64, 128, 256, 512)
@@ -138,9 +142,12 @@ class ResNet:
     image: int = 224
     colours: int = 3
     classes: int = 1000
+    mean: Sequence[float] = HALF
+    deviation: Sequence[float] = HALF
 
     def __post_init__(self) -> None:
         whole(self, lists=("planes", "blocks"), single=("widen", "stem", "image", "colours", "classes"))
+        check_pixels(self)
         if len(self.planes) != len(self.blocks):
             raise Refused(
                 f"model.shape.planes={list(self.planes)} with model.shape.blocks={list(self.blocks)}",

@@ -23,6 +23,7 @@ from suite.workload.chain import (
     counted,
 )
 from suite.workload.convnet import dense_layer, parameters, whole
+from suite.workload.pixels import HALF, check_pixels
 from suite.workload.shapes import LayerShape
 
 EPS = 1e-3  # of the batch norms, as torchvision builds both for photographs
@@ -48,6 +49,8 @@ class Inception:
     colours: int
     classes: int
     narrow: int
+    mean: Sequence[float]
+    deviation: Sequence[float]
 
     def chains(self) -> Iterator[tuple[str, Chain]]:
         raise NotImplementedError
@@ -92,6 +95,7 @@ class Inception:
 
     def _check(self) -> None:
         whole(self, lists=(), single=("image", "colours", "classes", "narrow"))
+        check_pixels(self)
         check_image(type(self).__name__, self._steps(), self.entered)
 
     def _steps(self) -> list[Step]:
@@ -105,7 +109,7 @@ class GoogLeNet(Inception):
     form: photographs is torchvision's (6,624,904 weights: its 5 x 5 are 3 x 3, as the network of its weights has them);
         small is the one for images of 32 x 32 that PipeOptim's authors train on CIFAR-100 (a stem of one convolution
         that keeps the side, two 3 x 3 for each 5 x 5, biases before the batch norms). narrow: published channels over
-        this; image: side of an image; colours: 1 or 3
+        this; image: side of an image; colours: 1 or 3; mean, deviation: of their bytes
     """
 
     form: str = "photographs"
@@ -113,6 +117,8 @@ class GoogLeNet(Inception):
     image: int = 224
     colours: int = 3
     classes: int = 1000
+    mean: Sequence[float] = HALF
+    deviation: Sequence[float] = HALF
 
     def __post_init__(self) -> None:
         _form(self.form)
@@ -161,7 +167,7 @@ class InceptionV3(Inception):
 
     form: photographs has the published stem, whose convolutions do not pad and want 75 points at least; small is the
         suite's own for small images, one convolution that keeps the side, as GoogLeNet's small form begins. narrow:
-        published channels over this; image: side of an image; colours: 1 or 3
+        published channels over this; image: side of an image; colours: 1 or 3; mean, deviation: of their bytes
     """
 
     form: str = "photographs"
@@ -169,6 +175,8 @@ class InceptionV3(Inception):
     image: int = 299
     colours: int = 3
     classes: int = 1000
+    mean: Sequence[float] = HALF
+    deviation: Sequence[float] = HALF
 
     def __post_init__(self) -> None:
         _form(self.form)

@@ -6,6 +6,7 @@ without an error.
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from suite.core.errors import MissingDependency, Refused, UnknownName
+from suite.data import images
 from suite.data.images import Held, Images, check_folder, check_shape, cifar_100, digits, imagenet, order, tiny_imagenet
 from suite.workload import VGG, Transformer
 
@@ -59,6 +61,14 @@ def test_batches_are_those_of_their_seed_for_ever() -> None:
     assert drawn(numbered(15), 0, 5, seed=4) != drawn(numbered(15), 0, 5, seed=3)
     with pytest.raises(Refused, match="seed=-1"):
         numbered(3).batch(0, size=1, seed=-1, shape=POINT)
+
+
+def test_an_epoch_is_as_long_as_it_says() -> None:
+    data = digits()
+    assert (data.samples, data.held_out) == (1618, 179)
+    shape = VGG((4,), (1,), image=8, colours=1, classes=10)
+    assert sum(len(classes) for _, classes in data.validation_batches(size=56, shape=shape)) == 168, "three whole ones"
+    assert sum(len(classes) for _, classes in data.validation_batches(size=179, shape=shape)) == data.held_out
 
 
 def test_validation_is_every_whole_batch_in_order() -> None:
@@ -162,6 +172,41 @@ def test_tiny_imagenet_numbers_classes_as_it_lists_them(tiny: Path) -> None:
     told = data.provenance()
     photograph(tiny / "val" / "images" / "val_0.JPEG", (9, 9, 9), (9, 9))
     assert data.provenance()["sha256"] != told["sha256"]
+
+
+def test_tiny_imagenet_is_scaled_to_what_the_network_wants(tiny: Path) -> None:
+    """PipeOptim's 224 from 64: nothing is cut away, and colours stay where they were."""
+    from PIL import Image
+
+    quarter = Image.new("RGB", (64, 64), (0, 250, 0))
+    quarter.paste((250, 0, 0), (0, 0, 16, 64))
+    quarter.save(tiny / "val" / "images" / "val_0.JPEG", "JPEG", quality=95)
+    image = tiny_imagenet(tiny).validation.images([0], 3, 224)[0]
+    assert image.shape == (3, 224, 224)
+    assert_coloured(image[:, :, :40], (250, 0, 0))
+    assert_coloured(image[:, :, 72:], (0, 250, 0))
+
+
+def test_nothing_is_unpickled() -> None:
+    """A pickle runs what it says: CIFAR-100's other version is one."""
+    text = Path(images.__file__).read_text(encoding="utf-8")
+    imported = {name for node in ast.walk(ast.parse(text)) for name in _imported(node)}
+    assert imported.isdisjoint({"pickle", "torch", "joblib", "sklearn.datasets"})
+    assert "allow_pickle" not in text
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [name.name for name in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+
+
+def test_a_pickled_cifar_100_is_refused(tmp_path: Path) -> None:
+    """The version for Python has no train.bin."""
+    for name in ("train", "test", "meta"):
+        (tmp_path / name).write_bytes(b"\x80\x02}q\x01.")
+    with pytest.raises(Refused, match=r"has no train\.bin, or an empty one; it holds meta, test, train"):
+        cifar_100(tmp_path)
 
 
 def test_a_validation_class_that_is_not_listed_is_refused(tiny: Path) -> None:

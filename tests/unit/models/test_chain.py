@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from suite.models import chain, convnet
 from suite.models.chain import Chained, layers, loss, ties
-from suite.workload import AlexNet, GoogLeNet, InceptionV3
+from suite.workload import VGG, AlexNet, GoogLeNet, InceptionV3, ResNet
 from suite.workload.chain import Branches, Convolution, Pooling, after
 
 SMALL: dict[str, Any] = {"colours": 1, "classes": 10}
@@ -194,6 +195,35 @@ def test_batch_norms_are_published_ones() -> None:
             norms = [m for make in layers(shape) for m in make().modules() if isinstance(m, nn.BatchNorm2d)]
         assert norms
         assert {norm.eps for norm in norms} == {eps}
+
+
+PUBLISHED: dict[str, Any] = {"colours": 3, "mean": [0.485, 0.456, 0.406], "deviation": [0.229, 0.224, 0.225]}
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        AlexNet((4, 6, 8, 6, 4), (5, 3, 3, 3, 3), stride=1, image=16, **PUBLISHED),
+        GoogLeNet("small", narrow=32, image=16, **PUBLISHED),
+        VGG((4, 4), (1, 1), image=16, **PUBLISHED),
+        ResNet((4,), (1,), image=16, **PUBLISHED),
+    ],
+    ids=lambda shape: type(shape).__name__,
+)
+def test_bytes_become_what_their_data_set_publishes(shape: Any) -> None:
+    """In the first layer, and in no other."""
+    network = chain if isinstance(shape, AlexNet | GoogLeNet) else convnet
+    first, second, *_ = [make().double() for make in network.layers(shape, dtype="float64")]
+    pictures = torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
+    before = pictures.clone()
+    mean, deviation = (
+        torch.tensor(PUBLISHED[name], dtype=torch.float64).view(3, 1, 1) for name in ("mean", "deviation")
+    )
+    made = first(pictures)
+    torch.testing.assert_close(made, first((pictures.double() / 255 - mean) / deviation))
+    assert not torch.equal(made, first(pictures.double() / 127.5 - 1))
+    assert second(made).isfinite().all()
+    assert torch.equal(pictures, before), "the batch is as it was"
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
