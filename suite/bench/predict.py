@@ -10,6 +10,7 @@ from suite.core.build import build
 from suite.core.grid import Grid
 from suite.memory.budget import Budget
 from suite.memory.checkpointing import chosen
+from suite.memory.rule import states_of
 from suite.simulate.versions import asked, full
 from suite.workload import flops
 from suite.workload.held import held
@@ -66,20 +67,6 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
             )
         )
     return result
-
-
-def states_of(optimizer: Mapping[str, Any], *, predicts: bool) -> tuple[str, ...]:
-    """The flat states of a rule, by its config alone: what suite.engine.optimizer.states_of says of the rule itself,
-    which is made of torch. predicts: whether its drift is asked for, which may need the last gradient."""
-    kind, momentum = optimizer["_target_"].rpartition(".")[2], float(optimizer.get("momentum") or 0.0)
-    last = ("gradient_last",)
-    if "Adam" in kind:
-        return ("moment_1", "moment_2")
-    if kind == "RMSprop":
-        own: tuple[str, ...] = ("square", "velocity") if momentum else ("square",)
-        return own + (last if predicts and not momentum else ())
-    looks_on = optimizer.get("nesterov") or (momentum and optimizer.get("direction") == "next")
-    return ("velocity", *(last if predicts and looks_on else ()))
 
 
 def _kept(pruning: Mapping[str, Any], own: Sequence[LayerShape]) -> dict[str, int]:

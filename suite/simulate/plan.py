@@ -25,7 +25,7 @@ from suite.workload.split import divide
 
 CHECKPOINTS = ("interval", "layer", "none")
 SLICED = ("none", "forward", "both")
-SPLITS = ("even", "cost", "share")
+SPLITS = ("even", "cost", "pipedream", "share")
 MOMENTS = ("moment_1", "moment_2")  # Adam, which every published cluster run used
 
 
@@ -100,7 +100,7 @@ class Plan:
             raise Unsupported(
                 f"a {kind} on a modelled machine", rule="blocks that are modelled are a GPT's", legal="model=gpt3_xl"
             )
-        if self.split not in SPLITS:
+        if self.split not in SPLITS and not self.split.endswith(".json"):
             raise UnknownName("split", self.split, SPLITS)
         if self.microbatch < 1:
             raise Refused(f"microbatch={self.microbatch}", rule="at least 1 sequence", legal="1")
@@ -125,6 +125,11 @@ class Plan:
                 rule="every stage holds at least one block",
                 legal=f"grid.inter={self.shape.layers}",
             )
+
+    @property
+    def deepest(self) -> int:
+        """Stages at most."""
+        return self.shape.layers
 
     @property
     def microbatches(self) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from suite.core.errors import DoesNotFit, Refused
 from suite.core.grid import Grid
 from suite.core.units import si
+from suite.simulate.layers import LayerPlan
 from suite.simulate.machine import Link, Machine
 from suite.simulate.network import Ring
 from suite.simulate.plan import Modelled, Plan
@@ -47,10 +48,10 @@ def run(plan: Plan, machine: Machine, stack: Stack, *, symmetric: bool = True, t
     return simulate(plan.system.schedule, plan.grid, plan.work, cost, network, symmetric=symmetric, traced=traced)
 
 
-def check_memory(plan: Plan, machine: Machine) -> None:
+def check_memory(plan: Plan | LayerPlan, machine: Machine) -> None:
     """Raises DoesNotFit where the fullest rank does not fit its device."""
     if plan.peak > machine.memory:
-        ways = [f"more than {plan.grid.inter} stages"] if plan.grid.inter < plan.shape.layers else []
+        ways = [f"more than {plan.grid.inter} stages"] if plan.grid.inter < plan.deepest else []
         ways += [f"a microbatch below {plan.microbatch}"] if plan.microbatch > 1 else []
         raise DoesNotFit(
             f"{si(plan.peak, 'B')} on a device of {machine.name} with {si(machine.memory, 'B')}",

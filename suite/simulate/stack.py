@@ -19,6 +19,9 @@ class Stack:
 
     products: share of a device's peak that dense matrix products reach
     traffic: share of a device's memory bandwidth that element-wise kernels reach; 0: their time is in `products`
+    states: share of a device's memory bandwidth that a step, a prediction and a copy of weights reach, where layers are
+        modelled one by one; null: that of `traffic`
+    kernels: by kind of network, the share of `products` that its layers reach; 1 where it is not named
     launch: seconds that one pass of one layer costs whatever its size (kernel launches)
     message: seconds that a stage spends on every message it sends or receives, whatever its size
     delay: seconds from the end of a pass until its message is under way; lane: bytes/s that a message between two
@@ -39,6 +42,7 @@ class Stack:
     name: str
     products: float
     traffic: float = 1.0
+    states: float | None = None
     launch: float = 0.0
     message: float = 0.0
     delay: float = 0.0
@@ -54,6 +58,7 @@ class Stack:
     compress: float = 0.0
     sparse: float = 1.0
     relative: Mapping[str, float] = field(default_factory=dict)
+    kernels: Mapping[str, float] = field(default_factory=dict)
     fitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     chosen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -71,9 +76,13 @@ class Stack:
             raise Refused(f"stack.lane={self.lane}", rule="bytes/s, above 0", legal="stack.lane=2.0e+9")
         if not 0 <= self.traffic <= 1:
             raise Refused(f"stack.traffic={self.traffic}", rule="a share from 0 to 1", legal="stack.traffic=0.8")
-        for system, share in self.relative.items():
-            if not 0 < share <= 2:
-                raise Refused(f"stack.relative.{system}={share}", rule="above 0 and at most 2", legal="1.0")
+        if self.states is not None and not 0 < self.states <= 1:
+            rule = "a share above 0 and at most 1, or null"
+            raise Refused(f"stack.states={self.states}", rule=rule, legal="stack.states=0.5")
+        for group in ("relative", "kernels"):
+            for name, share in getattr(self, group).items():
+                if not 0 < share <= 2:
+                    raise Refused(f"stack.{group}.{name}={share}", rule="above 0 and at most 2", legal="1.0")
         if not isinstance(self.adapters, int) or self.adapters < 1:
             raise Refused(f"stack.adapters={self.adapters}", rule="at least 1", legal="stack.adapters=1")
         known = {f.name for f in fields(self)} - {"name", "fitted", "chosen", "reasons"}

@@ -1,7 +1,9 @@
 """Decides what a simulated run of any config leaves: batch time, percent of peak, memory, and what dominates.
 
 The `simulated` executor: the config's model, batch, grid and schedule, on its machine with its stack, by the modelled
-side of its system. A plan that does not fit the machine's devices ends as `oom`, as in the papers' plots.
+side of its system. A plan that does not fit the machine's devices ends as `oom`, as in the papers' plots. A GPT that
+drains after every batch is modelled block by block (suite.simulate.plan); every other network, and a pipeline that
+streams, layer by layer (suite.simulate.layers). Which two runs are compared on one account, `executor.account` says.
 """
 
 from __future__ import annotations
@@ -18,18 +20,26 @@ from suite.core.protocols import Carried
 from suite.core.record import Metric, Source
 from suite.core.trace import BUBBLE, REDUCE, TIE, TRANSFER, WAIT, Span, Trace, breakdown
 from suite.memory import mixed
+from suite.memory.rule import states_of
+from suite.simulate import layers
+from suite.simulate.layers import LayerPlan
 from suite.simulate.machine import Machine
 from suite.simulate.plan import Modelled, Plan
 from suite.simulate.search import best, check_memory, no_plan, plans, run
+from suite.simulate.simulation import Simulation
 from suite.simulate.stack import Stack
-from suite.workload import flops
+from suite.workload import Transformer, flops
+from suite.workload.sample import counted_in
 
 PLANS = ("given", "search")
+ACCOUNTS = ("auto", "blocks", "layers")
 TRACED = 40_000  # ops of all ranks that are driven: a longer trace is not kept
 
 
 class Simulated:
     """plan: the config's own grid and microbatch, or the best that a search over the same devices finds.
+
+    account: blocks of a GPT, layers of any network, or auto: blocks where they can be
 
     symmetric: one replica stands for all; false drives every rank"""
 
@@ -40,19 +50,22 @@ class Simulated:
         stack: Stack,
         systems: Mapping[str, Modelled],
         plan: str = "given",
+        account: str = "auto",
         symmetric: bool = True,
         name: str = "simulated",
         label: str = "",
         sources: Sequence[str] = (),
     ) -> None:
         self.machine, self.stack, self.systems = machine, stack, systems
-        self.plan, self.symmetric = plan, symmetric
+        self.plan, self.account, self.symmetric = plan, account, symmetric
 
     def check(self, config: Mapping[str, Any]) -> None:
         if self.plan not in PLANS:
             raise UnknownName("executor.plan", self.plan, PLANS)
+        if self.account not in ACCOUNTS:
+            raise UnknownName("executor.account", self.account, ACCOUNTS)
         if self.plan == "given":
-            self.of(config)
+            self.planned(config)
         elif next(self.candidates(config), None) is None:
             raise no_plan(Grid(**config["grid"]).size, config["batch"]["size"])
 
@@ -71,13 +84,50 @@ class Simulated:
             layout = partial(layout, sparsity=pruning["sparsity"]) if pruning["ticket"] else mixed
         return replace(found, schedule=build(config["schedule"]), layout=layout)
 
-    def of(self, config: Mapping[str, Any]) -> Plan:
+    def by_layers(self, config: Mapping[str, Any]) -> bool:
+        """Whether the config's network is modelled layer by layer."""
+        if self.account == "auto":
+            shape = build(config["model"]["shape"])
+            return not isinstance(shape, Transformer) or config["update"].get("every") is not None
+        return self.account == "layers"
+
+    def planned(self, config: Mapping[str, Any]) -> Plan | LayerPlan:
         """The plan that a config describes. Raises Refused for one that cannot be."""
+        return self.of_layers(config) if self.by_layers(config) else self.of(config)
+
+    def of_layers(self, config: Mapping[str, Any]) -> LayerPlan:
+        """The config's network layer by layer."""
         batch, grid, shape = config["batch"], Grid(**config["grid"]), build(config["model"]["shape"])
+        policy = build(config["weights"])
+        found = LayerPlan(
+            shape,
+            self.system(config),
+            grid,
+            batch["size"],
+            batch["microbatch"],
+            build(config["memory"]["layout"]),
+            states_of(config["optimizer"], predicts=getattr(policy, "predicts", False)),
+            policy=policy,
+            update_every=config["update"].get("every"),
+            half=config["precision"]["half"],
+            split=config["split"],
+        )
+        self.machine.peak_of(found.half or "float32")
+        _ = found.ranges, found.asks  # whatever cannot be is refused here
+        return found
+
+    def of(self, config: Mapping[str, Any]) -> Plan:
+        """The plan of a GPT that drains after every batch. Raises Refused for one that cannot be."""
+        batch, grid, shape = config["batch"], Grid(**config["grid"]), build(config["model"]["shape"])
+        if config["update"].get("every") is not None:
+            raise Unsupported("a stream of a GPT's blocks", rule="layers stream", legal="executor.account=layers")
         return Plan(shape, self.system(config), grid, batch["size"], batch["microbatch"], config["split"])
 
     def candidates(self, config: Mapping[str, Any]) -> Iterator[Plan]:
         """Every plan for as many devices as the config's grid has, and its batch."""
+        if self.by_layers(config):
+            rule = "plans are searched for GPTs that drain after every batch"
+            raise Unsupported("executor.plan=search of layers", rule=rule, legal="executor.plan=given")
         shape, devices = build(config["model"]["shape"]), Grid(**config["grid"]).size
         return plans(shape, self.system(config), devices, config["batch"]["size"])
 
@@ -86,47 +136,74 @@ class Simulated:
         notes = []
         if self.plan == "search":
             found = best(self.candidates(config), self.machine, self.stack)
-            plan = found.plan
+            plan: Plan | LayerPlan = found.plan
             notes.append(f"best of {found.fit} plans that fit, of {found.tried}: {plan.grid}, {plan.microbatch} a time")
         else:
-            plan = self.of(config)
+            plan = self.planned(config)
         try:
             check_memory(plan, self.machine)
         except DoesNotFit as error:
             error.memory = by_kind(plan)
             raise
         driven = plan.grid.inter * (1 if self.symmetric else plan.grid.data)
-        traced = 2 * plan.microbatches * driven <= TRACED
-        found_batch = run(plan, self.machine, self.stack, symmetric=self.symmetric, traced=traced)
+        traced = 2 * plan.work.microbatches * driven <= TRACED
+        where = self.machine, self.stack
+        if isinstance(plan, LayerPlan):
+            found_batch = layers.run(plan, *where, symmetric=self.symmetric, traced=traced)
+        else:
+            found_batch = run(plan, *where, symmetric=self.symmetric, traced=traced)
         parts = breakdown(first_replica(found_batch.trace, plan.grid), plan.grid)
         if parts:
             notes.append(dominating(parts, found_batch.makespan))
+        if isinstance(plan, LayerPlan):
+            notes.append(
+                f"{plan.grid.inter} stages of layers {', '.join(f'{r.start}-{r.stop - 1}' for r in plan.ranges)}"
+            )
         usual = published_sparsity(self.systems[config["system"]["name"]])
         if plan.system.sparse and published_sparsity(plan.system) != usual:
             notes.append(f"sparse products are as quick as at sparsity {usual}, which the stack's share of peak is of")
         notes += [f"stack.{name} {reason}" for name, reason in self.stack.reasons.items()]
         return Carried(
             Source.SIMULATED,
-            metrics=self.metrics(plan, found_batch.makespan, found_batch.events),
+            metrics=self.metrics(plan, found_batch),
             memory={"predicted": by_kind(plan)},
             trace=found_batch.trace if traced and plan.grid.data == 1 else Trace(),
             notes=tuple(notes),
             calibrated_on=self.stack.calibrated_on,
         )
 
-    def metrics(self, plan: Plan, seconds: float, events: int) -> dict[str, Metric]:
-        peak = plan.grid.size * self.machine.peak_of("float16")
-        told = f"{plan.grid.size} devices of {self.machine.name}, the vendor's dense half-precision figure"
+    def metrics(self, plan: Plan | LayerPlan, found: Simulation) -> dict[str, Metric]:
+        """Of a batch; of a stream the time that a batch takes once the pipeline is full."""
+        seconds, dtype, rates = found.makespan, "float16", {}
+        if isinstance(plan, LayerPlan):
+            seconds, dtype, rates = plan.seconds(found), plan.half or "float32", self.rates(plan, found)
+        named = {"float16": "half-precision", "float32": "full-precision"}.get(dtype, dtype)
+        word, each = counted_in(plan.shape)
         return {
             "batch_time": Metric("s", "lower", (seconds,), f"simulated with the stack {self.stack.name}"),
-            "tokens_per_batch": Metric("token", "", (float(plan.batch * plan.shape.sequence),)),
+            f"{word}s_per_batch": Metric(word, "", (float(plan.batch * each),)),
+            **rates,
             "flops_per_batch": Metric("flop", "", (float(flops.training(plan.shape, plan.batch)),)),
             "flops_per_batch_recompute": Metric(
                 "flop", "", (float(flops.training(plan.shape, plan.batch, recompute=True)),)
             ),
-            "peak_flops": Metric("flop/s", "higher", (peak,), told),
-            "events": Metric("event", "", (float(events),)),
+            "peak_flops": Metric(
+                "flop/s",
+                "higher",
+                (plan.grid.size * self.machine.peak_of(dtype),),
+                f"{plan.grid.size} devices of {self.machine.name}, the vendor's dense {named} figure",
+            ),
+            "events": Metric("event", "", (float(found.events),)),
         }
+
+    def rates(self, plan: LayerPlan, found: Simulation) -> dict[str, Metric]:
+        """Samples per second of a full pipeline, and of a stream with its filling and draining too."""
+        rates = {"samples_per_second": Metric("sample/s", "higher", (plan.batch / plan.seconds(found),))}
+        if plan.update_every is not None:
+            samples = plan.work.microbatches * plan.microbatch * plan.grid.data
+            told = f"of {samples} samples from drain to drain"
+            rates["samples_per_second_drained"] = Metric("sample/s", "higher", (samples / found.makespan,), told)
+        return rates
 
 
 def published_sparsity(system: Modelled) -> float | None:
@@ -140,7 +217,7 @@ def first_replica(trace: Iterable[Span], grid: Grid) -> list[Span]:
     return [span for span in trace if grid.place(span.rank).replica == 0]
 
 
-def by_kind(plan: Plan) -> dict[str, list[int]]:
+def by_kind(plan: Plan | LayerPlan) -> dict[str, list[int]]:
     """Predicted bytes by kind, one per stage of a replica."""
     kinds = [plan.budget(stage).by_kind() for stage in range(plan.grid.inter)]
     names = list(dict.fromkeys(name for stage in kinds for name in stage))

@@ -22,6 +22,8 @@ from suite.simulate.network import Fabric, Lane, Ring
 from suite.simulate.simulation import Simulation
 from suite.simulate.stack import Stack
 
+__all__ = ["Network", "Simulation", "Simulator", "Slower", "simulate"]
+
 Slower = Callable[[int, Op], float]  # factor on an op's seconds, by rank: stragglers and jitter
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from suite.bench import predict
 from suite.bench.refuse import microbatches
+from suite.memory.rule import states_of
 
 GPIPE = {"_target_": "baselines.gpipe.GPipe"}
 CONFIG: dict[str, Any] = {
@@ -252,8 +253,8 @@ def test_activations_of_an_asynchronous_run_that_computes_again() -> None:
 )
 def test_a_prediction_may_need_the_last_gradient(changes: dict[str, Any], moments: int) -> None:
     rule = {**SGD, **changes}
-    assert len(predict.states_of(rule, predicts=True)) == moments
-    assert len(predict.states_of(rule, predicts=False)) == (2 if "Adam" in rule["_target_"] else _kept_by(rule))
+    assert len(states_of(rule, predicts=True)) == moments
+    assert len(states_of(rule, predicts=False)) == (2 if "Adam" in rule["_target_"] else _kept_by(rule))
 
 
 def _kept_by(rule: dict[str, Any]) -> int:

@@ -258,7 +258,9 @@ def test_a_system_that_cannot_be_is_refused(arguments: dict[str, Any], named: st
 
 
 def test_an_unknown_split_is_refused() -> None:
-    with pytest.raises(UnknownName, match=r"no split named 'evenly'; rule: one of cost, even, share; .*'even'"):
+    with pytest.raises(
+        UnknownName, match=r"no split named 'evenly'; rule: one of cost, even, pipedream, share; .*'even'"
+    ):
         plan(split="evenly")
 
 

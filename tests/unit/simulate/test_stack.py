@@ -49,6 +49,7 @@ BAD = [
     *((name, value) for name in SHARES for value in (0, -0.5, 1.0001, math.nan)),
     *((name, value) for name in TIMES for value in (-1e-9, math.inf, math.nan)),
     *(("traffic", value) for value in (-0.1, 1.5, math.nan)),
+    *(("states", value) for value in (0, -0.1, 1.5, math.nan)),
     *(("lane", value) for value in (0, -2e9, math.nan)),
     *(("adapters", value) for value in (0, -1, 1.5)),
 ]
@@ -72,10 +73,17 @@ def test_every_constant_has_its_bounds() -> None:
         "name",
         "hierarchical",
         "relative",
+        "kernels",
         "fitted",
         "chosen",
         "reasons",
     }
+
+
+@pytest.mark.parametrize("share", [0, -1, 2.5, math.nan])
+def test_a_networks_own_share_is_bounded(share: float) -> None:
+    with pytest.raises(Refused, match=rf"stack\.kernels\.ResNet={share}; rule: above 0 and at most 2; legal: 1\.0"):
+        stack(kernels={"ResNet": share})
 
 
 @pytest.mark.parametrize("share", [0, -1, 2.5, math.nan])
