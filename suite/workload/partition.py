@@ -151,8 +151,8 @@ def any_replicas(profile: Profile, devices: int) -> Partition:
                     worst = max(slowest, cut(start), own(start, stop, replicas))
                     options.append((worst, stages + 1, (*ends, -stop), (*before, replicas)))
             best[stop][used] = min(options)
-    slowest, _, ends, replicas = best[count][devices]
-    return _partition(profile, [-end for end in ends], replicas, slowest)
+    found = best[count][devices]
+    return _partition(profile, [-end for end in found[2]], found[3], found[0])
 
 
 def equal(profile: Profile, stages: int, replicas: int = 1) -> Partition:
@@ -177,6 +177,7 @@ def equal(profile: Profile, stages: int, replicas: int = 1) -> Partition:
         }
     bound = slowest[count]
     # least[n] = (sum of squares, minus each end) for the first n layers on the stages so far, nothing above the bound
+    least: dict[int, tuple[float, tuple[int, ...]]]
     least = {n: (own(0, n, replicas) ** 2, (-n,)) for n in range(1, count + 1) if own(0, n, replicas) <= bound}
     for _ in range(1, stages):
         step: dict[int, tuple[float, tuple[int, ...]]] = {}

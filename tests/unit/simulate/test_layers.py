@@ -153,7 +153,7 @@ def test_memory_has_versions_and_what_is_computed_again() -> None:
         **{"gpipe": 1, "pipedream": 4, "pipedream_2bw": 2, "spectrain": 2, "pipeoptim": 2}
     }
     budget = plan("pipeoptim").budget(1)
-    assert (budget.activations, budget.in_flight, budget.drains) == (2 * 8, 1, False)
+    assert (budget.activations, budget.in_flight, budget.waiting, budget.drains) == (2 * 8, 1, 2 * 8, False)
     assert budget.working == 2 * 4 + 2 * 4  # what is kept of a microbatch while it is computed again, and a transient
 
 
