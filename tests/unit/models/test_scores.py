@@ -21,10 +21,13 @@ def test_fewer_classes_than_five() -> None:
     assert scores.top(logits, torch.tensor([0, 0])).tolist() == [50.0, 100.0]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_half_precision_ranks_too(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("dtype", "told"), [(torch.float64, torch.float64), (torch.bfloat16, torch.float32)])
+def test_every_precision_ranks(dtype: torch.dtype, told: torch.dtype) -> None:
+    """A loss and its scores travel in one tensor: none of them may lose digits by the other."""
     logits = torch.eye(7, dtype=dtype)
-    assert scores.top(logits, torch.arange(7)).tolist() == [100.0, 100.0]
+    found = scores.top(logits, torch.arange(7))
+    assert found.tolist() == [100.0, 100.0]
+    assert found.dtype == convnet.loss(logits, torch.arange(7)).dtype == told
 
 
 def test_a_network_that_has_diverged_is_right_about_nothing() -> None:
