@@ -3,7 +3,8 @@
 The schedule of a system is driven by the worker that drives real ranks, through the same transports; only what an op
 computes is replaced, by a cost model's seconds. Sleeping ranks do not compete for cores, so sixteen stages run on two.
 The same schedule, costs and perturbations are given to the simulator: how far its prediction is from the clock is what
-an emulation shows (law 6). No torch is loaded where messages travel over MPI.
+an emulation shows (law 6). No torch is loaded where messages travel over MPI. A system that updates without draining
+streams a turn's batches, as the engine does; what its weight policy asks for is slept like any other op.
 """
 
 from __future__ import annotations
@@ -13,79 +14,19 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+from suite.bench.emulation import Plan, Static, ordered
 from suite.comm.waiting import pause, until
-from suite.core.build import build
 from suite.core.errors import Refused, Unsupported
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, Place, Program, Work, feeds, needs
-from suite.core.perturb import Perturbation
-from suite.core.protocols import CostModel, Missing, Ready, Schedule, Value, World
+from suite.core.op import Kind, Op, Work, feeds, needs
+from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.record import Metric, Source
-from suite.core.trace import REDUCE, STEP, WAIT, Span, Trace
+from suite.core.trace import BACKWARD, REDUCE, STEP, WAIT, Span, Trace
 from suite.engine.worker import drive
-from suite.schedule.check import check as check_schedule
-from suite.schedule.static import fixed
 
 _HERE = 1.0e-4  # seconds: a wait that is shorter found its message here
 _FREE = 1.0e18  # bytes/s of a link whose latency holds all that a message takes
 _ENGINE = "suite.engine.system.EngineSystem"  # its systems are a schedule, and so can be emulated
-
-
-@dataclass(frozen=True, slots=True)
-class Static:
-    """A schedule in the order that the checker found, as a transport has it that cannot choose."""
-
-    schedule: Schedule
-    orders: Sequence[Sequence[Op]]
-
-    def program(self, place: Place, work: Work) -> Program:
-        return fixed(self.orders[place.stage], work)
-
-    def in_flight(self, place: Place, work: Work) -> int:
-        return self.schedule.in_flight(place, work)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is emulated: the same for a rank and for the simulator. work: the first batch."""
-
-    grid: Grid
-    work: Work
-    schedule: Schedule
-    cost: CostModel
-    slower: Perturbation
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any], *, static: bool = False) -> Plan:
-        """Raises Refused for a config that cannot be emulated."""
-        grid, batch, executor = Grid(**config["grid"]), config["batch"], config["executor"]
-        work = Work(0, batch["size"] // (batch["microbatch"] * grid.data), None, 0)
-        schedule, cost = build(config["schedule"]), build(executor["cost"])
-        if not isinstance(schedule, Schedule):
-            raise Refused(f"{config['schedule']['_target_']} is no schedule", rule="program() and in_flight()")
-        slower = Perturbation.of(executor, grid, config["seed"])
-
-        def seconds(op: Op) -> float:
-            return 0.0 if op.kind is Kind.UPDATE else _checked(f"{op}, seconds:", cost.compute(op))
-
-        timeline = check_schedule(schedule, grid.inter, work, cost=seconds)
-        orders = [timeline.order(stage) for stage in range(grid.inter)]
-        for stage, order in enumerate(orders):
-            for op in order:
-                if feeds(op, grid.inter) is not None:
-                    _checked(f"a message of {op}, bytes:", cost.message(op), whole=True)
-            for chunk in cost.update(stage):
-                _checked(f"a step of stage {stage}, seconds:", chunk.step)
-                _checked(f"a reduction of stage {stage}, bytes:", chunk.reduce, whole=True)
-        return cls(grid, work, Static(schedule, orders) if static else schedule, cost, slower)
-
-
-def _checked(what: str, value: float, *, whole: bool = False) -> float:
-    kind = int if whole else int | float
-    if isinstance(value, bool) or not isinstance(value, kind) or not 0 <= value < float("inf"):
-        rule = f"a {'whole ' if whole else ''}number, finite and not negative"
-        raise Refused(f"executor.cost: {what} {value}", rule=rule, legal="1024" if whole else "0.01")
-    return value
 
 
 class Emulated:
@@ -126,17 +67,38 @@ class Emulated:
         self.transport = world.transport(grid.neighbour(self.rank, -1), grid.neighbour(self.rank, +1), grid.inter)
         self.plan = Plan.of(config, static=not self.transport.any_order)
         self.buffers: dict[int, Any] = {}
-        self.batches = 0
+        self.microbatches = self.updates = 0  # that have been
+        self.running = self.plan.work
         self.trace = Trace()
         self.free: float | None = None  # when the device has done the op before
         self.asleep = False  # one batch without sleeps: MPI connects two ranks at their first message, in no sample
-        self._run()
+        self._run(self._next(max(self.plan.each, grid.inter) if self.plan.streams else self.plan.each))
         self.asleep = True
+
+    @property
+    def streams(self) -> bool:
+        """Whether batches stream through a pipeline that drains when a turn ends (`stream` instead of train_batch)."""
+        return self.plan.streams
 
     def train_batch(self, batch: Value | None = None) -> None:
         """One batch from drain to drain; ends on all ranks together, as one does whose loss every rank is told."""
-        self._run()
-        self.batches += 1
+        self._train(self.plan.each)
+
+    def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]:
+        """No losses, and when this rank was done with each batch, on the clock of perf_counter."""
+        each, first = self.plan.each, self.microbatches
+        self._train(each * len(batches))
+        done = {span.op.index: span.end for span in self.trace if span.op is not None and span.category == BACKWARD}
+        ends = [done[first + each * (number + 1) - 1] for number in range(len(batches))]
+        return [], ends
+
+    def _train(self, microbatches: int) -> None:
+        work = self._next(microbatches)
+        self._run(work)
+        self.microbatches, self.updates = work.end, self.updates + work.updates
+
+    def _next(self, microbatches: int) -> Work:
+        return Work(self.microbatches, microbatches, self.plan.work.update_every, self.updates)
 
     def evaluate(self, batches: Sequence[Value]) -> None:
         """Nothing: there are no weights."""
@@ -153,29 +115,31 @@ class Emulated:
 
     # -- how ---------------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        plan, count = self.plan, self.plan.work.microbatches
-        work = Work(self.batches * count, count, None, self.batches)
-        self.trace, self.free = Trace(), None
+    def _run(self, work: Work) -> None:
+        plan = self.plan
+        schedule = plan.schedule
+        if isinstance(schedule, Static) and work.microbatches != plan.work.microbatches:
+            schedule = ordered(schedule.schedule, plan.grid.inter, work)
+        self.trace, self.free, self.running = Trace(), None, work
         drive(
-            plan.schedule.program(self.place, work),
+            schedule.program(self.place, work),
             self._execute,
             self.transport,
             rank=self.rank,
             stages=plan.grid.inter,
-            bound=plan.schedule.in_flight(self.place, work),
+            bound=schedule.in_flight(self.place, work),
             trace=self.trace,
         )
         if plan.grid.size > 1:
             self.world.total(0.0, self.transport.progress)
 
     def _execute(self, op: Op, value: Value) -> Value:
-        """Every batch costs what the first one does: it repeats its ops."""
+        """Every work costs what the first one does: it repeats its ops."""
         begin = self._begin(op)
         if op.kind is Kind.UPDATE:
             self._update(op, begin)
             return ()
-        first = op._replace(index=op.index - self.batches * self.plan.work.microbatches)
+        first = op._replace(index=op.index - self.running.first)
         size = self.plan.cost.message(first) if feeds(op, self.plan.grid.inter) is not None else 0
         if self.asleep:
             self.free = begin + self.plan.cost.compute(first) * self.plan.slower(self.rank, first)
@@ -192,7 +156,8 @@ class Emulated:
         return now if self.free is None or waited else self.free
 
     def _update(self, op: Op, begin: float) -> None:
-        """Chunks are reduced one after the other; each is stepped once it is reduced, beside the next reduction."""
+        """Chunks are reduced one after the other; each is stepped once it is reduced, beside the next reduction. In a
+        stream the device is free for the next pass when the step is over."""
         free, start, sent = begin, perf_counter(), 0
         for chunk in self.plan.cost.update(self.place.stage):
             if chunk.reduce and len(self.column.ranks) > 1:
@@ -203,6 +168,7 @@ class Emulated:
         if sent:
             self.trace.add(self.rank, REDUCE, start, end, op, sent)
         pause(free, self.transport.progress)
+        self.free = free if self.asleep else self.free
         self.trace.add(self.rank, STEP, end, perf_counter(), op)
 
     def _reduced(self, sent: int) -> int:
@@ -248,7 +214,7 @@ def hops(trace: Iterable[Span], grid: Grid) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Of one batch: seconds, and bytes that ranks send one another in passes."""
+    """seconds: of one batch, in a full pipeline; bytes: that ranks send one another in the passes of a work."""
 
     seconds: float
     bytes: int
@@ -282,7 +248,9 @@ def predict(config: Mapping[str, Any], network: Mapping[str, Any]) -> Prediction
         symmetric=plan.slower.nothing,
         slower=None if plan.slower.nothing else plan.slower,
     )
-    return Prediction(found.makespan, sum(found.sent) * plan.grid.data)
+    every = plan.work.update_every
+    seconds = found.makespan if every is None else found.period * plan.each / every
+    return Prediction(seconds, sum(found.sent) * plan.grid.data)
 
 
 def metrics(config: Mapping[str, Any], trace: Trace) -> dict[str, Metric]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
@@ -288,3 +289,84 @@ def test_what_cannot_be_emulated_is_refused_before_a_rank_starts(
 def test_a_world_of_another_size_is_refused(base: dict[str, Any]) -> None:
     with pytest.raises(Refused, match=r"a grid of 3 ranks \(3x1\) in a world of 1"):
         Emulated(loopback.LoopbackWorld(loopback.Hub(1), 0), altered(base, grid__inter=3))
+
+
+# -- a system that streams -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def streaming() -> dict[str, Any]:
+    """A prediction of 10 ms on the first of two stages, an update of 5 ms after every microbatch."""
+    config = resolve(["executor=emulated", "system=pipeoptim", "optimizer=sgd", "grid.inter=2", "batch.size=2"])
+    cost = fixed(forward=0.01, backward=0.02, step=0.005)
+    return altered(
+        config,
+        batch__microbatch=1,
+        executor__cost=cost,
+        executor__prediction=0.01,
+        measure__settle=0,
+        measure__batches=4,
+    )
+
+
+def streamed(config: dict[str, Any], *lengths: int) -> list[tuple[list[float], Trace]]:
+    """By rank, how long after the one before each batch of the last stream ended, and the spans of that stream."""
+
+    def rank(world: loopback.LoopbackWorld) -> tuple[list[float], Trace]:
+        made = Emulated(world, config)
+        assert made.streams
+        for length in lengths:
+            losses, ends = made.stream([()] * length)
+            assert losses == []
+        made.close()
+        return [after - before for before, after in pairwise(ends)], made.observe()
+
+    return loopback.run(Grid(**config["grid"]).size, rank, deadline=60)
+
+
+def test_a_stream_does_not_drain_between_batches(streaming: dict[str, Any]) -> None:
+    """Of four batches of two: 45 ms a microbatch on the first stage, which predicts; the second one waits for it."""
+    found = streamed(streaming, 1, 4)
+    for number, (took, trace) in enumerate(found):
+        ran = [str(span.op) for span in trace if span.category in (FORWARD, BACKWARD)]
+        assert sorted(ran) == sorted(f"{number}{kind}{index}" for kind in "FB" for index in range(2, 10))
+        assert [str(span.op) for span in trace if span.category == STEP] == [f"{number}U{i}" for i in range(2, 10)]
+        assert took[1] == pytest.approx(0.09, rel=0.12)
+    assert ran[:4] == ["1F2", "1B2", "1F3", "1B3"], "the last stage alternates from the first microbatch on"
+    first = [span for span in found[0][1] if span.category == FORWARD]
+    assert first[3].seconds == pytest.approx(0.02, rel=0.2)
+
+
+def test_the_simulation_of_a_stream_is_of_a_full_pipeline(streaming: dict[str, Any]) -> None:
+    free = {"latency": 0.0, "bandwidth": 1e18}
+    assert predict(streaming, free).seconds == pytest.approx(2 * 0.045)
+    long = altered(streaming, measure__batches=20)
+    assert predict(long, free).seconds == pytest.approx(2 * 0.045)
+    assert predict(long, free).bytes == 5 * predict(streaming, free).bytes
+
+
+def test_a_copy_is_paid_where_a_version_stays(streaming: dict[str, Any]) -> None:
+    stash = {"_target_": "baselines.pipedream.Stash", "graph": "recompute"}
+    plan = Plan.of(altered(streaming, weights=stash, executor__copy=0.25))
+    assert [[chunk.step for chunk in plan.cost.update(stage)] for stage in (0, 1)] == [[0.255], [0.005]]
+    assert [plan.cost.compute(Op(stage, Kind.FORWARD, 3)) for stage in (0, 1)] == [0.01, 0.01]
+
+
+@pytest.mark.parametrize("name", ["prediction", "copy"])
+@pytest.mark.parametrize("value", [-1.0, math.nan, "often"])
+def test_what_is_asked_costs_no_less_than_nothing(streaming: dict[str, Any], name: str, value: Any) -> None:
+    with pytest.raises(Refused, match=rf"executor: {name}, seconds: {value}; rule: a number, finite and not negative"):
+        Emulated.check(altered(streaming, **{f"executor__{name}": value}))
+
+
+def test_a_static_order_is_that_of_each_stream(streaming: dict[str, Any]) -> None:
+    def rank(world: loopback.LoopbackWorld) -> list[str]:
+        made = Emulated(world, streaming)
+        made.plan = Plan.of(streaming, static=True)
+        made.stream([()] * 3)
+        made.close()
+        return [str(span.op) for span in made.observe() if span.category in (FORWARD, BACKWARD)]
+
+    first, _ = loopback.run(2, rank, deadline=60)
+    assert first[:4] == ["0F0", "0F1", "0B0", "0F2"]
+    assert len(first) == 12

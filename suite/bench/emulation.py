@@ -1,0 +1,117 @@
+"""Decides what an emulated run consists of: its work, its order, and what each op sleeps and sends.
+
+The same plan is given to a rank and to the simulator, so that what differs between them is the clock alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from suite.core.build import build
+from suite.core.errors import Refused
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op, Place, Program, Work, feeds
+from suite.core.perturb import Perturbation
+from suite.core.protocols import Chunk, CostModel, Schedule
+from suite.schedule.check import check as check_schedule
+from suite.schedule.static import fixed
+from suite.simulate.versions import Asked, asked
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """A schedule in the order that the checker found, as a transport has it that cannot choose."""
+
+    schedule: Schedule
+    orders: Sequence[Sequence[Op]]
+
+    def program(self, place: Place, work: Work) -> Program:
+        return fixed(self.orders[place.stage], work)
+
+    def in_flight(self, place: Place, work: Work) -> int:
+        return self.schedule.in_flight(place, work)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A cost model whose stages also pay for what a weight policy asks: seconds of a prediction, and of a copy, of a
+    stage's weights, each as often as the policy's own ledger counts it in a full pipeline."""
+
+    cost: CostModel
+    asks: Sequence[Asked]
+    prediction: float
+    copy: float
+
+    def compute(self, op: Op) -> float:
+        asks = self.asks[op.stage]
+        return self.cost.compute(op) + self.prediction * (asks.backward if op.kind is Kind.BACKWARD else asks.forward)
+
+    def message(self, op: Op) -> int:
+        return self.cost.message(op)
+
+    def update(self, stage: int) -> Sequence[Chunk]:
+        *chunks, last = self.cost.update(stage)
+        return (*chunks, Chunk(last.reduce, last.step + self.copy * self.asks[stage].copies))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is emulated: the same for a rank and for the simulator. work: the first batch, or stream of batches; each:
+    microbatches of a batch and replica."""
+
+    grid: Grid
+    work: Work
+    schedule: Schedule
+    cost: CostModel
+    slower: Perturbation
+    each: int
+
+    @property
+    def streams(self) -> bool:
+        return self.work.update_every is not None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], *, static: bool = False) -> Plan:
+        """Raises Refused for a config that cannot be emulated."""
+        grid, batch, executor = Grid(**config["grid"]), config["batch"], config["executor"]
+        each, every = batch["size"] // (batch["microbatch"] * grid.data), config["update"].get("every")
+        turn = config["measure"]["settle"] + config["measure"]["batches"]
+        work = Work(0, each if every is None else each * turn, every, 0)
+        schedule, cost = build(config["schedule"]), build(executor["cost"])
+        if not isinstance(schedule, Schedule):
+            raise Refused(f"{config['schedule']['_target_']} is no schedule", rule="program() and in_flight()")
+        slower = Perturbation.of(executor, grid, config["seed"])
+        prediction = _checked("prediction, seconds:", executor.get("prediction", 0.0), owner="executor")
+        copy = _checked("copy, seconds:", executor.get("copy", 0.0), owner="executor")
+        if every is not None:
+            cost = Asking(cost, asked(build(config["weights"]), schedule, grid.inter, work), prediction, copy)
+
+        def seconds(op: Op) -> float:
+            return 0.0 if op.kind is Kind.UPDATE else _checked(f"{op}, seconds:", cost.compute(op))
+
+        timeline = check_schedule(schedule, grid.inter, work, cost=seconds)
+        orders = [timeline.order(stage) for stage in range(grid.inter)]
+        for stage, order in enumerate(orders):
+            for op in order:
+                if feeds(op, grid.inter) is not None:
+                    _checked(f"a message of {op}, bytes:", cost.message(op), whole=True)
+            for chunk in cost.update(stage):
+                _checked(f"a step of stage {stage}, seconds:", chunk.step)
+                _checked(f"a reduction of stage {stage}, bytes:", chunk.reduce, whole=True)
+        return cls(grid, work, Static(schedule, orders) if static else schedule, cost, slower, each)
+
+
+def ordered(schedule: Schedule, stages: int, work: Work) -> Static:
+    """The order that the checker finds with ticks for times."""
+    timeline = check_schedule(schedule, stages, work)
+    return Static(schedule, [timeline.order(stage) for stage in range(stages)])
+
+
+def _checked(what: str, value: float, *, whole: bool = False, owner: str = "executor.cost") -> float:
+    kind = int if whole else int | float
+    if isinstance(value, bool) or not isinstance(value, kind) or not 0 <= value < float("inf"):
+        rule = f"a {'whole ' if whole else ''}number, finite and not negative"
+        raise Refused(f"{owner}: {what} {value}", rule=rule, legal="1024" if whole else "0.01")
+    return value
