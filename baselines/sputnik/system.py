@@ -45,14 +45,19 @@ class Sputnik(EngineSystem):
 
     def __init__(self, world: World, config: Mapping[str, Any]) -> None:
         self.asked, self.flops = config["pruning"], counts(config)
-        # pruned as layers are made: what the engine then has to train is dense
-        super().__init__(world, {**config, "pruning": {**self.asked, "ticket": None}})
+        super().__init__(world, config)
 
-    def makers(self, config: Mapping[str, Any], shape: Any) -> Sequence[Layer]:
+    @classmethod
+    def settings(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Pruned as layers are made: what the engine then has to train is dense."""
+        return super().settings(config) | {"pruning": None}
+
+    @classmethod
+    def makers(cls, config: Mapping[str, Any], shape: Any) -> Sequence[Layer]:
         """The model's own, each followed by its ticket."""
-        made = super().makers(config, shape)
-        method: Method = build(self.asked["ticket"])
-        sparsity = check_sparsity(self.asked["sparsity"])
+        made, asked = super().makers(config, shape), config["pruning"]
+        method: Method = build(asked["ticket"])
+        sparsity = check_sparsity(asked["sparsity"])
         draw = partial(method_draw, method, sparsity=sparsity, seed=config["seed"], layers=len(made))
         return [partial(sparse, make, number, draw) for number, make in enumerate(made)]
 

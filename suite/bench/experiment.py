@@ -43,6 +43,11 @@ class Run:
     def grid(self) -> Grid:
         return Grid(**self.config["grid"])
 
+    @property
+    def ranks(self) -> int:
+        """Processes that are started: one for each place of the grid, unless the executor says otherwise."""
+        return int(self.config["executor"].get("ranks", self.grid.size))
+
 
 def _per_replica(size: int, replicas: int) -> int:
     return max(1, size // max(1, replicas))

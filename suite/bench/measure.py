@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from suite.bench import emulate, phases, predict, provenance, resume, unranked
+from suite.bench import emulate, phases, predict, provenance, resume, streamed, unranked
 from suite.bench.experiment import Run
 from suite.bench.launch import Ranks, Trouble
 from suite.bench.progress import Progress
@@ -38,10 +38,11 @@ class Session:
         self.config = run.config
         self.plan = run.config["measure"]
         self.placed = resume.placed(run.config, key)
-        self.ranks = Ranks(self.placed, run.grid.size, scratch / key)
+        self.ranks = Ranks(self.placed, run.ranks, scratch / key)
         self.durations: list[float] = []
         self.losses: list[float] = []
-        self.validation: list[float] = []
+        self.scores: dict[str, list[float]] = {}  # of validations, by name
+        self.replays = "replays" in run.config["executor"]
         self.phases: list[Any] = []  # seconds of a batch, and each rank's update
         self.parts: list[Any] = []  # each rank's seconds of a batch on parts of passes and steps
         self.traces: list[Trace] = []  # of the last batch of each turn
@@ -90,7 +91,7 @@ class Session:
         self.extra = {name: answers[0][name] for name in ("data", "staged", "carrier", "order")}
         self.extra |= answers[0].get("told", {})
         if self.plan["warm_up"]:
-            self.train(0, self.plan["warm_up"])
+            self.train(0, streamed.warm_up(self.config))
         self.ranks.sleep()
 
     def train(self, batches: int, settle: int) -> None:
@@ -145,9 +146,11 @@ class Session:
     def _validate(self) -> None:
         if self.plan["evaluate"]:
             answers = self.ranks.ask(self.plan["deadline"], do="evaluate", batches=self.plan["evaluate"])
-            self.validation += [] if answers[0]["loss"] is None else [answers[0]["loss"]]
-            if not all(map(math.isfinite, self.validation)):
-                raise Trouble(Outcome.DIVERGED, f"the validation loss is {self.validation[-1]}")
+            for name, value in answers[0]["scores"].items():
+                if value is not None:
+                    self.scores.setdefault(name, []).append(value)
+            if not all(map(math.isfinite, self.scores.get("loss", ()))):
+                raise Trouble(Outcome.DIVERGED, f"the validation loss is {self.scores['loss'][-1]}")
 
     def _keep_samples(self, told: Sequence[dict[str, Any]], settle: int) -> None:
         if told and self.stand_in is not None:
@@ -159,19 +162,21 @@ class Session:
         """What this run leaves; the samples it got are kept whatever happened."""
         cores: int = provenance.machine()["cores"]
         computes = self.stand_in is None  # ranks that sleep do not compete, and have no model
-        crowded = computes and self.run.grid.size * self.config["launch"]["threads"] > cores
-        note = f"oversubscribed: {self.run.grid.size} ranks on {cores} cores, not comparable" if crowded else ""
+        crowded = computes and self.run.ranks * self.config["launch"]["threads"] > cores
+        note = f"oversubscribed: {self.run.ranks} ranks on {cores} cores, not comparable" if crowded else ""
         timed = self.durations and not self.sweeps
-        metrics = {"batch_time": Metric("s", "lower", tuple(self.durations), note)} if timed else {}
+        name = "replay_time" if self.replays else "batch_time"  # of one process that runs all stages
+        metrics = {name: Metric("s", "lower", tuple(self.durations), note)} if timed else {}
         own = {**phases.metrics(self.phases), **phases.inner(self.parts)} if timed else {}
         own |= phases.told_apart(self.traces, self.run.grid) if timed else {}
+        own |= phases.scored({name: values for name, values in self.scores.items() if name != "loss"})
         metrics |= {**own, **self.simulated, **self.left.metrics}
         units = {"tokens_per_batch": "token", "images_per_batch": "image"}
         for name, value in _counts(self.config).items() if computes else ():
             metrics[name] = Metric(units.get(name, "flop"), "", (value,))
         if self.gemm:
             threads = self.config["launch"]["threads"]
-            told = f"measured: {self.run.grid.size} ranks multiply matrices at once, {threads} threads each"
+            told = f"measured: {self.run.ranks} ranks multiply matrices at once, {threads} threads each"
             metrics["peak_flops"] = Metric("flop/s", "higher", (self.gemm,), told)
         if self.memory:
             metrics |= phases.held(self.memory, self.extra.get("host", {}))
@@ -189,13 +194,18 @@ class Session:
             config=self.config,
             metrics=metrics,
             memory=memory,
-            series={"loss": self.losses, "validation_loss": self.validation, **self.left.series},
+            series={**self._series(), **self.left.series},
             trace=store.write_trace(self.key, self.run.grid, self.trace) if self.trace else None,
             notes=self._notes(),
             provenance=unranked.provenance_of(
                 self.run, self.started, self.seconds, {"turns": self.turns, **self.extra}
             ),
         )
+
+    def _series(self) -> dict[str, list[float]]:
+        """The loss of every batch, and what every validation found."""
+        names = {name: "validation_loss" if name == "loss" else name for name in ("loss", *self.scores)}
+        return {"loss": self.losses, **{told: self.scores.get(name, []) for name, told in names.items()}}
 
     def _host(self) -> str:
         """Predicted bytes of states on the host, on the rank that holds most of them."""

@@ -48,6 +48,16 @@ def held(memory: Mapping[str, Sequence[int]], host: Mapping[str, int]) -> dict[s
     return found | away
 
 
+def scored(series: Mapping[str, Sequence[float]]) -> dict[str, Metric]:
+    """Of each score of validation the last one, and the best of all, which a run is told by who may choose its end."""
+    found: dict[str, Metric] = {}
+    for name, values in series.items():
+        unit = "BLEU" if name == "bleu" else "percent"
+        found[name] = Metric(unit, "higher", (values[-1],))
+        found[f"best_{name}"] = Metric(unit, "higher", (max(values),), f"the best of {len(values)} validations")
+    return found
+
+
 def inner(batches: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, Metric]:
     """Of what every rank spent on parts of a batch the most, per batch: compress_time, expand_time."""
     names = sorted({name for ranks in batches for rank in ranks for name in rank})

@@ -108,7 +108,8 @@ class Rank:
         self.data, self.shape = build(config["data"]["source"]), build(config["model"]["shape"])
         self.device = device_of(config["launch"]["device"], started().local_rank)
         self.world = here(device=self.device, **config["comm"])
-        self.system = system(world=self.world, config=config)
+        by = config["executor"].get("replays")  # what stands for all ranks of the system
+        self.system = locate(by)(system, self.world, config) if by else system(world=self.world, config=config)
         self.resuming = Resuming(config, self.system)
         self.seen = 0
 
@@ -143,7 +144,8 @@ class Rank:
 
     def train(self, batches: int) -> dict[str, Any]:
         """Seconds, loss (where there is one) and update of each batch, and the spans of the last."""
-        durations, losses = [], []
+        durations: list[float] = []
+        losses: list[float | None] = []
         traces: list[Any] = []
         if self.resuming:
             for seconds, loss in self.resuming.earlier(self.seen, batches):
@@ -152,6 +154,11 @@ class Rank:
                 traces.append(())
             self.seen += len(durations)
         ready = self._next(batches - len(durations))
+        if ready and getattr(self.system, "streams", False):
+            took, found = self._stream(ready)
+            durations, losses = [*durations, *took], [*losses, *found]
+            traces += [()] * len(ready)
+            ready = []
         last = perf_counter()
         for batch in ready:
             if (loss := self.system.train_batch(batch)) is not None:
@@ -168,23 +175,42 @@ class Rank:
             "spans": [span.row() for span in self.system.observe()],
         }
 
+    def _stream(self, ready: list[Any]) -> tuple[list[float], list[float]]:
+        """Seconds and loss of each batch of a stream, which drains at its end. A batch takes from the end of the one
+        before to its own: the first also fills the pipeline."""
+        begin = perf_counter()
+        losses, ends = self.system.stream(ready)
+        seconds = [end - before for before, end in zip([begin, *ends], ends, strict=False)]
+        if self.resuming:
+            self.resuming.streamed(seconds, losses)
+        return seconds, losses
+
     def memory(self) -> dict[str, Any]:
         loss, held = self.system.memory(self._next(1)[0])
         told = getattr(self.system, "told", dict)
-        return {"losses": [loss], "memory": held, "told": told()}
+        return {"losses": [loss] if held or loss is not None else [], "memory": held, "told": told()}
 
     def evaluate(self, batches: int) -> dict[str, Any]:
         if self.resuming and self.seen in self.resuming.scores:  # by these weights, in a process before this one
-            return {"loss": self.resuming.scores[self.seen]}
+            return {"scores": self.resuming.scores[self.seen]}
         size = self.config["batch"]["size"]
         chosen = list(islice(self.data.validation_batches(size=size, shape=self.shape), batches))
         if not chosen:
             what = f"no validation batch of batch.size={size} in data={self.config['data']['name']}"
             raise Refused(what, rule="at least one whole batch", legal="measure.evaluate=0")
-        loss = self.system.evaluate(chosen)
+        scores = self._scores(chosen)
         if self.resuming:
-            self.resuming.scores[self.seen] = loss
-        return {"loss": loss}
+            self.resuming.scores[self.seen] = scores
+        return {"scores": scores}
+
+    def _scores(self, chosen: list[Any]) -> dict[str, float | None]:
+        """The loss over validation batches, and what else the system and the data can say of them."""
+        score = getattr(self.system, "score", None)
+        found = dict(score(chosen)) if score else {"loss": self.system.evaluate(chosen)}
+        if hasattr(self.data, "score") and hasattr(self.system, "decode"):
+            said = self.system.decode(chosen)
+            found |= {} if said is None else self.data.score(said, chosen)
+        return found
 
     def close(self) -> None:
         self.system.close()
@@ -212,7 +238,7 @@ class EmulatingRank(Rank):
         return {"losses": [], "memory": {}}
 
     def evaluate(self, batches: int) -> dict[str, Any]:
-        return {"loss": None}
+        return {"scores": {"loss": None}}
 
 
 class SamplingRank(EmulatingRank):

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from suite.bench import resume
+from suite.bench import resume, streamed
 from suite.comm import check_transport
 from suite.core.build import TARGET, build, locate
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
-from suite.core.op import Work
 from suite.core.protocols import Schedule
 from suite.core.units import most_sparse
 from suite.memory.checkpointing import chosen
@@ -85,17 +84,17 @@ def check(config: Mapping[str, Any]) -> None:
     _precision(config)
     _pruning(config, shape)
     chosen(config["checkpoints"], blocks(shape, split))
-    build(config["weights"])
+    streamed.check(config, shape)
     schedule = build(config["schedule"])
     if not isinstance(schedule, Schedule):
         raise Refused(f"{config['schedule']['_target_']} is no schedule", rule="program() and in_flight()")
-    check_schedule(schedule, grid.inter, Work(0, microbatches(config), None, 0))
+    check_schedule(schedule, grid.inter, streamed.work(config))
     _data(config, shape)
 
 
 def microbatches(config: Mapping[str, Any]) -> int:
     """Microbatches per replica and batch."""
-    return int(config["batch"]["size"]) // (int(config["batch"]["microbatch"]) * int(config["grid"]["data"]))
+    return streamed.microbatches(config)
 
 
 def _batch(config: Mapping[str, Any], grid: Grid) -> None:
@@ -114,7 +113,7 @@ def _batch(config: Mapping[str, Any], grid: Grid) -> None:
 
 def _launcher(config: Mapping[str, Any], grid: Grid) -> None:
     launch = config["launch"]
-    if grid.size > launch["max_ranks"]:
+    if config["executor"].get("ranks", grid.size) > launch["max_ranks"]:
         raise Refused(
             f"{grid.size} ranks ({grid})",
             rule=f"launch={launch['name']} starts at most launch.max_ranks={launch['max_ranks']}",
@@ -196,9 +195,9 @@ def _pruning(config: Mapping[str, Any], shape: Any) -> None:
 
 
 def _update(update: Mapping[str, Any]) -> None:
-    for name, legal in (("bucket", 16_000_000), ("chunk", 4)):
+    for name, legal in (("bucket", 16_000_000), ("chunk", 4), ("every", 1)):
         value = update[name]
-        if value is None and name == "chunk":
+        if value is None and name != "bucket":
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise Refused(f"update.{name}={value}", rule="a whole number, at least 1", legal=f"update.{name}={legal}")

@@ -9,7 +9,7 @@ measured again is trained again. Loads no torch.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -27,8 +27,8 @@ def check(config: Mapping[str, Any]) -> None:
     if resume["folder"] is None:
         return
     executor = config["executor"]
-    if TARGET in executor or "system" in executor:
-        what, rule = f"executor={executor.get('name', executor.get(TARGET))}", "it trains nothing"
+    if TARGET in executor or "system" in executor or "replays" in executor:
+        what, rule = f"executor={executor.get('name', executor.get(TARGET))}", "no ranks of a system train under it"
         raise Unsupported(f"resume.folder with {what}", rule=rule, legal="resume.folder=null")
     if not system.get("resumes", system["_target_"] == ENGINE):
         rule = "the systems of the suite's engine have checkpoints; one of your own says system.resumes=true"
@@ -58,7 +58,7 @@ def finished(config: Mapping[str, Any]) -> None:
 class Resuming:
     """What one rank has trained, by itself or as a process before it did. done: a batch after the other
 
-    scores: validation losses by the number of batches trained before
+    scores: of validation, by the number of batches trained before
     notes: what a reader of the record must know
     """
 
@@ -66,7 +66,7 @@ class Resuming:
         self.folder, self.every, self.keep = (config["resume"][name] for name in ("folder", "every", "keep"))
         self.system = system
         self.done: list[Batch] = []
-        self.scores: dict[int, float] = {}
+        self.scores: dict[int, Any] = {}
         self.notes: tuple[str, ...] = ()
         if self.folder is not None and any(Path(self.folder).glob("step-*")):
             loaded = system.load(self.folder)
@@ -79,12 +79,21 @@ class Resuming:
         """Those of `count` batches from number `first` that were trained before."""
         return self.done[first : first + count]
 
+    def streamed(self, seconds: Sequence[float], losses: Sequence[float | None]) -> None:
+        """The batches of a stream, which has drained; a checkpoint is due where one would have been within it."""
+        if self.folder is not None and seconds:
+            before = len(self.done) // self.every
+            self.done += zip(seconds, losses, strict=True)
+            if len(self.done) // self.every > before:
+                self._save()
+
     def trained(self, seconds: float, loss: float | None) -> float:
         """One more batch; the time when the next one begins, as what is written in between is no part of it."""
         if self.folder is not None:
             self.done.append((seconds, loss))
             if len(self.done) % self.every == 0:
-                self.system.save(
-                    self.folder, keep=self.keep, extra={"batches": self.done, "scores": list(self.scores.items())}
-                )
+                self._save()
         return perf_counter()
+
+    def _save(self) -> None:
+        self.system.save(self.folder, keep=self.keep, extra={"batches": self.done, "scores": list(self.scores.items())})

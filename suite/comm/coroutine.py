@@ -1,8 +1,8 @@
 """Decides how the ranks of one process take turns without threads: each is a generator, which stops where it waits.
 
-A collective ends when its last member has come. A rank that waits in one stops too, or, where it is asked for a number
-on the spot, lets the others run meanwhile by calling `progress`. So nothing here depends on time, and every run of it
-is the same.
+A collective ends when its last member has come, and a rank that waits in one stops too. So nothing here depends on
+time, and every run of it is the same. Until turns begin the ranks are threads of a loopback world: what engines agree
+on while they are made needs no generator.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from suite.comm import loopback
 from suite.comm.message import receiver
 from suite.core.errors import IllegalSchedule, RankError
 from suite.core.op import Op
@@ -27,15 +28,18 @@ class Desk:
         self.size = size
         self.inbox: list[dict[Op, Value]] = [{} for _ in range(size)]
         self.meetings: dict[tuple[tuple[int, ...], int], dict[int, tuple[torch.Tensor, _Meeting]]] = {}
-        self.shared: dict[tuple[tuple[int, ...], int], torch.Tensor] = {}
+        self.begun = False
         self.moves = 0  # sends, receipts and meetings: nothing moves in a deadlock
         self.ranks: dict[int, Rank] = {}
         self.running: set[int] = set()
         self.ended: dict[int, Any] = {}
         self.told: list[Any] = []  # by rank 0, and not yet passed on
 
-    def world(self, rank: int) -> CoroutineWorld:
-        return CoroutineWorld(self, rank)
+    def made(self, make: Callable[[CoroutineWorld], Any]) -> list[Any]:
+        """What every rank makes of its world, in threads; then turns begin."""
+        found = loopback.run(self.size, lambda world: make(CoroutineWorld(self, world)))
+        self.begun = True
+        return found
 
     def run(self, ranks: Sequence[Rank]) -> Generator[Any, None, list[Any]]:
         """Every rank to its end, in turns; yields what rank 0 yields, its Nones apart, and returns what all returned.
@@ -54,14 +58,6 @@ class Desk:
             for rank in self.ranks.values():
                 rank.close()
         return [self.ended[rank] for rank in range(len(ranks))]
-
-    def others(self) -> None:
-        """A rank waits: one turn for each of the others. Raises RankError where none of them can go on."""
-        before = self.moves, len(self.ended)
-        for rank in self.ranks:
-            self._turn(rank)
-        if (self.moves, len(self.ended)) == before:
-            raise RankError("deadlock: a collective that not every rank comes to")
 
     def _turn(self, rank: int) -> None:
         """A rank goes on until it waits or has something to tell."""
@@ -100,7 +96,7 @@ class CoroutineTransport:
         return None
 
     def progress(self) -> None:
-        self.desk.others()
+        """Values are where they belong as soon as they are sent."""
 
     def close(self) -> None:
         if left := [str(op) for op in self.desk.inbox[self.rank]]:
@@ -110,32 +106,31 @@ class CoroutineTransport:
 class _Meeting:
     """One collective of one rank."""
 
-    def __init__(self, finished: bool = False) -> None:
-        self.finished = finished
+    finished = False
 
     def done(self) -> bool:
         return self.finished
 
     def wait(self) -> None:
         if not self.finished:
-            raise RankError("a rank of a process that takes turns cannot wait: poll done() and call progress()")
+            raise RankError("a rank that takes turns cannot wait: stop until done()")
 
 
 class CoroutineGroup:
     """Reductions add in rank order."""
 
-    def __init__(self, desk: Desk, rank: int, ranks: Sequence[int]) -> None:
-        self.desk, self.rank, self.ranks = desk, rank, tuple(ranks)
+    def __init__(self, desk: Desk, own: loopback.LoopbackWorld, ranks: Sequence[int]) -> None:
+        self.desk, self.rank, self.ranks = desk, own.rank, tuple(ranks)
+        self.before = own.group(ranks)
         self.count = 0
-
-    def _key(self) -> tuple[tuple[int, ...], int]:
-        self.count += 1
-        self.desk.moves += 1
-        return self.ranks, self.count
 
     @torch.no_grad()
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
-        key, meeting = self._key(), _Meeting()
+        if not self.desk.begun:
+            return self.before.all_reduce(tensor, op)
+        self.count += 1
+        self.desk.moves += 1
+        key, meeting = (self.ranks, self.count), _Meeting()
         there = self.desk.meetings.setdefault(key, {})
         there[self.rank] = tensor, meeting
         if len(there) == len(self.ranks):
@@ -143,57 +138,57 @@ class CoroutineGroup:
             total = parts[0].clone()
             for part in parts[1:]:
                 total = total + part if op == "sum" else torch.maximum(total, part)
-            for own, ended in there.values():
+            for own, waiting in there.values():
                 own.copy_(total)
-                ended.finished = True
+                waiting.finished = True
             del self.desk.meetings[key]
         return meeting
 
-    @torch.no_grad()
     def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:
-        """Ranks are made one after the other, the root first."""
-        key = self._key()
-        if self.rank == root:
-            self.desk.shared[key] = tensor.clone()
-        elif key not in self.desk.shared:
-            raise RankError(f"rank {self.rank} receives a broadcast before rank {root} has sent it")
-        else:
-            tensor.copy_(self.desk.shared[key])
-        return _Meeting(finished=True)
+        if self.desk.begun:
+            raise RankError("a broadcast between turns: what ranks agree on is agreed on while they are made")
+        return self.before.broadcast(tensor, root)
 
 
 class CoroutineWorld:
-    """One rank's view of its desk."""
+    """One rank's view of its desk. before: its world until turns begin"""
 
     staged = False
     carrier, order = "memory", "any"
 
-    def __init__(self, desk: Desk, rank: int) -> None:
-        self.desk, self.rank, self.size = desk, rank, desk.size
-        self.device = torch.device("cpu")
+    def __init__(self, desk: Desk, before: loopback.LoopbackWorld) -> None:
+        self.desk, self.before, self.rank, self.size = desk, before, before.rank, before.size
+        self.device = before.device
         self.groups: dict[tuple[int, ...], CoroutineGroup] = {}
 
     def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
         return CoroutineTransport(self.desk, self.rank, before, after, stages)
 
     def group(self, ranks: Sequence[int]) -> Group:
-        return self.groups.setdefault(tuple(ranks), CoroutineGroup(self.desk, self.rank, ranks))
+        return self.groups.setdefault(tuple(ranks), CoroutineGroup(self.desk, self.before, ranks))
 
     def buffer(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8)
 
     def total(self, number: float, progress: Callable[[], None]) -> float:
-        return self._together(number, "sum", progress)
+        self._check()
+        return self.before.total(number, progress)
 
     def largest(self, number: float, progress: Callable[[], None]) -> float:
-        return self._together(number, "max", progress)
+        self._check()
+        return self.before.largest(number, progress)
 
-    def _together(self, number: float, op: str, progress: Callable[[], None]) -> float:
+    def together(self, number: float, op: str) -> Generator[None, None, float]:
+        """total or largest, for a rank that stops meanwhile."""
         result = torch.tensor([number], dtype=torch.float64)
         handle = self.group(range(self.size)).all_reduce(result, op)
         while not handle.done():
-            progress()
+            yield None
         return float(result)
+
+    def _check(self) -> None:
+        if self.desk.begun and self.size > 1:
+            raise RankError("a rank that takes turns is asked for a number on the spot: it would wait for ever")
 
     def close(self) -> None:
         """Nothing is held."""

@@ -11,9 +11,9 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
-from suite.core.protocols import Handle, Transport
+from suite.core.protocols import Handle, Transport, World
 
 _PR_SET_TIMERSLACK = 29
 _TIMER_SLACK = 1000  # ns: Linux lets a sleep overrun by 50 us unless told otherwise, as long as the sleep itself
@@ -55,10 +55,17 @@ def until(done: Callable[[], bool], progress: Callable[[], None], timeout: float
     return True
 
 
-def ended(handle: Handle, transport: Transport) -> Iterator[None]:
+def ended(handle: Handle, transport: Transport) -> Generator[None, None, None]:
     """Until a collective has ended. Yields nothing, but where ranks take turns (comm.coroutine) whenever the others
     must go on first."""
     if not getattr(transport, "turns", False):
         until(handle.done, transport.progress)
     while not handle.done():
         yield None
+
+
+def together(world: World, number: float, transport: Transport, op: str = "sum") -> Generator[None, None, float]:
+    """The sum (or max) of one number per rank, the same on every rank. Yields as `ended` does."""
+    if not getattr(transport, "turns", False):
+        return (world.total if op == "sum" else world.largest)(number, transport.progress)
+    return (yield from world.together(number, op))  # type: ignore[attr-defined]

@@ -201,7 +201,10 @@ class Missing:
 
 class Data(Protocol):
     """What a run learns from, as every rank reads it; built from `data.source`. A batch is a tuple of numpy arrays,
-    (inputs, targets), samples first; `shape` is the network's, which says how long or how large a sample is.
+    (inputs, targets), or of tuples of them where a network has several, samples first; `shape` is the network's, which
+    says how long or how large a sample is. A source may also have `samples` and `held_out`, how many it trains on (an
+    epoch is each of them once) and validates with, and score(decoded, batches), numbers by name for what
+    a network that decodes has said of validation batches (BLEU).
 
     Its module may have two functions for the parent, which start nothing: check_folder(name, folder), and
     check_shape(name, folder, shape), which refuses a network that cannot read it.
@@ -221,7 +224,9 @@ class System(Protocol):
     """One thing compared, as each of its ranks runs it. Ours and third parties' stand behind the same methods.
 
     A class that implements it is built on every rank as `cls(world=..., config=...)`; `probe` is asked first. A batch
-    is a tuple of numpy arrays, (inputs, targets).
+    is what Data gives. A system may also have `streams`, true where batches go through stream(batches), which gives
+    losses and when each batch ended, instead of train_batch; score(batches), which gives evaluate's loss as "loss" and
+    other means by name; and decode(batches), token ids per batch.
     """
 
     @classmethod

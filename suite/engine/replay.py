@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from suite.comm.coroutine import Desk
-from suite.core.errors import IllegalSchedule, Refused
+from suite.core.errors import IllegalSchedule, Refused, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Place, Program, Work
-from suite.core.protocols import Clock, Read, Value
+from suite.core.protocols import Clock, Read, Value, WeightPolicy, World
 from suite.engine.layers import Layer
 from suite.engine.random import outside
 from suite.engine.running import scoring
@@ -49,15 +49,24 @@ class Replay:
         self.desk = Desk(self.grid.size)
         if recorded is not None and len(recorded) != self.grid.size:
             raise Refused(f"a record of {len(recorded)} ranks on {self.grid}", rule="one list per rank")
-        self.engines: list[Engine] = []
-        for rank in range(self.grid.size):
+
+        def made(world: World) -> Engine:
             own = dict(told)
             if recorded is not None:
-                own |= {"schedule": Recorded(recorded[rank]), "weights": Versions(recorded[rank])}
-            made = [copy.deepcopy(layer) if isinstance(layer, nn.Module) else layer for layer in layers]
-            self.engines.append(Engine(made, grid=self.grid, world=self.desk.world(rank), **own))
-        for engine in self.engines:
+                passes = recorded[world.rank]
+                own |= {"schedule": Recorded(passes), "weights": Versions(passes)}
+            copies = [copy.deepcopy(layer) if isinstance(layer, nn.Module) else layer for layer in layers]
+            engine = Engine(copies, grid=self.grid, world=world, **own)
             engine.traced = traced
+            if recorded is None:
+                engine.store.policy = Lean(engine.store.policy)
+            return engine
+
+        self.engines: list[Engine] = self.desk.made(made)
+        first = self.engines[0]
+        if first.pruning is not None and first.pruned is None:
+            what = f"a search by {type(first.pruning.method).__name__} in a replay"
+            raise Unsupported(what, rule="its ranks cannot wait for one another", legal="a ticket that is due at once")
 
     @property
     def stages(self) -> list[Engine]:
@@ -87,6 +96,26 @@ class Replay:
         for engine in self.stages:
             value = engine.stage.outputs(value)
         return value
+
+
+@dataclass(frozen=True)
+class Lean:
+    """A weight policy whose recomputations are left out where they would find the graph of the forward pass again, bit
+    for bit: where both passes read the same. A backward pass runs when every update before its own has been made, so
+    what it will read is known at the forward pass."""
+
+    policy: WeightPolicy
+
+    def read(self, op: Op, clock: Clock) -> Read:
+        read = self.policy.read(op, clock)
+        if op.kind is not Kind.FORWARD or read.graph != "recompute":
+            return read
+        then = replace(clock, updates=clock.due, read_by={**clock.read_by, op.index: read})
+        later = self.policy.read(op._replace(kind=Kind.BACKWARD), then)
+        return replace(read, graph="keep") if (later.version, later.ahead) == (read.version, read.ahead) else read
+
+    def oldest(self, clock: Clock) -> int:
+        return self.policy.oldest(clock)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class Running:
             self._finish()
             yield from self._shared(len(self.stream.ends), wait=True)
             return
-        loss = engine.shared_sum(self.losses.pop(0, ())) / self.scale
+        loss = (yield from engine.sharing(self.losses.pop(0, ()))) / self.scale
         self._finish()
         yield loss
 
@@ -175,7 +175,7 @@ def scoring(engine: Engine, batches: Iterable[Batch]) -> Iterator[dict[str, floa
         engine.evaluated += work.microbatches
         for at in range(len(names)):
             own = [one if len(names) == 1 else one[at] for one in found]
-            total[at] += engine.shared_sum(own)
+            total[at] += yield from engine.sharing(own)
         count += 1
     if not count:
         raise Refused("an evaluation of no batches", rule="at least 1 batch")

@@ -16,6 +16,7 @@ from suite.core.trace import Trace
 from suite.engine.layers import Layer
 from suite.engine.prune import Pruning
 from suite.engine.restore import Loaded
+from suite.engine.stage import as_value
 from suite.engine.train import Engine
 from suite.memory.checkpointing import chosen
 from suite.workload.split import blocks, divide
@@ -26,15 +27,23 @@ def network(config: Mapping[str, Any]) -> Any:
     return import_module(config["model"]["network"])
 
 
-def tensors(batch: Value) -> tuple[torch.Tensor, ...]:
-    """A batch of arrays as torch sees it, nothing copied."""
-    return tuple(torch.from_numpy(part) for part in batch)
+def tensors(batch: Value) -> tuple[Any, ...]:
+    """A batch of arrays, or of tuples of them, as torch sees it, nothing copied."""
+    return tuple(tensors(part) if isinstance(part, tuple) else torch.from_numpy(part) for part in batch)
 
 
 def pruning_of(config: Mapping[str, Any]) -> Pruning | None:
     """What a config's `pruning` takes away, None where nothing."""
     ticket = config["ticket"]
     return Pruning(build(ticket), config["sparsity"], config["what"]) if ticket else None
+
+
+def decoded(made: Any, forward: Any, batches: Sequence[Value]) -> list[Any] | None:
+    """What a network that has `decode` says of the inputs of batches, as arrays."""
+    if not hasattr(made, "decode"):
+        return None
+    with torch.no_grad():
+        return [made.decode(forward, as_value(tensors(batch)[0])).numpy() for batch in batches]
 
 
 class EngineSystem:
@@ -45,33 +54,47 @@ class EngineSystem:
         return Ready()
 
     def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+        self.network = network(config)
+        self.engine = Engine(**self.settings(config), world=world)
+
+    @property
+    def streams(self) -> bool:
+        """Whether batches stream through a pipeline that drains when a turn ends (`stream` instead of train_batch)."""
+        return self.engine.update_every is not None
+
+    @classmethod
+    def settings(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The engine's arguments, but for its world."""
         model, made = config["model"], network(config)
         shape = build(model["shape"])
         grid, precision, update = Grid(**config["grid"]), config["precision"], config["update"]
         split = divide(shape, grid.inter, config["split"])
-        self.engine = Engine(
-            self.makers(config, shape),
-            loss=made.loss,
-            optimizer=build(config["optimizer"]),
-            microbatch=config["batch"]["microbatch"],
-            grid=grid,
-            schedule=build(config["schedule"]),
-            weights=build(config["weights"]),
-            memory=build(config["memory"]["layout"]),
-            split=split,
-            tied=made.ties(shape),
-            seed=config["seed"],
-            half=precision["half"],
-            scaler=build(precision["loss_scale"]) if precision["loss_scale"] else None,
-            bucket=update["bucket"],
-            chunk=update["chunk"],
-            clip=update["clip"],
-            checkpoints=chosen(config["checkpoints"], blocks(shape, split)),
-            pruning=pruning_of(config["pruning"]),
-            world=world,
-        )
+        return {
+            "layers": cls.makers(config, shape),
+            "loss": made.loss,
+            "optimizer": build(config["optimizer"]),
+            "microbatch": config["batch"]["microbatch"],
+            "grid": grid,
+            "schedule": build(config["schedule"]),
+            "weights": build(config["weights"]),
+            "memory": build(config["memory"]["layout"]),
+            "split": split,
+            "tied": made.ties(shape),
+            "seed": config["seed"],
+            "half": precision["half"],
+            "scaler": build(precision["loss_scale"]) if precision["loss_scale"] else None,
+            "bucket": update["bucket"],
+            "chunk": update["chunk"],
+            "clip": update["clip"],
+            "checkpoints": chosen(config["checkpoints"], blocks(shape, split)),
+            "pruning": pruning_of(config["pruning"]),
+            "update_every": update["every"],
+            "scores": getattr(made, "scores", None),
+            "score_names": getattr(made, "SCORES", ()),
+        }
 
-    def makers(self, config: Mapping[str, Any], shape: Any) -> Sequence[Layer]:
+    @classmethod
+    def makers(cls, config: Mapping[str, Any], shape: Any) -> Sequence[Layer]:
         """The functions that make the layers, in order; a system that has layers of its own puts them here."""
         model = config["model"]
         layers: Sequence[Layer] = network(config).layers(shape, dropout=model["dropout"], dtype=model["dtype"])
@@ -101,8 +124,21 @@ class EngineSystem:
     def train_batch(self, batch: Value) -> float:
         return self.engine.train_batch(tensors(batch))
 
+    def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]:
+        """Their losses, and when this rank was done with each, on the clock of perf_counter."""
+        losses = list(self.engine.train([tensors(batch) for batch in batches]))
+        return losses, self.engine.ended
+
     def evaluate(self, batches: Sequence[Value]) -> float:
-        return self.engine.evaluate(tensors(batch) for batch in batches)
+        return self.score(batches)["loss"]
+
+    def score(self, batches: Sequence[Value]) -> dict[str, float]:
+        """Mean loss and scores, changing no training state."""
+        return self.engine.score(tensors(batch) for batch in batches)
+
+    def decode(self, batches: Sequence[Value]) -> list[Any] | None:
+        """The token ids that the network says, per batch; None where it says none, or stands on several ranks."""
+        return decoded(self.network, self.engine.stage.outputs, batches) if self.engine.grid.size == 1 else None
 
     def observe(self) -> Trace:
         return self.engine.trace

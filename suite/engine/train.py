@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from suite.comm import here
+from suite.comm.waiting import together
 from suite.core.errors import Refused
 from suite.core.grid import Grid
 from suite.core.op import Op, Program, Work
@@ -301,7 +302,7 @@ class Engine:
         for category, seconds in self.state.taken().items():
             self.trace.add(self.rank, category, end - seconds, end)
 
-    def shared_sum(self, losses: Sequence[torch.Tensor]) -> float:
-        """The sum of numbers of all last stages, in double precision, on every rank."""
+    def sharing(self, losses: Sequence[torch.Tensor]) -> Generator[None, None, float]:
+        """The sum of numbers of all last stages, in double precision, on every rank. Yields as `training` does."""
         own = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
-        return own if self.grid.size == 1 else self.world.total(own, self.transport.progress)
+        return own if self.grid.size == 1 else (yield from together(self.world, own, self.transport))

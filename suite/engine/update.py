@@ -12,27 +12,18 @@ of k buckets, the step of one chunk beside the reduction of the next (V-C). Clip
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Generator, Iterator, Sequence
 
 import torch
 
-from suite.comm.waiting import ended
+from suite.comm.waiting import ended, together
 from suite.core.errors import Refused
-from suite.core.protocols import Group, Handle, Transport, UpdateRule
+from suite.core.protocols import Group, Handle, Transport, UpdateRule, World
 from suite.core.trace import REDUCE, STEP, TIE
 from suite.engine.scale import Dynamic
 from suite.engine.state import ModelState
 
 _TINY = 1e-6  # beside a norm that divides, as torch's clip_grad_norm_ has it
-
-
-class Everyone(Protocol):
-    """All ranks of the grid, as far as an update asks them."""
-
-    def total(self, number: float, progress: Callable[[], None]) -> float: ...
-
-    def largest(self, number: float, progress: Callable[[], None]) -> float: ...
 
 
 class Update:
@@ -56,7 +47,7 @@ class Update:
         ends: Group,
         ties: Sequence[tuple[torch.nn.Parameter, ...]],
         transport: Transport,
-        everyone: Everyone | None = None,
+        everyone: World | None = None,
         twins: Sequence[torch.nn.Parameter] = (),
         own: bool = True,
         chunk: int | None = None,
@@ -114,7 +105,7 @@ class Update:
                 rule="the engine owns .grad: do not call zero_grad",
             )
         scale = self.scaler.scale if self.scaler else 1.0
-        if step and self.scaler and self.meets and self._overflows(self.scaler):
+        if step and self.scaler and self.meets and (yield from self._overflows(self.scaler)):
             self.skipped += 1
             self.state.finish(stepped=False)
             yield STEP
@@ -124,18 +115,18 @@ class Update:
         else:
             yield from self._sums([slice(0, self.state.entries)])
             if step:
-                self.state.step(self.rule, self._clipped(1.0 / scale))
+                self.state.step(self.rule, (yield from self._clipped(1.0 / scale)))
         if step:
             self.state.finish(stepped=True)
         yield STEP
 
     # -- mixed precision ---------------------------------------------------------------------------------------------
 
-    def _overflows(self, scaler: Dynamic) -> bool:
+    def _overflows(self, scaler: Dynamic) -> Generator[None, None, bool]:
         """One decision for the grid: could a sum of anybody's gradients leave the range of the format?"""
         largest = self.state.largest()
         if self.everyone is not None:
-            largest = self.everyone.largest(largest, self.progress)
+            largest = yield from together(self.everyone, largest, self.transport, "max")
         addends = len(self.column.ranks) * (2 if len(self.ends.ranks) == 2 or self.local else 1)
         overflow = not largest * addends <= torch.finfo(self.state.gradient.dtype).max
         scaler.observe(overflow)
@@ -181,7 +172,7 @@ class Update:
 
     # -- clipping ----------------------------------------------------------------------------------------------------
 
-    def _clipped(self, factor: float) -> float:
+    def _clipped(self, factor: float) -> Generator[None, None, float]:
         """`factor`, less where the norm of all gradients times it is above the limit."""
         if not self.clip:
             return factor
@@ -189,7 +180,7 @@ class Update:
         if self.own:
             parts = (self.state.part(p) for p in self.state.parameters if id(p) not in self.twins)
             own = math.fsum(float(torch.linalg.vector_norm(part, dtype=torch.float64)) ** 2 for part in parts)
-        squares = own if self.everyone is None else self.everyone.total(own, self.progress)
+        squares = own if self.everyone is None else (yield from together(self.everyone, own, self.transport))
         norm = math.sqrt(squares) * factor
         return factor * min(1.0, self.clip / (norm + _TINY))
 

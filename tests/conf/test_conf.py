@@ -24,11 +24,16 @@ from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Schedule, WeightPolicy
 from suite.core.trace import CATEGORY, Span
-from suite.data import images, text
+from suite.data import images, sentiment, text, translation
 from suite.memory import Layout
 from suite.schedule.check import check
 from suite.workload import Transformer
 
+OF_IMAGES = (
+    *("alexnet", "alexnet_narrow", "googlenet", "googlenet_cifar", "googlenet_narrow", "inception_narrow", "resnet_101"),
+    *("resnet_narrow", "vgg_16", "vgg_16_cifar", "vgg_16_narrow", "vgg_19", "vgg_narrow"),
+    *("wideresnet_101", "wideresnet_narrow"),
+)
 WANTED = {  # beside the folders of corpora
     ("executor", "analytic"): ("executor.paper=axonn",),
     ("executor", "published"): ("executor.figure=samo_memory",),
@@ -36,9 +41,16 @@ WANTED = {  # beside the folders of corpora
     ("data", "digits"): ("model=vgg_narrow",),
     **{("pruning", name): ("memory=samo",) for name in ("early_bird", "magnitude", "random")},
     ("pruning", "saved"): ("memory=samo", "pruning.ticket.path=SOMEWHERE"),
-    **{("model", name): ("data=digits",) for name in ("vgg_19", "vgg_narrow", "wideresnet_101", "wideresnet_narrow")},
+    **{("model", name): ("data=digits",) for name in OF_IMAGES},
+    ("model", "inception_v3"): ("data=digits", "model.shape.image=304"),  # digits are enlarged a whole number of times
+    ("data", "snippets"): ("model=residual_lstm_narrow",),
+    ("model", "residual_lstm_narrow"): ("data=snippets",),
+    ("model", "residual_lstm"): ("data=snippets", "model.shape.classes=8"),  # as many as snippets have
+    ("data", "number_names"): ("model=gnmt_narrow",),
+    **{("model", name): ("data=number_names",) for name in ("gnmt_8", "gnmt_16", "gnmt_narrow")},
 }
-LAYOUTS = {**text.LAYOUTS, **images.LAYOUTS}
+LAYOUTS = {**text.LAYOUTS, **images.LAYOUTS, **sentiment.LAYOUTS, **translation.LAYOUTS}
+READERS = {"imdb": "residual_lstm", "wmt16": "gnmt_8"}  # of folders that are neither text nor images
 PEERS = ("deepspeed_3d", "megatron_lm")  # whose own engines are no schedule of the suite's
 PARTS = ("modelled", "cost")  # never chosen alone: other choices hold them
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
@@ -163,6 +175,14 @@ PUBLISHED = {
     "gpt3_2_7b": 2.65e9,
     "gpt3_13b": 12.85e9,
     "transformer_12b": 12.0e9,
+    "alexnet": 61.10e6,
+    "vgg_16": 138.36e6,
+    "vgg_16_cifar": 14.74e6,
+    "resnet_101": 44.55e6,
+    "googlenet": 6.62e6,
+    "googlenet_cifar": 6.24e6,
+    "inception_v3": 23.83e6,
+    "residual_lstm": 1.87e6,
     "vgg_19": 143.67e6,
     "wideresnet_101": 126.89e6,
 }
@@ -230,7 +250,8 @@ def test_every_corpus_has_a_loader_and_a_check(choice: str, tmp_path: Path) -> N
             path.write_text("text\n" * 50)
         else:
             path.mkdir(parents=True)
-    reader = [] if of_text else ["model=wideresnet_101"]
+            (path / "0_1.txt").write_text("a review")
+    reader = [] if of_text else [f"model={READERS.get(choice, 'wideresnet_101')}"]
     run = freeze(resolve([f"data={choice}", f"data.folder={tmp_path}", *reader]), "")
     assert run.refusal is None, run.refusal
     assert run.config["data"]["source"]["folder"] == str(tmp_path)

@@ -1,4 +1,4 @@
-"""Laws 3 and 7: pipelines that never drain for an update compute what their definitions say, and what a replay computes.
+"""Laws 3 and 7: pipelines that do not drain for an update compute what their definitions say, as replays do.
 
 The oracle (support/asynchronous.py) keeps every version for ever and shares no code with the engine. MPI ranks face the
 replay in tests/distributed.

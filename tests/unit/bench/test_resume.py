@@ -89,13 +89,13 @@ def test_a_validation_of_then_is_not_made_with_the_weights_of_now(tmp_path: Path
     scores = []
     for _ in range(3):
         first.train(1)
-        scores.append(first.evaluate(1)["loss"])
+        scores.append(first.evaluate(1)["scores"]["loss"])
     assert scores == [101, 102, 103]
     again = rank_of(tmp_path, shelf)  # after batch 2, whose validation came after the checkpoint
     found = []
     for _ in range(3):
         again.train(1)
-        found.append(again.evaluate(1)["loss"])
+        found.append(again.evaluate(1)["scores"]["loss"])
     assert found[0] == 101
     assert (found[1:], again.system.scored) == ([100, 101], 2), "a new process counts from its own first batch"
 
@@ -129,8 +129,14 @@ def test_the_time_of_a_checkpoint_is_no_batchs(tmp_path: Path, monkeypatch: pyte
     ("more", "says"),
     [
         (["system=pytorch"], "system=pytorch; rule: the systems of the suite's engine have checkpoints; .*folder=null"),
-        (["executor=emulated"], "executor=emulated; rule: it trains nothing; legal: resume.folder=null"),
-        (["executor=simulated"], "executor=simulated; rule: it trains nothing; legal: resume.folder=null"),
+        (
+            ["executor=emulated"],
+            "executor=emulated; rule: no ranks of a system train under it; legal: resume.folder=null",
+        ),
+        (
+            ["executor=simulated"],
+            "executor=simulated; rule: no ranks of a system train under it; legal: resume.folder=null",
+        ),
     ],
 )
 def test_what_has_no_checkpoints_is_refused_by_name(more: list[str], says: str) -> None:

@@ -1,0 +1,53 @@
+"""Decides how a compared system runs without its ranks: replayed in one process, for numbers that no clock decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from suite.core.protocols import Value, World
+from suite.core.trace import Trace
+from suite.engine.replay import Replay
+from suite.engine.system import EngineSystem, decoded, network, tensors
+
+
+class Replayed:
+    """Any system on the suite's engine, at any depth, on one rank: losses, scores and versions are those of its ranks;
+    times are not."""
+
+    def __init__(self, made: type[EngineSystem], world: World, config: Mapping[str, Any]) -> None:
+        self.network = network(config)
+        self.replay = Replay(**made.settings(config))
+
+    @property
+    def streams(self) -> bool:
+        return self.replay.engines[0].update_every is not None
+
+    def train_batch(self, batch: Value) -> float:
+        (loss,) = self.replay.train([tensors(batch)])
+        return loss
+
+    def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]:
+        """Their losses, and when the first stage was done with each."""
+        losses = list(self.replay.train([tensors(batch) for batch in batches]))
+        return losses, self.replay.engines[0].ended
+
+    def evaluate(self, batches: Sequence[Value]) -> float:
+        return self.score(batches)["loss"]
+
+    def score(self, batches: Sequence[Value]) -> dict[str, float]:
+        return dict(self.replay.score([tensors(batch) for batch in batches]))
+
+    def decode(self, batches: Sequence[Value]) -> list[Any] | None:
+        return decoded(self.network, self.replay.outputs, batches)
+
+    def observe(self) -> Trace:
+        """Empty: spans of a replay would tell nothing."""
+        return Trace()
+
+    def memory(self, batch: Value) -> tuple[None, dict[str, int]]:
+        """Nothing: all stages share one process."""
+        return None, {}
+
+    def close(self) -> None:
+        """Nothing was opened."""

@@ -1,0 +1,85 @@
+"""What each rank runs for test_asynchronous.py: asynchronous systems over real messages, beside their replay.
+
+Argument: the transport. Two epochs, so that the second begins with state; dropout, tuples, integers and statistics.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from cases import all_cases, gpt_case
+from reference import SEED
+
+from baselines.pipedream import DoubleBuffer, Stash
+from baselines.spectrain import SpecTrain
+from suite.comm import here, started
+from suite.comm.process_group import TorchWorld
+from suite.core.grid import Grid
+from suite.core.protocols import World
+from suite.engine.host import prepare
+from suite.engine.optimizer import SGD, Adam, AdamW
+from suite.engine.replay import Replay
+from suite.engine.train import Engine
+from suite.weights.policy import Predict
+
+SYSTEMS: list[tuple[Any, Any]] = [
+    (Stash(), Adam(0.01)),
+    (Stash("keep"), SGD(0.05, momentum=0.9)),
+    (DoubleBuffer(), AdamW(0.01)),
+    (SpecTrain(), SGD(0.05, momentum=0.9)),
+    (Predict(), Adam(0.01)),
+    (Predict("inflight", "swap"), AdamW(0.01)),
+    (Predict("authors", "keep"), SGD(0.05, momentum=0.9)),
+]
+
+
+def world_of(transport: str) -> World:
+    """`ordered` has NCCL's lanes and static order, on gloo."""
+    return (
+        TorchWorld(started(), transport="nccl", inline=16384) if transport == "ordered" else here(transport=transport)
+    )
+
+
+def main(transport: str) -> None:
+    prepare(1)
+    world = world_of(transport)
+    grids = [Grid(inter=2)] if world.size == 2 else [Grid(inter=4), Grid(inter=2, data=2)]
+    compared = 0
+    for grid in grids:
+        cases = [gpt_case("dropout", "float32", tied=False, dropout=0.2, layers=2)]
+        cases += [all_cases()[5]] if grid.size == 2 else []
+        for case in cases:
+            some = SYSTEMS if transport == "mpi" and world.size == 2 else SYSTEMS[::2][:3]
+            for policy, rule in some:
+                told = {
+                    "loss": case.loss,
+                    "optimizer": rule,
+                    "microbatch": case.microbatch,
+                    "weights": policy,
+                    "update_every": grid.inter if isinstance(policy, DoubleBuffer) else 1,
+                    "seed": SEED,
+                    "grid": grid,
+                }
+                engine, replay = Engine(case.layers, world=world, **told), Replay(case.layers, **told)
+                for first, count in ((0, 9), (50, 5)):
+                    batches = [case.batch(first + i, 1, grid.data) for i in range(count)]
+                    losses, right = list(engine.train(batches)), list(replay.train(batches))
+                    assert losses == right, (grid, policy, rule, losses, right)
+                twin = replay.engines[world.rank]
+                for own, other in zip(engine.state.parameters, twin.state.parameters, strict=True):
+                    assert torch.equal(own, other), (grid, policy, rule)
+                    compared += 1
+                for name, moment in engine.state.rule.moments.items():
+                    assert torch.equal(moment, twin.state.rule.moments[name]), (grid, policy, rule, name)
+                for own, other in zip(engine.stage.layers.buffers(), twin.stage.layers.buffers(), strict=True):
+                    assert torch.equal(own, other), (grid, policy, rule, "statistics")
+                engine.close()
+    world.close()
+    if world.rank == 0:
+        print(f"{transport}: {compared} weights compared")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

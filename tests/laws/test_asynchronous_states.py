@@ -1,0 +1,304 @@
+"""Asynchronous pipelines on every form of model states, over a checkpoint, and what they refuse by name.
+
+Mixed precision predicts full-precision weights and rounds; SAMO's states predict what is kept and expand.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cases import Case, gpt_case, odd_case
+from masked import Given, random_ticket
+from reference import SEED
+from resuming import kept_by
+
+from baselines.pipedream import DoubleBuffer, Stash
+from baselines.spectrain import SpecTrain
+from suite.comm import loopback
+from suite.core.errors import Refused, Unsupported
+from suite.core.grid import Grid
+from suite.engine.optimizer import SGD, Adam, AdamW, RMSprop, RuleState, predicted
+from suite.engine.prediction import predict
+from suite.engine.prune import Pruning
+from suite.engine.replay import Replay
+from suite.engine.scale import Dynamic
+from suite.engine.train import Engine
+from suite.memory.layout import compressed, offloaded
+from suite.pruning.early_bird import EarlyBird
+from suite.weights.policy import Predict
+
+CASE = gpt_case("dropout", "float32", tied=False, dropout=0.2, layers=4)
+TICKET = random_ticket(CASE, 0.8)
+FORMS: dict[str, dict[str, Any]] = {
+    "mixed": {"half": "bfloat16"},
+    "mixed in buckets": {"half": "bfloat16", "bucket": 333, "chunk": 2},
+    "static scale": {"half": "bfloat16", "scaler": Dynamic(start=64.0, least=64.0, most=64.0)},
+    "samo": {"pruning": True},
+    "samo in buckets": {"pruning": True, "bucket": 77, "memory": partial(compressed, bucket=77)},
+    "mixed samo": {"pruning": True, "half": "bfloat16"},
+    "checkpoints": {"checkpoints": 1},
+}
+POLICIES: dict[str, tuple[Any, int, Any]] = {
+    "pipeoptim": (Predict(), 1, Adam(0.01)),
+    "pipeoptim rmsprop": (Predict("inflight"), 1, RMSprop(0.01)),
+    "pipeoptim nesterov": (Predict("authors"), 1, SGD(0.05, momentum=0.9, nesterov=True)),
+    "pipedream": (Stash(), 1, AdamW(0.01)),
+    "2bw": (DoubleBuffer(), 4, SGD(0.05, momentum=0.9)),
+    "spectrain": (SpecTrain(), 1, SGD(0.05, momentum=0.9)),
+}
+
+
+def settings(case: Case, policy: Any, every: int | None, rule: Any, **more: Any) -> dict[str, Any]:
+    if more.pop("pruning", None):
+        more["pruning"] = Pruning(Given(TICKET), 0.8)
+    return {
+        "loss": case.loss,
+        "optimizer": rule,
+        "microbatch": case.microbatch,
+        "weights": policy,
+        "update_every": every,
+        "seed": SEED,
+        **more,
+    }
+
+
+def alone(case: Case = CASE, **told: Any) -> Engine:
+    return Engine(case.layers, world=loopback.LoopbackWorld(loopback.Hub(1), 0), **told)
+
+
+def epoch(case: Case, count: int = 9, replicas: int = 1, first: int = 0) -> list[Any]:
+    return [case.batch(first + i, 1, replicas) for i in range(count)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("system", POLICIES)
+def test_every_form_of_states_equals_its_replay(system: str, form: str) -> None:
+    """Law 3 bit for bit; PipeOptim's schedule on SAMO's states is one of them."""
+    policy, every, rule = POLICIES[system]
+    grid = Grid(inter=4) if form == "mixed samo" else Grid(inter=2, data=2)
+    told = settings(CASE, policy, every, rule, **FORMS[form])
+    batches = epoch(CASE, 8, grid.data)
+
+    def rank(world: Any) -> Any:
+        engine = Engine(CASE.layers, grid=grid, world=world, **told)
+        losses = list(engine.train(batches))
+        return kept_by(engine, losses)
+
+    replay = Replay(CASE.layers, grid=grid, **told)
+    losses = list(replay.train(batches))
+    assert len(set(losses)) == len(losses)
+    for number, (ours, engine) in enumerate(zip(loopback.run(grid.size, rank), replay.engines, strict=True)):
+        assert ours.losses == losses
+        ours.compare(kept_by(engine), f"{system} {form} rank {number}")
+
+
+@pytest.mark.parametrize("rule", [SGD(0.05, momentum=0.9), Adam(0.01), AdamW(0.01, predict_decay=True)], ids=str)
+@pytest.mark.parametrize("form", ["mixed", "mixed in buckets", "samo", "samo in buckets", "mixed samo"])
+def test_a_prediction_on_states_is_the_rules_own(form: str, rule: Any) -> None:
+    """Masters are predicted, then rounded; of pruned weights what is kept, with zeros where nothing is."""
+    engine = alone(**settings(CASE, Predict(), 1, rule, **FORMS[form]))
+    list(engine.train(epoch(CASE, 3)))
+    state = engine.state
+    into = [torch.full_like(p.data, torch.nan) for p in state.parameters]
+    before = [p.detach().clone() for p in state.parameters]
+    predict(state, rule, 3, into)
+    for parameter, own, live in zip(state.parameters, into, before, strict=True):
+        assert torch.equal(parameter, live)
+        found = state.export(parameter)
+        weight = found["weight"] if state.half else parameter.data
+        moments = {n: found[n].reshape(-1) for n in rule.states}
+        if "index" in found:
+            index = found["index"].long()
+            weight = weight.reshape(-1) if state.half else weight.reshape(-1)[index]
+        flat = predicted(rule, RuleState([weight.reshape(-1)], moments, state.rule.updates), 3)[0]
+        right = flat.to(parameter.dtype)
+        if "index" in found:
+            right = torch.zeros(parameter.numel(), dtype=parameter.dtype).index_put_((index,), right)
+        assert torch.equal(own.reshape(-1), right)
+    assert any(not torch.equal(own, live) for own, live in zip(into, before, strict=True))
+
+
+@pytest.mark.parametrize("system", POLICIES)
+def test_law_8_a_resumed_stream_is_bit_identical(system: str, tmp_path: Path) -> None:
+    """Between two streams; the versions of 2BW and of the stash are none but the newest there."""
+    policy, every, rule = POLICIES[system]
+    for case, grid in ((CASE, Grid(inter=3)), (odd_case(torch.float32), Grid(inter=2, data=2))):
+        told = settings(case, policy, every, rule)
+        first, second = epoch(case, 8, grid.data), epoch(case, 5, grid.data, first=50)
+
+        def whole(
+            world: Any, case: Case = case, grid: Grid = grid, told: Any = told, parts: Any = (first, second)
+        ) -> Any:
+            engine = Engine(case.layers, grid=grid, world=world, **told)
+            losses = [loss for part in parts for loss in engine.train(part)]
+            return kept_by(engine, losses)
+
+        def half(world: Any, case: Case = case, grid: Grid = grid, told: Any = told, part: Any = first) -> None:
+            engine = Engine(case.layers, grid=grid, world=world, **told)
+            list(engine.train(part))
+            engine.save(tmp_path / f"{grid}")
+
+        def rest(world: Any, case: Case = case, grid: Grid = grid, told: Any = told, part: Any = second) -> Any:
+            engine = Engine(case.layers, grid=grid, world=world, **told)
+            engine.load(tmp_path / f"{grid}")
+            return kept_by(engine, list(engine.train(part)))
+
+        right = loopback.run(grid.size, whole)
+        loopback.run(grid.size, half)
+        for number, (one, other) in enumerate(zip(right, loopback.run(grid.size, rest), strict=True)):
+            assert one.losses[8:] == other.losses
+            one.compare(other, f"{system} {grid} rank {number}")
+
+
+def test_stash_with_offloaded_states() -> None:
+    """What predicts nothing fetches nothing before a pass: offload stays legal."""
+    away = {"memory": partial(offloaded, bucket=400, half=None), "bucket": 400}
+    found = []
+    for more in ({}, away):
+        replay = Replay(CASE.layers, grid=Grid(inter=3), **settings(CASE, Stash(), 1, Adam(0.01), **more))
+        found.append(list(replay.train(epoch(CASE))))
+    assert found[0] == found[1]
+
+
+def test_a_stream_reads_its_batches_as_it_needs_them() -> None:
+    """Neither an epoch nor its losses are held back: after a loss is told, few batches were read beyond it."""
+    engine = alone(**settings(CASE, Predict(), 1, SGD(0.05)))
+    read: list[int] = []
+
+    class Loader:
+        def __len__(self) -> int:
+            return 40
+
+        def __iter__(self) -> Any:
+            for number in range(40):
+                read.append(number)
+                yield CASE.batch(number, 1, 1)
+
+    losses = engine.train(Loader())
+    assert read == []
+    for number in range(40):
+        assert isinstance(next(losses), float)
+        assert len(read) <= number + 2
+    assert list(losses) == []
+    assert engine.updates == 40
+
+
+def test_losses_of_ranks_come_in_order_while_the_pipeline_runs() -> None:
+    """Every few batches; and on every rank the same."""
+
+    def rank(world: Any) -> Any:
+        engine = Engine(CASE.layers, grid=Grid(inter=3), world=world, **settings(CASE, Stash(), 1, SGD(0.05)))
+        told = []
+        for _ in engine.train(epoch(CASE, 30)):
+            told.append(len(engine.store.passes))
+        return told
+
+    for told in loopback.run(3, rank):
+        assert len(told) == 30
+        assert told == sorted(told)
+        assert told[0] < 30 * 3 / 2  # long before the end
+
+
+def test_updates_of_fewer_or_more_microbatches_than_a_batch_has() -> None:
+    """Losses are means over batches, whatever an update is made of."""
+    case = gpt_case("untied", "float64", tied=False)
+    batches = [case.batch(i, 3, 1) for i in range(4)]
+    for every in (1, 2, 3, 5):
+        rate = SGD(0.0)
+        engine = alone(case, **settings(case, Predict("inflight"), every, rate))
+        losses = list(engine.train(batches))
+        assert losses == pytest.approx([engine.evaluate([batch]) for batch in batches], rel=1e-12)
+        assert engine.updates == -(-12 // every)
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+class Sign:
+    """A rule that expects nothing."""
+
+    states = ("velocity",)
+
+    def step(self, state: Any, grad: torch.Tensor) -> None:
+        state.move(grad.sign_().mul_(-0.01))
+        state.updates += 1
+
+
+AWAY = {"memory": partial(offloaded, bucket=400, half=None), "bucket": 400}
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("SpecTrain with Adam", settings(CASE, SpecTrain(), 1, Adam(0.01)), "SpecTrain with Adam; rule: .*momentum of SGD"),
+    ("SpecTrain, plain SGD", settings(CASE, SpecTrain(), 1, SGD(0.1)), "SpecTrain with SGD without momentum"),
+    ("SpecTrain with RMSprop", settings(CASE, SpecTrain(), 1, RMSprop(0.1, momentum=0.9)), "SpecTrain with RMSprop"),
+    ("2BW, m too small", settings(CASE, DoubleBuffer(), 1, SGD(0.1)), "2BW on 2 stages with update.every=1"),
+    ("no drift", settings(CASE, Predict(), 1, Sign()), "Predict with Sign, which predicts nothing"),
+    ("offload", settings(CASE, Predict(), 1, Adam(0.01), **AWAY), "host memory .*moment.*; rule: .*fetch"),
+    ("clip", settings(CASE, Predict(), 1, SGD(0.1), clip=1.0), "clip=1.0 in an asynchronous pipeline"),
+    (
+        "dynamic loss scale",
+        settings(CASE, Predict(), 1, SGD(0.1), half="bfloat16", scaler=Dynamic()),
+        "dynamic loss scaling in an asynchronous pipeline",
+    ),
+    ("a flush", settings(CASE, Predict(), None, SGD(0.1)), "s=paper with a flush"),
+    ("s=paper, m=2", settings(CASE, Predict(), 2, SGD(0.1)), "update.every=2"),
+    ("update_every=0", settings(CASE, Stash(), 0, SGD(0.1)), "update_every=0"),
+]
+
+
+@pytest.mark.parametrize(("told", "says"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_what_cannot_be_is_refused_by_name_before_anything_is_trained(told: dict[str, Any], says: str) -> None:
+    with pytest.raises(Refused, match=f"{says}.*legal: "):
+        loopback.run(2, lambda world: Engine(CASE.layers, grid=Grid(inter=2), world=world, **told))
+
+
+def test_a_tied_model_is_refused() -> None:
+    tied = gpt_case("tied", "float32")
+    told = settings(tied, Stash(), 1, SGD(0.1), tied=tied.ties)
+    with pytest.raises(Unsupported, match=r"a tied weight in an asynchronous pipeline; rule: .*both ends"):
+        loopback.run(2, lambda world: Engine(tied.layers, grid=Grid(inter=2), world=world, **told))
+
+
+def test_fewer_mini_batches_than_stages_are_refused_and_train_nothing() -> None:
+    replay = Replay(CASE.layers, grid=Grid(inter=4), **settings(CASE, Predict(), 1, SGD(0.1)))
+    with pytest.raises(Refused, match=r"a stream of 3 microbatches through 4 stages; .*; legal: 4 microbatches"):
+        list(replay.train(epoch(CASE, 3)))
+    assert len(list(replay.train(epoch(CASE, 4)))) == 4
+
+
+def test_single_batches_gradients_and_broken_streams_are_refused() -> None:
+    engine = alone(**settings(CASE, Stash(), 1, SGD(0.1)))
+    with pytest.raises(Unsupported, match=r"train_batch with update_every=1; .*legal: train\(batches\)"):
+        engine.train_batch(CASE.batch(0, 1, 1))
+    with pytest.raises(Unsupported, match="gradients with update_every=1"):
+        engine.gradients(CASE.batch(0, 1, 1))
+    losses = engine.train(epoch(CASE))
+    next(losses)
+    with pytest.raises(Refused, match="a stream after one that was broken off"):
+        next(engine.train(epoch(CASE)))
+    with pytest.raises(Refused, match="within a batch"):
+        engine.save("nowhere")
+
+
+def test_a_search_for_a_ticket_is_not_replayed() -> None:
+    told = settings(CASE, Stash(), 1, SGD(0.1)) | {"pruning": Pruning(EarlyBird(epoch=2), 0.5)}
+    with pytest.raises(Unsupported, match="a search by EarlyBird in a replay"):
+        Replay(CASE.layers, grid=Grid(inter=2), **told)
+
+
+def test_an_evaluation_by_replay_is_that_of_the_ranks() -> None:
+    """Also of a system that drains, with losses, clipping and a scale that all stages agree on."""
+    case = gpt_case("tied", "float32")
+    told = settings(case, None, None, Adam(0.01), tied=case.ties, half="bfloat16", scaler=Dynamic(), clip=0.5)
+    batches = [case.batch(i, 3, 2) for i in range(3)]
+    grid = Grid(inter=3, data=2)
+
+    def rank(world: Any) -> Any:
+        engine = Engine(case.layers, grid=grid, world=world, **told)
+        return [*engine.train(batches), engine.evaluate(batches)]
+
+    replay = Replay(case.layers, grid=grid, **told)
+    found = [*replay.train(batches), replay.evaluate(batches)]
+    assert loopback.run(grid.size, rank) == [found] * grid.size
