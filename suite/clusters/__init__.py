@@ -12,8 +12,8 @@ knows which plan the papers ran (plans.yaml), what each figure measured, and whi
     counted.py     AxoNN's lemmas and SAMO's equations, counted from what programs do
     small.py       what AxoNN claims that needs no cluster, counted too
     small_samo.py  the same of SAMO; what is said of tensors is looked up in a network that is trained
-    small_pipeoptim.py, small_pipeoptim_weights.py   PipeOptim's Table II from ledgers; its formulas, by update rules, and
-                   how far predicted weights are from those that came
+    small_pipeoptim.py           PipeOptim's Table II from ledgers
+    small_pipeoptim_weights.py   its formulas by update rules, and how far predicted weights are from those that came
     unit.py        an executor without a machine: the order alone in time, PipeOptim's Figure 1
     scaling.py     13B beyond the published counts, and what dominates
     calibrate.py   the constants of a stack, fitted to the cells they name

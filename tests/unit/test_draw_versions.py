@@ -6,12 +6,17 @@ import pytest
 
 from suite.core.errors import Refused
 from suite.draw import draw
+from suite.schedule.draw import columns
 
 
 def test_a_flush_has_a_grid_and_nothing_to_say_of_versions() -> None:
     lines = draw(["system=one_f_one_b", "grid.inter=2", "draw.microbatches=2"]).splitlines()
     assert len(lines) == 4
     assert lines[-1] == "activations alive per stage at most 2, 1"
+
+
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
+    assert columns([["a", "10", "x"], ["bcd", "2", ""]]) == "a    10  x\nbcd   2"
 
 
 def test_pipeoptim_reads_ahead_and_table_2_stands_below() -> None:

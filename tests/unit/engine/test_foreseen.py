@@ -40,9 +40,11 @@ def test_a_stash_reads_one_old_version_in_both_passes() -> None:
 def test_a_double_buffer_is_an_update_late() -> None:
     run = watched(DoubleBuffer(), RULES["adam"], batches(), every=4)
     assert list(run.steady) == list(range(4, MINI_BATCHES))
-    for watch in run.stages:
+    for stage, watch in enumerate(run.stages):
         assert sorted(watch.versions) == [0, 1, 2, 3]
         for index in run.steady:
+            step = watch.versions[index // 4 - 1] - watch.versions[index // 4]
+            assert torch.equal(run.forward(stage, index), step)
             assert torch.equal(watch.forward[index][1], watch.versions[index // 4 - 1])
             assert torch.equal(watch.backward[index][1], watch.versions[index // 4 - 1])
 
@@ -67,6 +69,17 @@ def test_a_smoothed_gradient_predicts_what_adam_does_not_do() -> None:
     assert float(velocity.norm()) * 0.001 < float(step.norm())
     assert run.removed < usual.removed
     assert foreseen.smoothed("sgdm") is RULES["sgdm"]
+
+
+def test_one_thread_computes_and_the_others_come_back() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with foreseen.one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def one(versions: dict[int, float], read: float, *, index: int, updates: int, ahead: int, back: float) -> Run:
