@@ -1,0 +1,170 @@
+"""Decides whether predicted weights are those of PipeOptim's Table I and Equation 5, computed apart, in float64.
+
+Every option, over several steps and up to three ahead; the formulas below are the papers', entry by entry, in Python's
+own floats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from suite.core.errors import Refused, UnknownName
+from suite.engine.optimizer import LAST, SGD, Adam, AdamW, RMSprop, RuleState, predicted, states_of
+from suite.engine.rate import Steps
+
+SHAPES = [(3, 2), (5,), ()]
+START = [0.7, -1.3, 2.1, 0.05, -0.4, 1.9, -2.2, 0.33, 0.8, -0.6, 1.1, -0.9]
+STEPS = 6
+
+
+def gradient(t: int, i: int) -> float:
+    """Of entry i at update t."""
+    return math.sin(1.7 * t + 0.9 * i) + 0.3 * math.cos(3.1 * t * (i + 1))
+
+
+def weights() -> list[torch.Tensor]:
+    flat = torch.tensor(START, dtype=torch.float64)
+    parts = flat.split([math.prod(shape) for shape in SHAPES])
+    return [part.view(shape).clone() for part, shape in zip(parts, SHAPES, strict=True)]
+
+
+def sgd(lr: Any, u: float, tau: float, decay: float, *, nesterov: bool = False, following: bool = False) -> Callable:
+    """Weights and their prediction after t updates, of one entry."""
+
+    def entry(i: int, t: int, s: int) -> tuple[float, float]:
+        w, v, g = START[i], 0.0, 0.0
+        for k in range(t):
+            g = gradient(k, i) + decay * w
+            v = g if k == 0 or not u else u * v + (1 - tau) * g
+            w -= lr(k) * (g + u * v if nesterov else v)
+        delta = u * v + (1 - tau) * g if following and u else v
+        if nesterov:
+            delta = g + u * delta
+        return w, w - lr(t) * s * delta * (t > 0)
+
+    return entry
+
+
+def adam(
+    lr: Any, b1: float, b2: float, eps: float, decay: float, *, decoupled: bool = False, told: bool = False
+) -> Callable:
+    def entry(i: int, t: int, s: int) -> tuple[float, float]:
+        w, m, v, delta = START[i], 0.0, 0.0, 0.0
+        for k in range(t):
+            g = gradient(k, i) + (0.0 if decoupled else decay * w)
+            m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+            delta = (m / (1 - b1 ** (k + 1))) / (math.sqrt(v / (1 - b2 ** (k + 1))) + eps)
+            w -= lr(k) * delta + (lr(k) * decay * w if decoupled else 0.0)
+        delta += decay * w if told and t else 0.0
+        return w, w - lr(t) * s * delta
+
+    return entry
+
+
+def rmsprop(lr: Any, alpha: float, eps: float, u: float, decay: float) -> Callable:
+    def entry(i: int, t: int, s: int) -> tuple[float, float]:
+        w, v, b, delta = START[i], 0.0, 0.0, 0.0
+        for k in range(t):
+            g = gradient(k, i) + decay * w
+            v = alpha * v + (1 - alpha) * g * g
+            delta = g / (math.sqrt(v) + eps)
+            b = u * b + delta
+            delta = b if u else delta
+            w -= lr(k) * delta
+        return w, w - lr(t) * s * delta
+
+    return entry
+
+
+def constant(lr: float) -> Callable[[int], float]:
+    return lambda t: lr
+
+
+FALLING = Steps(0.05, (2, 4), 0.5)
+CASES: dict[str, tuple[Any, Callable]] = {
+    "sgd": (SGD(0.05), sgd(constant(0.05), 0.0, 0.0, 0.0)),
+    "sgdm": (SGD(0.05, momentum=0.9, weight_decay=5e-4), sgd(constant(0.05), 0.9, 0.0, 5e-4)),
+    "dampened": (SGD(0.05, momentum=0.8, dampening=0.3), sgd(constant(0.05), 0.8, 0.3, 0.0)),
+    "authors": (
+        SGD(0.05, momentum=0.9, weight_decay=0.01, direction="next"),
+        sgd(constant(0.05), 0.9, 0.0, 0.01, following=True),
+    ),
+    "authors dampened": (
+        SGD(0.05, momentum=0.9, dampening=0.4, direction="next"),
+        sgd(constant(0.05), 0.9, 0.4, 0.0, following=True),
+    ),
+    "authors without momentum": (SGD(0.05, direction="next"), sgd(constant(0.05), 0.0, 0.0, 0.0, following=True)),
+    "nesterov": (SGD(0.05, momentum=0.9, nesterov=True), sgd(constant(0.05), 0.9, 0.0, 0.0, nesterov=True)),
+    "nesterov authors": (
+        SGD(0.05, momentum=0.9, nesterov=True, direction="next"),
+        sgd(constant(0.05), 0.9, 0.0, 0.0, nesterov=True, following=True),
+    ),
+    "falling rate": (SGD(FALLING, momentum=0.9), sgd(FALLING, 0.9, 0.0, 0.0)),
+    "adam": (Adam(0.01), adam(constant(0.01), 0.9, 0.999, 1e-8, 0.0)),
+    "adam decay": (
+        Adam(0.01, beta1=0.7, beta2=0.95, eps=1e-4, weight_decay=0.1),
+        adam(constant(0.01), 0.7, 0.95, 1e-4, 0.1),
+    ),
+    "adam falling": (Adam(FALLING), adam(FALLING, 0.9, 0.999, 1e-8, 0.0)),
+    "adamw": (AdamW(0.01, weight_decay=0.2), adam(constant(0.01), 0.9, 0.999, 1e-8, 0.2, decoupled=True)),
+    "adamw with decay": (
+        AdamW(0.01, weight_decay=0.2, predict_decay=True),
+        adam(constant(0.01), 0.9, 0.999, 1e-8, 0.2, decoupled=True, told=True),
+    ),
+    "rmsprop": (RMSprop(0.01, weight_decay=0.02), rmsprop(constant(0.01), 0.99, 1e-8, 0.0, 0.02)),
+    "rmsprop momentum": (
+        RMSprop(0.01, alpha=0.9, eps=1e-3, momentum=0.6),
+        rmsprop(constant(0.01), 0.9, 1e-3, 0.6, 0.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_predicted_weights_are_table_1_and_equation_5(name: str) -> None:
+    rule, right = CASES[name]
+    entries = len(START)
+    moments = {state: torch.zeros(entries, dtype=torch.float64) for state in states_of(rule, predicts=True)}
+    state = RuleState(weights(), moments)
+    for t in range(STEPS + 1):
+        for s in (1, 2, 3):
+            expected = [right(i, t, s) for i in range(entries)]
+            before = [w.clone() for w in state.weights]
+            found = predicted(rule, state, s)
+            assert all(torch.equal(a, b) for a, b in zip(before, state.weights, strict=True)), "live weights are read"
+            for ours, which in ((state.weights, 0), (found, 1)):
+                flat = torch.cat([w.reshape(-1) for w in ours]).tolist()
+                assert max(abs(a - b[which]) for a, b in zip(flat, expected, strict=True)) < 1e-12, (t, s, which)
+            assert [f.shape for f in found] == [torch.Size(shape) for shape in SHAPES]
+            moved = max(abs(b[1] - b[0]) for b in expected)
+            assert (moved > 1e-3) == (t > 0), "before the first update nothing is predicted"
+        rule.step(state, torch.tensor([gradient(t, i) for i in range(entries)], dtype=torch.float64))
+
+
+def test_the_last_gradient_is_kept_for_a_drift_only() -> None:
+    for rule, needs in ((SGD(0.1, momentum=0.9), False), (SGD(0.1, momentum=0.9, direction="next"), True)):
+        assert (LAST in states_of(rule, predicts=True)) is needs
+        assert LAST not in states_of(rule, predicts=False)
+    assert states_of(RMSprop(0.1), predicts=True) == ("square", LAST)
+    assert states_of(Adam(0.1), predicts=True) == states_of(Adam(0.1), predicts=False)
+
+
+def test_what_cannot_be_predicted_is_refused() -> None:
+    class Rule:
+        states = ()
+
+        def step(self, state: Any, grad: torch.Tensor) -> None: ...
+
+    with pytest.raises(Refused, match="Rule predicts nothing"):
+        predicted(Rule(), RuleState(weights()), 1)  # type: ignore[arg-type]
+    rule = SGD(0.1, momentum=0.9, direction="next")
+    with pytest.raises(Refused, match="SGD without its state 'gradient'"):
+        predicted(rule, RuleState(weights(), {"velocity": torch.zeros(len(START))}), 1)
+    with pytest.raises(UnknownName, match="velocity"):
+        SGD(0.1, direction="velocty")
+    with pytest.raises(Refused, match=r"nesterov with momentum=0.0"):
+        SGD(0.1, nesterov=True)
