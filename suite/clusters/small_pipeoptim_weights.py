@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 OPTIMIZERS = ("sgdm", "adam", "adamw")
 MINI_BATCHES, SAMPLES = 48, 56  # Section V-B trains with 56, 128 and 256 samples
 SEEDS = (0, 1)
+SIZES = (8, SAMPLES, 128)  # what noise in gradients does to predictions
 LONG, WINDOW = 192, 16  # mini-batches of the figure, and of a mean
 TAUGHT = f"scikit-learn's digits, {MINI_BATCHES} mini-batches of {SAMPLES} on {DEPTH} stages, seeds {SEEDS}"
 
@@ -35,20 +36,20 @@ def batches(seed: int, count: int = MINI_BATCHES, samples: int = SAMPLES) -> lis
 
 
 @cache
-def _run(system: str, policy: Any, optimizer: str, seed: int, count: int) -> Run:
+def _run(system: str, policy: Any, optimizer: str, seed: int, count: int, samples: int) -> Run:
     from suite.engine import foreseen
 
     rule = foreseen.RULES[optimizer]
     if system == "spectrain":
         policy, rule = foreseen.Reads(policy), foreseen.smoothed(optimizer)
-    return foreseen.watched(policy, rule, batches(seed, count), every=every(system, DEPTH), seed=seed)
+    return foreseen.watched(policy, rule, batches(seed, count, samples), every=every(system, DEPTH), seed=seed)
 
 
-def run(lab: Lab, system: str, optimizer: str, seed: int, count: int = MINI_BATCHES) -> Run:
+def run(lab: Lab, system: str, optimizer: str, seed: int, count: int = MINI_BATCHES, samples: int = SAMPLES) -> Run:
     """A watched training. SpecTrain predicts by a smoothed gradient whatever optimizer steps: the engine refuses that,
     and what the paper says of it is looked at here."""
     policy: Any = lab.policies[system]
-    return _run(system, policy, optimizer, seed, count)
+    return _run(system, policy, optimizer, seed, count, samples)
 
 
 # -- formulas --------------------------------------------------------------------------------------------------------
@@ -188,7 +189,13 @@ def _panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
         for told, difference in (("predicted", seen.forward), ("newest", seen.late)):
             distances[f"{name}, {told}"] = [fmean(seen.distance(index, difference) for index in part) for part in parts]
     title = "Distance of weights at the forward pass from those that serial training reads, all stages"
-    return [*found, Panel(title, "", places, distances, axis="mini-batch")]
+    smaller = "The same of three systems with SGD and momentum, by the samples of a mini-batch"
+    late = {
+        system: [fmean(run(lab, system, "sgdm", seed, samples=n).staleness for seed in SEEDS) for n in SIZES]
+        for system in ("pipedream", "pipedream_2bw", "pipeoptim")
+    }
+    sizes = Panel(smaller, "", [str(n) for n in SIZES], late, axis="samples")
+    return [*found, Panel(title, "", places, distances, axis="mini-batch"), sizes]
 
 
 figure("pipeoptim_distance", "Section III, Equation 5: not in the paper", _panels)

@@ -50,8 +50,13 @@ def test_the_distance_figure_has_a_curve_per_stage_that_predicts(monkeypatch: py
     monkeypatch.setattr(weights, "LONG", 16)
     monkeypatch.setattr(weights, "WINDOW", 8)
     monkeypatch.setattr(weights, "OPTIMIZERS", ("adam",))
-    by_stage, distances = find("pipeoptim_distance").panels(executor().lab, CLAIMS)
+    monkeypatch.setattr(weights, "SEEDS", (0,))
+    monkeypatch.setattr(weights, "SIZES", (4, 56))
+    by_stage, distances, sizes = find("pipeoptim_distance").panels(executor().lab, CLAIMS)
     assert by_stage.x == distances.x == ["0", "8"]
     assert list(by_stage.ours) == ["stage 0", "stage 1", "stage 2"]
     assert all(value > 0 for values in by_stage.ours.values() for value in values)
     assert all(p < n for p, n in zip(distances.ours["adam, predicted"], distances.ours["adam, newest"], strict=True))
+    assert sizes.x == ["4", "56"]
+    small, usual = sizes.ours["pipeoptim"]
+    assert small > usual > 0, "noisier gradients are worse to predict by"
