@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -23,10 +24,11 @@ from torch import nn
 
 from suite.workload.recurrent import BEGIN, END, GNMT, PADDING
 
-SPREAD = 0.1  # initial weights are uniform from -0.1 to 0.1
+SPREAD, PUBLISHED = 0.1, 1024  # initial weights are uniform from -0.1 to 0.1 at the published width
 SCORES = ("tokens",)
 
 Values = tuple[torch.Tensor, ...]
+Drawn = TypeVar("Drawn", nn.LSTM, nn.Linear)
 
 
 class Sources(nn.Module):
@@ -135,18 +137,22 @@ class Classifier(nn.Module):
     def __init__(self, shape: GNMT) -> None:
         super().__init__()
         self.linear = nn.Linear(shape.hidden, shape.vocabulary)
-        nn.init.uniform_(self.linear.weight, -SPREAD, SPREAD)
-        nn.init.uniform_(self.linear.bias, -SPREAD, SPREAD)
+        spread(self.linear, shape.hidden)
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:
         return self.linear(y)
 
 
 def lstm(inputs: int, outputs: int) -> nn.LSTM:
-    made = nn.LSTM(inputs, outputs, batch_first=True)
-    for parameter in made.parameters():
-        nn.init.uniform_(parameter, -SPREAD, SPREAD)
-    return made
+    return spread(nn.LSTM(inputs, outputs, batch_first=True), outputs)
+
+
+def spread(module: Drawn, hidden: int) -> Drawn:
+    """Draws its weights: matrices of a narrower network are larger, so that as much passes on."""
+    for parameter in module.parameters():
+        size = SPREAD * (math.sqrt(PUBLISHED / hidden) if parameter.dim() > 1 else 1.0)
+        nn.init.uniform_(parameter, -size, size)
+    return module
 
 
 def embedding(shape: GNMT) -> nn.Embedding:
