@@ -1,0 +1,307 @@
+"""Decides which sentences a translating network learns from, and how its translations are scored.
+
+The default are English number names and their German ones, which num2words writes on every machine; numbers that are
+held out are never trained on. WMT16 loads from the files of its published, already tokenized form. Sources, the
+decoder's inputs and its targets have one fixed length: BEGIN, the words, END and padding; what is longer is cut. A
+score is the corpus BLEU of sacrebleu between texts that are put together again, so that it does not depend on pieces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from suite.core.errors import MissingDependency, Refused, UnknownName
+from suite.data.images import order
+from suite.data.labelled import places
+from suite.workload.recurrent import BEGIN, END, PADDING, UNKNOWN
+
+Tokens = NDArray[np.int64]
+Batch = tuple[tuple[Tokens, Tokens], Tokens]  # (sources, decoder's inputs), targets, each [batch, sequence]
+
+MARKS = ("<pad>", "<unk>", "<s>", "</s>")  # the first four numbers of every vocabulary
+ENGLISH = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty", "thirty", "forty"),
+    *("fifty", "sixty", "seventy", "eighty", "ninety", "hundred", "thousand", "and"),
+)
+GERMAN = (
+    *("null", "ein", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sech", "sieben", "sieb", "acht", "neun"),
+    *("zehn", "elf", "zwölf", "zwan", "zig", "ßig", "und", "hundert", "tausend"),
+)
+LIMIT = 1_000_000  # from which on German names have spaces
+LAYOUTS: dict[str, tuple[str, ...]] = {
+    "wmt16": (
+        "vocab.bpe.32000",
+        "train.tok.clean.bpe.32000.en",
+        "train.tok.clean.bpe.32000.de",
+        "newstest2014.tok.bpe.32000.en",
+        "newstest2014.tok.bpe.32000.de",
+    )
+}
+CONTINUED = "@@"  # ends a piece that the next one belongs to
+CHUNK = 1 << 26  # bytes of a file that are searched for lines at a time
+
+
+class Part(Protocol):
+    """Training or validation pairs."""
+
+    def __len__(self) -> int: ...
+
+    def pair(self, place: int) -> tuple[Sequence[int], Sequence[int]]:
+        """The words of a source and of its translation."""
+
+    def update(self, digest: Any) -> int:
+        """Adds to a hash what tells these pairs from others; their bytes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Translation:
+    """One data set of pairs.
+
+    words: the vocabulary of both languages, a word per number; joined: the text of a translation's words
+    tokenize: how sacrebleu divides a text
+    """
+
+    name: str
+    words: Sequence[str]
+    train: Part
+    validation: Part
+    joined: Callable[[Sequence[str]], str]
+    tokenize: str
+
+    @property
+    def vocabulary(self) -> int:
+        return len(self.words)
+
+    @property
+    def samples(self) -> int:
+        """Of one epoch."""
+        return len(self.train)
+
+    @property
+    def held_out(self) -> int:
+        return len(self.validation)
+
+    def batch(self, number: int, *, size: int, seed: int, shape: Any) -> Batch:
+        """Batch `number` of a training run: an epoch is every pair once, in an order drawn from (seed, epoch), and a
+        batch goes on where the one before it ended. Raises Refused for a network that has fewer words."""
+        return self._cut(self.train, places(self.samples, number, size=size, seed=seed), shape)
+
+    def validation_batches(self, *, size: int, shape: Any) -> Iterator[Batch]:
+        """Every whole batch of validation pairs, in their order."""
+        for start in range(0, self.held_out - size + 1, size):
+            yield self._cut(self.validation, range(start, start + size), shape)
+
+    def provenance(self) -> dict[str, str | int]:
+        """Name, bytes and sha256, training before validation; of files their names and sizes are hashed."""
+        digest = hashlib.sha256("\n".join(self.words).encode())
+        size = sum(part.update(digest) for part in (self.train, self.validation))
+        return {"name": self.name, "bytes": size, "sha256": digest.hexdigest()}
+
+    def score(self, decoded: Sequence[Any], batches: Sequence[Batch]) -> dict[str, float]:
+        """Corpus BLEU, 0 to 100, of the tokens [b, t] that were decoded for each batch, against its targets."""
+        try:
+            from sacrebleu.metrics import BLEU
+        except ImportError as error:
+            raise MissingDependency("sacrebleu", "pip install sacrebleu to score translations") from error
+        found = [self.text(row) for rows in decoded for row in np.asarray(rows)]
+        right = [self.text(row) for _, targets in batches for row in np.asarray(targets)]
+        if len(found) != len(right) or not right:
+            raise Refused(f"{len(found)} translations of {len(right)} sentences", rule="one of each, at least 1")
+        return {"bleu": float(BLEU(tokenize=self.tokenize).corpus_score(found, [right]).score)}
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Of a translation's numbers up to its end."""
+        words: list[str] = []
+        for token in tokens:
+            if token == END:
+                break
+            if token not in (PADDING, BEGIN):
+                words.append(self.words[token])
+        return self.joined(words)
+
+    def _cut(self, part: Part, chosen: Sequence[int], shape: Any) -> Batch:
+        _check(self.name, self.vocabulary, shape)
+        sources, inputs, targets = (np.full((len(chosen), shape.sequence), PADDING, np.int64) for _ in range(3))
+        for row, place in enumerate(chosen):
+            source, target = part.pair(place)
+            for made, words in (
+                (sources, (BEGIN, *source, END)),
+                (inputs, (BEGIN, *target)),
+                (targets, (*target, END)),
+            ):
+                made[row, : len(words)] = words[: shape.sequence]
+        return (sources, inputs), targets
+
+
+# -- number names ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """Pairs in memory."""
+
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def pair(self, place: int) -> tuple[Sequence[int], Sequence[int]]:
+        return self.pairs[place]
+
+    def update(self, digest: Any) -> int:
+        content = repr([(tuple(source), tuple(target)) for source, target in self.pairs]).encode()
+        digest.update(content)
+        return sum(len(source) + len(target) for source, target in self.pairs)
+
+
+def number_names(*, limit: int = 10_000, train: int = 2000, validation: int = 256) -> Translation:
+    """The names of numbers below `limit`: so many to learn from, so many others to validate with, drawn for good.
+
+    German names are one word, so they are divided into the fixed pieces above and scored letter by letter. Raises
+    MissingDependency without num2words.
+    """
+    if not 1 < limit <= LIMIT:
+        raise Refused(f"data.source.limit={limit}", rule=f"from 2 to {LIMIT}, above which names have spaces", legal="2")
+    for name, number in (("train", train), ("validation", validation)):
+        if number < 1 or train + validation > limit:
+            what = f"data.source.{name}={number} of data.source.limit={limit}"
+            rule = f"at least 1, and no more numbers than there are: {train + validation} are asked for"
+            raise Refused(what, rule=rule, legal="1")
+    try:
+        from num2words import num2words
+    except ImportError as error:
+        raise MissingDependency("num2words", "pip install num2words to use data=number_names") from error
+    words = (*MARKS, *ENGLISH, *GERMAN)
+    number_of = {word: number for number, word in enumerate(words)}
+    english, german = re.compile("[a-z]+"), re.compile("|".join(sorted(GERMAN, key=len, reverse=True)))
+
+    def pair(number: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        written = num2words(number, lang="de")
+        source, target = english.findall(num2words(number, lang="en")), german.findall(written)
+        if "".join(target) != written or not set(source) <= number_of.keys():
+            raise Refused(f"num2words writes {number} as {written!r}", rule="in known pieces", legal="num2words 0.5.14")
+        return tuple(number_of[word] for word in source), tuple(number_of[piece] for piece in target)
+
+    drawn = order(limit, 0, 0)[: train + validation].tolist()
+    held, learned = (Held([pair(number) for number in part]) for part in (drawn[:validation], drawn[validation:]))
+    return Translation("number_names", words, learned, held, "".join, "char")
+
+
+# -- WMT16 -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """Two files of as many lines, mapped: a rank reads only the lines that its batches need."""
+
+    source: Path
+    target: Path
+    number_of: dict[str, int]
+
+    @cached_property
+    def lines(self) -> tuple[tuple[NDArray[np.uint8], NDArray[np.int64]], ...]:
+        """Of each file its bytes and where its lines end. Raises Refused where one has more lines."""
+        found = tuple(_lines(path) for path in (self.source, self.target))
+        counts = [len(ends) for _, ends in found]
+        if counts[0] != counts[1]:
+            what = f"{self.source.name} of {counts[0]} lines and {self.target.name} of {counts[1]}"
+            raise Refused(what, rule="a line of one is the translation of the other's", legal=str(min(counts)))
+        return found
+
+    def __len__(self) -> int:
+        return len(self.lines[0][1])
+
+    def pair(self, place: int) -> tuple[Sequence[int], Sequence[int]]:
+        source, target = (self._words(text, ends, place) for text, ends in self.lines)
+        return source, target
+
+    def update(self, digest: Any) -> int:
+        total = 0
+        for path in (self.source, self.target):
+            size = path.stat().st_size
+            digest.update(f"{path.name} {size}\n".encode())
+            total += size
+        return total
+
+    def _words(self, text: NDArray[np.uint8], ends: NDArray[np.int64], place: int) -> list[int]:
+        start = ends[place - 1] + 1 if place else 0
+        line = text[start : ends[place]].tobytes().decode("utf-8")
+        return [self.number_of.get(word, UNKNOWN) for word in line.split()]
+
+
+def wmt16(folder: str | os.PathLike[str]) -> Translation:
+    """WMT16's English to German in pieces of a joint vocabulary of 32,000, validated with newstest2014 (PipeOptim V-A).
+
+    A piece's number is its line in the vocabulary file behind the four marks. Both sides are tokenized already, so
+    sacrebleu divides at spaces once pieces are joined: a figure of its own, beside those of texts without tokens.
+    """
+    listed, *paths = _paths("wmt16", folder)
+    words = (*MARKS, *_vocabulary(listed))
+    number_of = {word: number for number, word in enumerate(words)}
+    train, validation = (Files(paths[at], paths[at + 1], number_of) for at in (0, 2))
+    return Translation("wmt16", words, train, validation, _whole_words, "none")
+
+
+def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
+    """Refuse a data set whose files are not where they should be, without reading them."""
+    if name != "number_names":
+        _paths(name, folder)
+
+
+def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
+    """Refuse a network that does not translate, or has too few words."""
+    words = (*ENGLISH, *GERMAN) if name == "number_names" else _vocabulary(_paths(name, folder)[0])
+    _check(name, len(MARKS) + len(words), shape)
+
+
+def _check(name: str, vocabulary: int, shape: Any) -> None:
+    if not (hasattr(shape, "encoder") and hasattr(shape, "decoder")):
+        what = f"data={name} with a {type(shape).__name__}"
+        raise Refused(what, rule="pairs of sentences are for a network that translates", legal="model=gnmt_narrow")
+    if shape.vocabulary < vocabulary:
+        what, rule = f"model.shape.vocabulary={shape.vocabulary}", f"data={name} has {vocabulary} words"
+        raise Refused(what, rule=rule, legal=f"model.shape.vocabulary={vocabulary}")
+
+
+def _vocabulary(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split()
+
+
+def _whole_words(pieces: Sequence[str]) -> str:
+    return f"{' '.join(pieces)} ".replace(f"{CONTINUED} ", "").strip()
+
+
+def _lines(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    text = np.memmap(path, dtype=np.uint8, mode="r")
+    found = [start + np.flatnonzero(text[start : start + CHUNK] == ord("\n")) for start in range(0, len(text), CHUNK)]
+    ends = np.concatenate(found)
+    if text[-1] != ord("\n"):
+        ends = np.append(ends, len(text))
+    return text, ends
+
+
+def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
+    """The files of a published layout. Raises Refused with what is there instead."""
+    if name not in LAYOUTS:
+        raise UnknownName("data set of pairs", name, ["number_names", *LAYOUTS])
+    expected, legal = ", ".join(LAYOUTS[name]), f"the folder that holds {LAYOUTS[name][0]}"
+    if folder is None or not Path(folder).is_dir():
+        raise Refused(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
+    paths = [Path(folder) / part for part in LAYOUTS[name]]
+    bad = [path.name for path in paths if not path.is_file() or path.stat().st_size == 0]
+    if bad:
+        here = ", ".join(sorted(path.name for path in Path(folder).iterdir())[:8]) or "nothing"
+        what = f"{name}: {folder} has no {bad[0]}, or an empty one; it holds {here}"
+        raise Refused(what, rule=f"it holds {expected}", legal=legal)
+    return paths
