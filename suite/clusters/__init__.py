@@ -9,6 +9,7 @@ knows which plan the papers ran (plans.yaml), what each figure measured, and whi
     samo.py        SAMO's Figures 6, 7, 8 and Table II
     samo_convnets.py             SAMO's Figure 5
     samo_states.py SAMO's Figure 2, and its model states beside AxoNN's offload, which no paper compares
+    pipeoptim.py   PipeOptim's Figures 5 and 6 and Table VI; pipeoptim_memory.py: Table V
     counted.py     AxoNN's lemmas and SAMO's equations, counted from what programs do
     small.py       what AxoNN claims that needs no cluster, counted too
     small_samo.py  the same of SAMO; what is said of tensors is looked up in a network that is trained

@@ -1,21 +1,29 @@
-"""Decides what `python -m suite.clusters` says: the constants of both stacks, fitted anew beside those of conf."""
+"""Decides what `python -m suite.clusters` says: the constants of the papers' stacks, fitted anew beside those of conf."""
 
 from __future__ import annotations
 
 from suite import claims
 from suite.bench.experiment import resolve
+from suite.clusters import pipeoptim
 from suite.clusters.calibrate import constants
+from suite.clusters.lab import Lab
 from suite.clusters.published import Published
 from suite.clusters.variants import VARIANTS, anchors, refitted
 from suite.core.build import build
 
 
 def main() -> None:
-    executor: Published = build(resolve(["experiment=samo_clusters"])["executor"])
-    fitted = refitted(executor.lab, VARIANTS[0], anchors({claim.id: claim for claim in claims.load()}))
-    for paper, stack in fitted.stacks.items():
+    labs = [_lab("samo_clusters"), _lab("pipeoptim_clusters")]
+    printed = anchors({claim.id: claim for claim in claims.load()})
+    fitted = {**refitted(labs[0], VARIANTS[0], printed).stacks, "pipeoptim": pipeoptim.fitted(labs[1], printed)}
+    for paper, stack in fitted.items():
         for name, value in constants(stack).items():
-            print(f"{paper:<6} {name:<10} {value}   in conf/stack: {getattr(executor.lab.stacks[paper], name)}")
+            print(f"{paper:<9} {name:<10} {value}   in conf/stack: {getattr(labs[0].stacks[paper], name)}")
+
+
+def _lab(experiment: str) -> Lab:
+    executor: Published = build(resolve([f"experiment={experiment}"])["executor"])
+    return executor.lab
 
 
 if __name__ == "__main__":

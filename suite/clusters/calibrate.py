@@ -1,4 +1,4 @@
-"""Decides the constants of both stacks: each is the root of one equation, ours = one published number.
+"""Decides the constants of AxoNN's and SAMO's stacks: each is the root of one equation, ours = one published number.
 
     axonn   products, delay, network, host: one number each of the AxoNN paper
     samo    products, compress, sparse, relative.deepspeed_3d: the 256-GPU row of Table II; the rest is of axonn
@@ -77,7 +77,7 @@ def samo(lab: Lab, published: Mapping[str, float]) -> Stack:
     def slower(share: float) -> float:
         return percent(replace(stack, relative={"deepspeed_3d": share}), "deepspeed_3d")
 
-    share = _root("relative.deepspeed_3d", slower, 0.3, 1.5)
+    share = root("relative.deepspeed_3d", slower, 0.3, 1.5)
     return replace(stack, relative={"deepspeed_3d": share})
 
 
@@ -86,10 +86,11 @@ def _fit(stack: Stack, name: str, low: float, high: float, wrong: Callable[[Stac
         changed: dict[str, Any] = {name: value}
         return replace(stack, **changed)
 
-    return on(_root(name, lambda value: wrong(on(value)), low, high))
+    return on(root(name, lambda value: wrong(on(value)), low, high))
 
 
-def _root(name: str, wrong: Callable[[float], float], low: float, high: float) -> float:
+def root(name: str, wrong: Callable[[float], float], low: float, high: float) -> float:
+    """Where `wrong` is zero between the two. Raises Refused where it has one sign at both."""
     ends = wrong(low), wrong(high)
     if ends[0] * ends[1] > 0:
         raise Refused(f"no {name} from {low:g} to {high:g} gives the printed value: off by {ends[0]:g} to {ends[1]:g}")

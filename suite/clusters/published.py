@@ -11,6 +11,8 @@ from suite.clusters import (  # noqa: F401 (they enter figures)
     axonn,
     axonn_scaling,
     counted,
+    pipeoptim,
+    pipeoptim_memory,
     samo,
     samo_convnets,
     samo_states,
