@@ -1,4 +1,4 @@
-"""Decides what `python -m suite.clusters` says: the constants of the papers' stacks, fitted anew beside those of conf."""
+"""Decides what `python -m suite.clusters` says: the constants of three stacks, fitted anew beside those of conf."""
 
 from __future__ import annotations
 
