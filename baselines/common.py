@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 import torch
@@ -27,7 +28,13 @@ from suite.engine.rate import Rate, as_rate
 from suite.memory.checkpointing import interval
 from suite.workload.split import Split, divide
 
-_OPTIMIZERS = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
+_OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
+    "SGD": torch.optim.SGD,
+    "Adam": torch.optim.Adam,
+    "AdamW": torch.optim.AdamW,
+    "RMSprop": torch.optim.RMSprop,
+}
+_AHEAD = ("direction", "predict_decay")  # how the suite's rules predict, which changes no step
 _HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -159,11 +166,12 @@ def optimizer(
 ) -> tuple[torch.optim.Optimizer, Rate]:
     """torch's own optimizer with the arguments of the suite's rule of the same name, and the rate of each update."""
     rule = config["optimizer"]
-    arguments = {key: value for key, value in rule.items() if key not in ("_target_", "lr", "beta1", "beta2")}
+    arguments = {key: value for key, value in rule.items() if key not in ("_target_", "lr", "beta1", "beta2", *_AHEAD)}
     if "beta1" in rule:
         arguments["betas"] = (rule["beta1"], rule["beta2"])
-    rate = as_rate(build(rule["lr"]))
-    return optimizer_class(config)(parameters, lr=rate(0), **arguments, **more), rate
+    rate, made = as_rate(build(rule["lr"])), optimizer_class(config)
+    more = {key: value for key, value in more.items() if key in signature(made).parameters}  # not all can be fused
+    return made(parameters, lr=rate(0), **arguments, **more), rate
 
 
 def set_rate(optimizer: Any, lr: float) -> None:

@@ -46,8 +46,10 @@ WANTED = {  # beside the folders of corpora
     ("model", "inception_v3"): ("data=digits", "model.shape.image=304"),  # digits are enlarged a whole number of times
     **{("system", name): UNTIED for name in ("pipedream", "pipedream_2bw", "pipeoptim")},
     ("system", "spectrain"): (*UNTIED, "optimizer=sgd"),
-    **{("weights", name): ("update.every=1", *UNTIED) for name in ("stash", "double_buffer", "predict")},
-    ("weights", "spectrain"): ("update.every=1", "optimizer=sgd", *UNTIED),
+    **{
+        ("weights", name): ("update.every=1", "memory=dense", *UNTIED) for name in ("stash", "double_buffer", "predict")
+    },
+    ("weights", "spectrain"): ("update.every=1", "memory=dense", "optimizer=sgd", *UNTIED),
     ("data", "snippets"): ("model=residual_lstm_narrow",),
     ("model", "residual_lstm_narrow"): ("data=snippets",),
     ("model", "residual_lstm"): ("data=snippets", "model.shape.classes=8"),  # as many as snippets have
