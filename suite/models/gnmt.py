@@ -22,13 +22,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from suite.models.recurrent import LSTM
 from suite.workload.recurrent import BEGIN, END, GNMT, PADDING
 
 SPREAD, PUBLISHED = 0.1, 1024  # initial weights are uniform from -0.1 to 0.1 at the published width
 SCORES = ("tokens",)
 
 Values = tuple[torch.Tensor, ...]
-Drawn = TypeVar("Drawn", nn.LSTM, nn.Linear)
+Drawn = TypeVar("Drawn", LSTM, nn.Linear)
 
 
 class Sources(nn.Module):
@@ -58,7 +59,7 @@ class Bidirectional(nn.Module):
         inside = at < lengths[:, None]  # [b, s]
         # the places of a sequence from its last to its first; padding stays where it is
         turned = torch.where(inside, lengths[:, None] - 1 - at, at)[..., None].expand_as(x)
-        onward, back = self.onward(x)[0], self.back(x.gather(1, turned))[0].gather(1, turned)
+        onward, back = self.onward(x), self.back(x.gather(1, turned)).gather(1, turned)
         return torch.cat((onward, back), 2) * inside[..., None], lengths, tokens
 
 
@@ -71,7 +72,7 @@ class Encoder(nn.Module):
         self.residual, self.dropout, self.draws = residual, dropout, dropout > 0
 
     def forward(self, x: torch.Tensor, lengths: torch.Tensor, tokens: torch.Tensor) -> Values:
-        y = self.lstm(_dropped(x, self.dropout, self.training))[0]
+        y = self.lstm(_dropped(x, self.dropout, self.training))
         return y + x if self.residual else y, lengths, tokens
 
 
@@ -109,7 +110,7 @@ class FirstDecoder(nn.Module):
         self.attention = Attention(shape.hidden)
 
     def forward(self, memory: torch.Tensor, lengths: torch.Tensor, tokens: torch.Tensor) -> Values:
-        y = self.lstm(self.token(tokens))[0]
+        y = self.lstm(self.token(tokens))
         return y, self.attention(y, memory, lengths)
 
 
@@ -124,7 +125,7 @@ class Decoder(nn.Module):
 
     def forward(self, y: torch.Tensor, context: torch.Tensor) -> torch.Tensor | Values:
         entered = torch.cat((_dropped(y, self.dropout, self.training), context), 2)
-        made = self.lstm(entered)[0]
+        made = self.lstm(entered)
         made = made + y if self.residual else made
         return made if self.last else (made, context)
 
@@ -143,8 +144,8 @@ class Classifier(nn.Module):
         return self.linear(y)
 
 
-def lstm(inputs: int, outputs: int) -> nn.LSTM:
-    return spread(nn.LSTM(inputs, outputs, batch_first=True), outputs)
+def lstm(inputs: int, outputs: int) -> LSTM:
+    return spread(LSTM(inputs, outputs), outputs)
 
 
 def spread(module: Drawn, hidden: int) -> Drawn:

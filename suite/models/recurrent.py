@@ -34,17 +34,35 @@ class Embedding(nn.Module):
         return self.token(tokens)
 
 
+class LSTM(nn.LSTM):
+    """Torch's LSTM, batch first, of which the hidden states alone are told: [b, s, i] to [b, s, h].
+
+    On a processor in single precision torch has one kernel for passes that keep a graph and one for those that do not,
+    which round differently. In training the first one always runs: a pass that is computed again has the same bits.
+    """
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__(inputs, hidden, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        if torch.is_grad_enabled() or not self.training:
+            return super().forward(x)[0]
+        with torch.enable_grad():
+            made = super().forward(x)[0]
+        return made.detach()
+
+
 class Block(nn.Module):
     """An LSTM of width h, a projection back to e, and the way round both: [b, s, e] to [b, s, e]."""
 
     def __init__(self, shape: ResidualLSTM, dropout: float = 0.0) -> None:
         super().__init__()
-        self.lstm = nn.LSTM(shape.embedding, shape.hidden, batch_first=True)
+        self.lstm = LSTM(shape.embedding, shape.hidden)
         self.project = dense(shape.hidden, shape.embedding)
         self.dropout, self.draws = dropout, dropout > 0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.project(self.lstm(x)[0])
+        y = self.project(self.lstm(x))
         return x + (F.dropout(y, self.dropout, self.training) if self.dropout else y)
 
 

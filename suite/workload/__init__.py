@@ -3,10 +3,12 @@
 from suite.workload.alexnet import AlexNet
 from suite.workload.convnet import VGG, ResNet, WideResNet
 from suite.workload.inception import GoogLeNet, InceptionV3
+from suite.workload.recurrent import GNMT, ResidualLSTM
 from suite.workload.shapes import LayerShape, Network, Transformer
 from suite.workload.split import by_cost, evenly
 
 __all__ = [
+    "GNMT",
     "VGG",
     "AlexNet",
     "GoogLeNet",
@@ -14,6 +16,7 @@ __all__ = [
     "LayerShape",
     "Network",
     "ResNet",
+    "ResidualLSTM",
     "Transformer",
     "WideResNet",
     "by_cost",

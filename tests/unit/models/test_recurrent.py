@@ -113,6 +113,18 @@ def test_every_weight_of_a_graph_can_be_told_by_its_storage(dtype: str) -> None:
     assert {"lstm.weight_ih_l0", "lstm.weight_hh_l0", "project.weight"} <= found
 
 
+@pytest.mark.parametrize("width", [4, 32])
+def test_a_pass_without_a_graph_has_the_bits_of_one_with(width: int) -> None:
+    """What is computed again is what was sent. Torch's two kernels of single precision round differently."""
+    torch.manual_seed(0)
+    block = layers(ResidualLSTM(1, width, width, sequence=12, vocabulary=5, classes=2))[1]().train()
+    x = torch.randn(32, 12, width)
+    with torch.no_grad():
+        alone = block(x)
+        assert not block.lstm(x).requires_grad
+    assert torch.equal(alone, block(x))
+
+
 def test_initial_weights() -> None:
     shape = ResidualLSTM(1, 64, 64, sequence=3, vocabulary=100, classes=30)
     torch.manual_seed(0)
