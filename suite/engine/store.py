@@ -69,6 +69,11 @@ class Store:
         ledger = self.ledger
         return (0,) if ledger is None else tuple(sorted(ledger.updates - version for version, _ in ledger.alive))
 
+    def beside(self) -> int:
+        """Bytes of the tensors that are held beside the newest weights, and for those to come."""
+        held = [*self.aside.values(), *self.spare, *([self.buffer] if self.buffer else [])]
+        return sum(tensor.numel() * tensor.element_size() for weights in held for tensor in weights)
+
     def run(self, op: Op) -> Read | None:
         """What `op` reads; None for an update, before which it is called, and for a backward that keeps its forward's
         graph. Raises Refused for a version that is not held, and a prediction from any but the newest."""

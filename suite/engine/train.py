@@ -241,6 +241,7 @@ class Engine:
         """Trains on `batch`, streams on several of it: its loss, and this rank's peak bytes by kind, counted at
         allocation."""
         held = self.state.allocated()
+        held["weights"] += self.store.beside()
         some = 1 if self.update_every is None else 2 * self.grid.inter  # a stream that is full for a while
         with LiveBytes() as self.live:
             *_, loss = self.train([batch] * some)

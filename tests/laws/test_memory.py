@@ -62,7 +62,7 @@ def configs(ranks: int) -> list[list[str]]:
         ]
     if ranks == 4:
         return [["grid.inter=4"], ["system=one_f_one_b", "grid.inter=4"], ["grid.inter=2", "grid.data=2"]]
-    rows = [[f"system={name}", "grid.inter=2"] for name in systems()]
+    rows = [[f"system={name}", "grid.inter=2", *ASYNCHRONOUS.get(name, ())] for name in systems()]
     rows += [["system=axonn", "grid.data=2"], ["grid.inter=2", "weights.graph=recompute"]]
     rows += [["precision=bf16", "grid.inter=2", "checkpoints=auto", "update.bucket=30000"]]
     few = ["precision=bf16", "batch.size=2", "batch.microbatch=1", "model.shape.sequence=8"]  # the update is the peak
@@ -73,6 +73,12 @@ def configs(ranks: int) -> list[list[str]]:
     rows += [[*images, "model=vgg_narrow", "batch.microbatch=8", place] for place in ("grid.inter=2", "grid.data=2")]
     rows += [[*images, "model=wideresnet_narrow", "grid.inter=2", "batch.microbatch=4"]]
     return [*rows, ["system=gpipe", "model=gpt_overhead", "grid.inter=2", "batch.microbatch=1"]]
+
+
+# no weight that two stages share, and batches small enough that versions of weights show
+SMALL = ("model.shape.tied=false", "batch.size=4")
+ASYNCHRONOUS = {name: SMALL for name in ("pipedream", "pipedream_2bw", "pipeoptim")}
+ASYNCHRONOUS["spectrain"] = (*SMALL, "optimizer=sgd")
 
 
 @pytest.mark.parametrize(
