@@ -8,7 +8,6 @@ each have, and the plan for as many devices that may have other stages and repli
 replicas is told, and refused by name. Leaves the profile in reports/profiles/, for `split=`.
 """
 
-# ruff: noqa: T201 (an entry point talks to people)
 from __future__ import annotations
 
 import sys
