@@ -31,6 +31,7 @@ from suite.report import (
     figure,
     gantt,
     judge,
+    learned,
     panels,
     perfetto,
     scorecard,
@@ -82,6 +83,8 @@ class Section:
     panels: tuple[Panel, ...]
     swept: tuple[Panel, ...]
     unswept: tuple[tuple[str, str], ...]
+    learned: tuple[Panel, ...]
+    unlearned: tuple[tuple[str, str], ...]
     asked: tuple[view.Table, ...]
     tables: tuple[view.Table, ...]
     pictures: tuple[Picture, ...]
@@ -103,7 +106,8 @@ def write_report(folder: Path) -> Path:
     exports = _export(store)
     write(folder, "records.csv", derive.frame(store).map(inert).to_csv(index=False, lineterminator="\n"))
     judge.write_claims(folder, judged)
-    return write(folder, "index.html", render(store, exports, judged=judged, decisions=claims.decisions()))
+    page = render(store, exports, judged=judged, decisions=claims.decisions(), settings=claims.settings())
+    return write(folder, "index.html", page)
 
 
 def render(
@@ -112,8 +116,9 @@ def render(
     *,
     judged: Sequence[Judged] = (),
     decisions: Sequence[Mapping[str, Any]] = (),
+    settings: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> str:
-    """The page as text. `exports`: Perfetto file by record file, both relative to the store's folder."""
+    """The page as text. exports: Perfetto file by record file, in the store's folder; settings: the published ones."""
     script = "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
@@ -130,14 +135,14 @@ def render(
         for number, group in enumerate(groups, 1)
         for place, entry in enumerate((*group.entries, *group.earlier), 1)
     }
-    near = verdicts.around(store, runs, judged, decisions)
+    near = verdicts.around(store, runs, judged, decisions, settings)
     return environment.get_template("page.html.j2").render(
         style=Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         labels=verdicts.CARDS,
         scores=scorecard.scores(judged),
-        sections=[_section(f"e{n}", group, exports or {}, near, judged) for n, group in enumerate(groups, 1)],
+        sections=[_section(f"e{n}", group, exports or {}, near, judged, groups) for n, group in enumerate(groups, 1)],
         facts=[(name, facts.facts([e for e in store.entries if e.machine == name])) for name in machines],
         contradictions=verdicts.decisions(decisions, {item.claim.id for item in judged}),
         claims=verdicts.claims(judged, near) if judged else None,
@@ -153,7 +158,12 @@ def breakable(text: str) -> Markup:
 
 
 def _section(
-    salt: str, group: derive.Group, exports: Mapping[str, str], near: verdicts.Around, judged: Sequence[Judged]
+    salt: str,
+    group: derive.Group,
+    exports: Mapping[str, str],
+    near: verdicts.Around,
+    judged: Sequence[Judged],
+    groups: Sequence[derive.Group],
 ) -> Section:
     config, runs = group.lead.record.config, near.runs
     rows = [derive.derive(entry, group.reference) for entry in group.entries]
@@ -174,6 +184,7 @@ def _section(
     # a record's own panels, and those that the experiment makes of several runs
     own = [shown for entry in group.entries for shown in panels.shown(entry, runs)]
     several, unswept = swept.read(group, {item.claim.id: item.claim for item in judged}, runs)
+    studied, unlearned = learned.read(group, groups, near.settings, runs, salt)
     systems = dict.fromkeys(name for shown in (*own, *several) for name in shown.panel.systems)
     looks = {name: number for number, name in enumerate(systems)}
     made = (
@@ -192,6 +203,11 @@ def _section(
         panels=tuple(_panels(own, looks, f"{salt}-panel")),
         swept=tuple(_panels(several, looks, f"{salt}-swept")),
         unswept=tuple(unswept),
+        learned=tuple(
+            Panel(one.title, (), Picture(one.caption, Markup(one.svg), one.legend) if one.svg else None, one.table)
+            for one in studied
+        ),
+        unlearned=tuple(unlearned),
         asked=tuple(table for table in asked if table is not None),
         tables=tuple(table for table in tables if table is not None),
         pictures=tuple(_pictures(group.entries, salt)),

@@ -30,17 +30,22 @@ _SETTING = 64  # characters of a setting in a row; the whole stands in the claim
 @dataclass(frozen=True, slots=True)
 class Around:
     """What stands around a claim: the anchors of runs by their record's file, what a record says of how it came to its
-    value by (file, claim), and the decisions by claim."""
+    value by (file, claim), the decisions by claim, and the published settings by group."""
 
     runs: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[tuple[str, str], str] = field(default_factory=dict)
     decided: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    settings: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 
 def around(
-    store: Store, runs: Mapping[str, str], judged: Sequence[Judged], decisions: Sequence[Mapping[str, Any]]
+    store: Store,
+    runs: Mapping[str, str],
+    judged: Sequence[Judged],
+    decisions: Sequence[Mapping[str, Any]],
+    settings: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> Around:
-    """What `store` and `decisions` say beside the claims."""
+    """What `store`, `decisions` and `settings` say beside the claims."""
     entries = {entry.file: entry for entry in store.entries}
     notes = {
         (item.record, item.claim.id): metric.note
@@ -51,7 +56,7 @@ def around(
     for row in decisions:
         for claim in row.get("claims") or ():
             decided.setdefault(str(claim), []).append(text(row, "id"))
-    return Around(runs, notes, decided)
+    return Around(runs, notes, decided, settings or {})
 
 
 def anchor(claim: str) -> str:

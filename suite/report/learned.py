@@ -1,0 +1,321 @@
+"""Decides how an accuracy study is shown: a curve per system with its spread over seeds, and what the seeds decide.
+
+The line is the median over seeds and the band reaches from the least to the greatest, so that the width of what is not
+known stands in the picture; tables keep the best epoch's score and the last one's apart, and end with a rank test.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.ticker import MaxNLocator
+
+from suite.core.errors import SuiteError
+from suite.core.units import seconds as time_of
+from suite.report import derive, ranks, study
+from suite.report.asked import LONG
+from suite.report.curves import SHAPES
+from suite.report.figure import PALETTE, clean, drawing, finished
+from suite.report.load import at
+from suite.report.study import Study, Task
+from suite.report.verdicts import short
+from suite.report.view import NONE, Cell, Column, Table, number, to_run
+
+WORDS = {"top_1": "top-1 accuracy", "top_5": "top-5 accuracy", "tokens": "token accuracy", "bleu": "BLEU"}
+RULES = {"SGD": "sgdm", "Adam": "adam", "AdamW": "adamw"}  # as the published settings name them
+HOUR = 3600.0
+_MOST = 24  # pictures
+_LEAST = "[ends]"
+_TONES = {ranks.Decision.BETTER: "good", ranks.Decision.WORSE: "bad", ranks.Decision.UNDECIDED: "faint"}
+
+Legend = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A table, beside a picture where there is one to draw. svg: empty, or its markup; legend: (colour, name)"""
+
+    title: str
+    table: Table
+    caption: str = ""
+    svg: str = ""
+    legend: Legend = ()
+
+
+Studied = tuple[list[Learned], list[tuple[str, str]]]  # and (whom, what) is to be remarked
+
+
+def read(
+    group: derive.Group,
+    groups: Sequence[derive.Group],
+    settings: Mapping[str, Sequence[Mapping[str, Any]]],
+    runs: Mapping[str, str],
+    salt: str,
+) -> Studied:
+    """What the newest config of `group` asks of its own runs or of those of other experiments, and remarks on it.
+
+    settings: the published ones (suite.claims.settings); runs: a run's anchor by its record's file
+    """
+    row = at(group.lead.record.config, "experiment", "study")
+    if row is None:
+        return [], []
+    try:
+        asked = study.parse(row)
+    except SuiteError as fault:
+        return [], [("study", str(fault))]
+    names = asked.of or (group.name,)
+    held = [one for name in names for one in groups if one.machine == group.machine and one.name == name]
+    found, remarks = study.tasks(asked, held)
+    ran = {one.name for one in held}
+    remarks += [("study", f"experiment {name} has not run here") for name in names if name not in ran]
+    if not found:
+        return [], [*remarks, ("study", f"no run has {', '.join(asked.scores)} by epoch")]
+    looks = {system: place for place, system in enumerate(dict.fromkeys(s for task in found for s in task.systems))}
+    made: list[Learned] = []
+    for place, task in enumerate(found):
+        for score in asked.scores if asked.curves else ():
+            if any(task.of(system, score) for system in task.systems):
+                made += _curves(task, score, looks, f"{salt}{place}{asked.scores.index(score)}")
+    if len(made) > _MOST:
+        remarks.append(("study", f"{len(made) - _MOST} more pictures than the {_MOST} that are made"))
+    tables = [
+        Learned("Best and final scores", _scores(asked, found, runs)),
+        *([Learned("Epochs and time to the target", _times(asked, found))] if math.isfinite(asked.less) else []),
+        *([Learned("What the seeds decide", _tests(asked, found))] if asked.ours else []),
+        *([Learned("Settings", _settings(asked, found, settings))] if asked.stands_for else []),
+    ]
+    return made[:_MOST] + tables, remarks
+
+
+# Pictures
+
+
+def _curves(task: Task, score: str, looks: Mapping[str, int], salt: str) -> list[Learned]:
+    """Over epochs, and over simulated time where that is known."""
+    word, found = WORDS.get(score, score), []
+    sizes: list[tuple[str, str, Mapping[str, float]]] = [("epochs", "epoch", dict.fromkeys(task.systems, 1.0))]
+    if task.seconds:
+        sizes.append(("simulated time", "simulated hours", {s: value / HOUR for s, value in task.seconds.items()}))
+    for place, (name, axis, size) in enumerate(sizes):
+        drawn = [system for system in task.systems if system in size and task.of(system, score)]
+        seeds = {len(task.of(system, score)) for system in drawn}
+        told = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else str(min(seeds, default=0))
+        caption = f"Validation after each epoch: median of {told} seeds, and from the least to the greatest."
+        if place:
+            caption += " Epochs are of the network trained here; the time of one is the published network's, simulated."
+            if left := [system for system in task.systems if system not in size]:
+                caption += f" Not simulated: {', '.join(left)}."
+        if drawn:
+            svg = _picture(task, score, drawn, size, axis, looks, f"{salt}{place}")
+            legend = tuple((_colour(looks[s]), f"{_shape(looks[s])[1]} {s}") for s in drawn)
+            table = _by_epoch(task, score, drawn, size, name)
+            found.append(
+                Learned(f"{word[:1].upper()}{word[1:]} over {name}: {task.title}", table, caption, svg, legend)
+            )
+    return found
+
+
+def _picture(
+    task: Task,
+    score: str,
+    drawn: Sequence[str],
+    size: Mapping[str, float],
+    axis: str,
+    looks: Mapping[str, int],
+    salt: str,
+) -> str:
+    said = []
+    with drawing(3.1, left=0.62) as (fig, ax):
+        for system in drawn:
+            low, middle, high = study.band(task.of(system, score))
+            x = [(place + 1) * size[system] for place in range(len(middle))]
+            colour, shape = _colour(looks[system]), _shape(looks[system])[0]
+            ax.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
+            every = max(1, len(x) // 12)
+            ax.plot(
+                x, middle, color=colour, marker=shape, markersize=4.5, markeredgewidth=0, linewidth=1.4, markevery=every
+            )
+            said.append(f"{system} ends at {short(middle[-1])} after {len(middle)} epochs")
+        ax.set_ylim(bottom=0)
+        ax.set_xlim(left=0)
+        ax.xaxis.set_major_locator(MaxNLocator(8, integer=axis == "epoch"))
+        ax.set_xlabel(axis)
+        unit = task.unit(score)
+        ax.set_ylabel(clean(WORDS.get(score, score) + (f", {unit}" if unit and unit != score else "")))
+        return finished(fig, salt, f"{WORDS.get(score, score)}, {task.title}. {'; '.join(said)}.")
+
+
+def _by_epoch(task: Task, score: str, drawn: Sequence[str], size: Mapping[str, float], name: str) -> Table:
+    """The medians and ends of a few epochs, a row each."""
+    bands = {system: study.band(task.of(system, score)) for system in drawn}
+    whole = max(len(middle) for _, middle, _ in bands.values())
+    shown = sorted({max(1, round(whole * part / 7)) for part in range(1, 8)})
+    columns = (Column("epoch"), *(Column(system, detail=f"median {_LEAST}") for system in drawn))
+    rows = []
+    for epoch in shown:
+        cells = []
+        for low, middle, high in bands.values():
+            at_epoch = epoch <= len(middle)
+            ends = f"[{_digits(low[epoch - 1])} … {_digits(high[epoch - 1])}]" if at_epoch else ""
+            value = middle[epoch - 1] if at_epoch else math.nan
+            cells.append(number(value, _digits(value), ends))
+        rows.append((Cell(str(epoch), epoch), *cells))
+    if name != "epochs":
+        last = [number(size[s] * whole, f"{size[s] * whole:.2f} h") for s in drawn]
+        rows.append((Cell("time of all", whole + 1), *last))
+    return Table(f"{WORDS.get(score, score)} over {name}: {task.title}", columns, tuple(rows))
+
+
+def _colour(look: int) -> str:
+    return str(PALETTE[look % len(PALETTE)])
+
+
+def _shape(look: int) -> tuple[str, str]:
+    return list(SHAPES.items())[look % len(SHAPES)]
+
+
+# Tables
+
+
+def _scores(asked: Study, found: Sequence[Task], runs: Mapping[str, str]) -> Table:
+    """PipeOptim's Table IV, with what it leaves out: the last epoch, the seeds and their spread."""
+    columns = (
+        Column("training", numeric=False),
+        Column("system", numeric=False),
+        Column("score", numeric=False),
+        Column("best", detail=f"median {_LEAST}"),
+        Column("final", detail=f"median {_LEAST}"),
+        Column("seeds", numeric=False, detail="or why there is none"),
+    )
+    rows = []
+    for task in found:
+        for system in task.systems:
+            mine = [t for t in task.trainings if t.system == system]
+            links = tuple(link for t in mine for link in to_run(f"seed {t.seed}", t.entry.file, runs))
+            for score in asked.scores:
+                if best := task.best(system, score):
+                    told = Cell(str(len(best)), len(best), links=links)
+                    cells = (_spread(best), _spread(task.final(system, score)))
+                    rows.append((Cell(task.title), Cell(system), Cell(WORDS.get(score, score)), *cells, told))
+        for system, why in task.unfinished:
+            none = Cell(NONE, tone="faint")
+            rows.append((Cell(task.title), Cell(system), none, none, none, Cell("none", detail=why)))
+    return Table("Best and final scores", columns, tuple(rows))
+
+
+def _spread(values: Sequence[float]) -> Cell:
+    found = derive.summary(values)
+    return number(found.median, _digits(found.median), f"[{_digits(found.low)} … {_digits(found.high)}]")
+
+
+def _digits(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _times(asked: Study, found: Sequence[Task]) -> Table:
+    """PipeOptim's Table VI: the target is a rule's, not one that was picked."""
+    columns = (
+        Column("training", numeric=False),
+        Column("system", numeric=False),
+        Column("target", detail=f"final median of {asked.shown(asked.like)} less {asked.less:g}"),
+        Column("reached", numeric=False, detail="seeds"),
+        Column("epochs", detail=f"median {_LEAST}"),
+        Column("an epoch", detail="simulated"),
+        Column("time to target", detail="epochs × simulated"),
+    )
+    rows = []
+    for task in found:
+        for system in task.systems:
+            there = study.reached(asked, task, system)
+            each, epochs = task.seconds.get(system, math.nan), there.median
+            more = math.isinf(epochs)  # at least half of the seeds never were there
+            count = float(there.whole) if more else epochs
+            ends = ", ".join(f"{n:g}" if math.isfinite(n) else f"> {there.whole}" for n in sorted(there.epochs))
+            sign = "> " * more
+            rows.append(
+                (
+                    Cell(task.title),
+                    Cell(system),
+                    number(there.target, _digits(there.target)),
+                    Cell(f"{there.count} of {len(there.epochs)}"),
+                    number(count, f"{sign}{count:g}", ends),
+                    number(each, time_of(each) if math.isfinite(each) else NONE),
+                    number(count * each, f"{sign}{count * each / HOUR:.2f} h"),
+                )
+            )
+    return Table("Epochs and time to the target", columns, tuple(rows))
+
+
+def _tests(asked: Study, found: Sequence[Task]) -> Table:
+    """Ours against each other system, on the best epoch's score and on the last one's."""
+    columns = (
+        Column("training", numeric=False),
+        Column("compared", numeric=False),
+        Column("score", numeric=False),
+        Column(f"{asked.shown(asked.ours)}", detail="median"),
+        Column("the other", detail="median"),
+        Column("difference", detail="of medians"),
+        Column("seeds", numeric=False),
+        Column("p", detail="exact, two-sided"),
+        Column("decision", numeric=False),
+    )
+    ours, like = asked.shown(asked.ours), asked.shown(asked.like)
+    score, rows = asked.scores[0], []
+    for task in found:
+        for rival in (system for system in task.systems if system != ours and ours in task.systems):
+            for word, of in (("best", task.best), ("final", task.final)):
+                test = ranks.compared(of(ours, score), of(rival, score))
+                rows.append(
+                    (
+                        Cell(task.title),
+                        Cell(f"{ours} / {rival}"),
+                        Cell(f"{word} {WORDS.get(score, score)}"),
+                        number(test.ours, _digits(test.ours)),
+                        number(test.theirs, _digits(test.theirs)),
+                        number(test.difference, f"{test.difference:+.2f}"),
+                        Cell(f"{test.n[0]} and {test.n[1]}"),
+                        number(test.p, f"{test.p:.2g}"),
+                        Cell(test.sentence(like=rival == like), tone=_TONES[test.decision]),
+                    )
+                )
+    return Table("What the seeds decide", columns, tuple(rows))
+
+
+def _settings(asked: Study, found: Sequence[Task], settings: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+    """PipeOptim's Table III: ours, and below it what is published of the network that ours stands for."""
+    names = list(dict.fromkeys(name for task in found for name in task.settings))
+    columns = (
+        Column("stands for", numeric=False),
+        *(Column(name, numeric=False, detail="ours; published") for name in names),
+    )
+    rows = []
+    for task in found:
+        of = asked.stands_for.get(task.model, "")
+        theirs = _published(of, task.settings.get("optimizer", ""), settings)
+        cells = [Cell(text, detail=theirs.get(name, "")) for name, text in task.settings.items()]
+        rows.append((Cell(of or NONE), *cells))
+    return Table("Settings", columns, tuple(rows))
+
+
+def _published(network: str, rule: str, settings: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+    """The published settings of a network under an optimizer, as text by the name that ours has."""
+    own = next((row for row in settings.get("models", ()) if row.get("id") == network), {})
+    optimizer, data = RULES.get(rule, rule.lower()), own.get("dataset")
+    fits = [
+        row for row in settings.get("training", ()) if row.get("dataset") == data and row.get("optimizer") == optimizer
+    ]
+    group: Mapping[str, Any] = fits[0] if own and fits else {}
+    found = {
+        "network": own.get("id"),
+        "data": data,
+        "optimizer": group.get("optimizer"),
+        "batch": own.get("batch_size"),
+        "epochs": own.get("epochs"),
+        "learning rate": group.get("learning_rate"),
+        "schedule": group.get("schedule"),
+        "decay": group.get("weight_decay"),
+    }
+    return {name: str(value)[:LONG] for name, value in found.items() if value is not None}

@@ -1,0 +1,244 @@
+"""Decides that an accuracy study puts together what was trained alike, by hand-computed scores, and names the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite import claims
+from suite.core.errors import Refused, UnknownName
+from suite.core.record import Metric, Outcome, Record, Source
+from suite.report import derive, learned, page, study
+from suite.report.load import Entry, Store, read_store
+
+ASKED = {"scores": ["top_1"], "ours": "pipeoptim", "like": "naive", "names": {"naive": "gpipe"}}
+HIGH, LOW = (90.0, 91.0, 92.0, 93.0, 94.0), (80.0, 81.0, 82.0, 83.0, 84.0)
+Make = Callable[..., Record]
+Run = Callable[..., Record]
+
+
+@pytest.fixture
+def run(make: Make) -> Run:
+    """A replayed run of a system from a seed with these top-1 accuracies by epoch; `changes` are its config's."""
+
+    def build(
+        system: str, seed: int, curve: Sequence[float], *, asked: Any = ASKED, experiment: str = "demo", **changes: Any
+    ) -> Record:
+        label = f"{system} 4x1 seed {seed}{changes.pop('label', '')}"
+        base = make("x 4x1", system=system)
+        config = {
+            "model": {"name": "alexnet_narrow"},
+            "data": {"name": "digits"},
+            "optimizer": {"_target_": "suite.engine.optimizer.SGD", "lr": 0.01, "weight_decay": 0.0005},
+            "batch": {"size": 56, "microbatch": 56},
+            "measure": {"turns": len(curve), "batches": 29, "settle": 0, "validate": "turn"},
+            "seed": seed,
+        }
+        more = {name: changes.pop(name) for name in list(changes) if name in config}
+        plan = base.config["experiment"] | {"name": experiment, "expect": [], "study": asked}
+        metrics = {"top_1": Metric("percent", "higher", tuple(curve[-1:]))}
+        series = {"top_1": list(curve)}
+        config = base.config | config | more | {"experiment": plan}
+        made = {"key": label.replace(" ", "-") + experiment, "label": label, "experiment": experiment}
+        return replace(base, **({**made, "config": config, "metrics": metrics, "series": series} | changes))
+
+    return build
+
+
+def groups(*records: Record) -> list[derive.Group]:
+    return derive.groups(Store(Path(), tuple(Entry(r, f"{n}.json") for n, r in enumerate(records))))
+
+
+def tasks(*records: Record, asked: Mapping[str, Any] = ASKED) -> list[study.Task]:
+    found, remarks = study.tasks(study.parse(asked), groups(*records))
+    assert remarks == []
+    return found
+
+
+def read(*records: Record, name: str = "demo") -> tuple[dict[str, learned.Learned], list[tuple[str, str]]]:
+    every = groups(*records)
+    [own] = [one for one in every if one.name == name]
+    found, remarks = learned.read(own, every, claims.settings(), {}, "s")
+    assert len({one.title for one in found}) == len(found)
+    return {one.title: one for one in found}, remarks
+
+
+def rows(found: learned.Learned) -> list[list[str]]:
+    return [[cell.text for cell in row] for row in found.table.rows]
+
+
+def test_best_and_final_stand_apart_with_their_spread(run: Run) -> None:
+    found, remarks = read(run("naive", 0, (50, 70, 60)), run("naive", 1, (40, 50, 80)), run("naive", 2, (10, 20, 30)))
+    assert remarks == []
+    [row] = found["Best and final scores"].table.rows
+    assert [cell.text for cell in row[:5]] == [
+        *("alexnet_narrow on digits with SGD", "gpipe", "top-1 accuracy", "70.00", "60.00")
+    ]
+    assert [cell.detail for cell in row[3:5]] == ["[30.00 … 80.00]", "[30.00 … 80.00]"]
+    assert row[5].text == "3"
+
+
+def test_a_curve_is_the_median_and_the_ends_of_each_epoch(run: Run) -> None:
+    assert study.band([(1, 5, 9), (3, 4, 8), (2, 9, 1)]) == ([1, 4, 1], [2, 5, 8], [3, 9, 9])
+    found, _ = read(run("naive", 0, (50, 70, 60)), run("naive", 1, (40, 50, 80)))
+    drawn = found["Top-1 accuracy over epochs: alexnet_narrow on digits with SGD"]
+    assert [[cell.text for cell in row] for row in drawn.table.rows] == [["1", "45.00"], ["2", "60.00"], ["3", "70.00"]]
+    assert drawn.table.rows[2][1].detail == "[60.00 … 80.00]"
+    assert "<svg" in drawn.svg
+    assert "gpipe ends at 70 after 3 epochs" in drawn.svg
+    assert drawn.legend[0][1].endswith(" gpipe")
+
+
+def test_planted_seeds_are_decided_and_two_are_not(run: Run) -> None:
+    whole = [run("pipeoptim", n, (50, value)) for n, value in enumerate(HIGH)]
+    whole += [run("pipedream", n, (95, value)) for n, value in enumerate(LOW)]  # best before, worse at the end
+    whole += [run("naive", n, (50, value)) for n, value in enumerate(HIGH)]
+    found, _ = read(*whole)
+    by = {(row[1], row[2]): row for row in rows(found["What the seeds decide"])}
+    final = by["pipeoptim / pipedream", "final top-1 accuracy"]
+    assert final[3:8] == ["92.00", "82.00", "+10.00", "5 and 5", "0.0079"]
+    assert final[8].startswith("better: ")
+    assert by["pipeoptim / pipedream", "best top-1 accuracy"][8].startswith("worse: ")
+    assert by["pipeoptim / gpipe", "final top-1 accuracy"][8] == (
+        "undecided: p 1 is not below 0.05; the medians are within 1 point, which proves no match"
+    )
+    two, _ = read(*(record for record in whole if record.config["seed"] < 2))
+    assert all("2 and 2 seeds decide nothing" in row[8] for row in rows(two["What the seeds decide"]))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch": {"size": 28, "microbatch": 28}},
+        {"model": {"name": "alexnet_narrow", "dropout": 0.5}},
+        {"optimizer": {"_target_": "suite.engine.optimizer.SGD", "lr": 0.02, "weight_decay": 0.0005}},
+        {"measure": {"turns": 2, "batches": 30, "settle": 0, "validate": "turn"}},
+    ],
+)
+def test_what_was_trained_otherwise_is_another_task(run: Run, changes: dict[str, Any]) -> None:
+    alike = tasks(run("naive", 0, (1, 2)), run("pipeoptim", 0, (1, 2), batch={"size": 56, "microbatch": 14}))
+    assert [task.systems for task in alike] == [["gpipe", "pipeoptim"]]
+    apart = tasks(run("naive", 0, (1, 2)), run("pipeoptim", 0, (1, 2), **changes))
+    assert [task.systems for task in apart] == [["gpipe"], ["pipeoptim"]]
+    assert apart[0].title.endswith("(1 of 2)")
+
+
+def test_milestones_count_updates_so_that_they_may_differ(run: Run) -> None:
+    rate = {"_target_": "suite.engine.rate.Steps", "lr": 0.01, "factor": 0.1}
+    made = [
+        run(name, 0, (1, 2), optimizer={"_target_": "x.SGD", "lr": rate | {"milestones": at}})
+        for name, at in (("naive", [40]), ("pipedream_2bw", [10]))
+    ]
+    [task] = tasks(*made)
+    assert task.systems == ["gpipe", "pipedream_2bw"]
+    slower = run(
+        "pipeoptim", 0, (1, 2), optimizer={"_target_": "x.SGD", "lr": rate | {"lr": 0.001, "milestones": [40]}}
+    )
+    assert len(tasks(*made, slower)) == 2
+
+
+def test_a_seed_that_ran_twice_counts_for_nothing(run: Run) -> None:
+    records = [run("naive", 0, (1, 2)), run("naive", 0, (3, 4), label=" again"), run("naive", 1, (5, 6))]
+    found, remarks = study.tasks(study.parse(ASKED), groups(*records))
+    assert [task.final("gpipe", "top_1") for task in found] == [[6]]
+    assert remarks == [("alexnet_narrow on digits with SGD", "gpipe has two runs of seed 0; none of them counts")]
+
+
+def test_a_refused_run_has_a_row_with_its_reason(run: Run) -> None:
+    refused = run("spectrain", 0, (), measure={"turns": 2, "batches": 29, "settle": 0, "validate": "turn"})
+    refused = replace(
+        refused, outcome=Outcome.UNSUPPORTED, reason="SpecTrain with Adam; rule: SGD alone\nmore", series={}
+    )
+    found, _ = read(run("naive", 0, (1, 2)), refused)
+    last = found["Best and final scores"].table.rows[-1]
+    assert (last[1].text, last[5].text) == ("spectrain", "none")
+    assert last[5].detail == "unsupported: SpecTrain with Adam; rule: SGD alone"
+    assert len(found["What the seeds decide"].table.rows) == 0
+
+
+def test_a_curve_with_a_hole_or_without_epochs_is_none(run: Run) -> None:
+    at_end = {"turns": 2, "batches": 29, "settle": 0, "validate": "end"}
+    records = [run("naive", 0, (1, math.nan)), run("naive", 1, (7,), measure=at_end), run("naive", 2, (1, 3))]
+    assert [task.final("gpipe", "top_1") for task in tasks(*records)] == [[3]]
+
+
+def test_time_to_target_is_epochs_times_the_simulated_time_of_one(run: Run) -> None:
+    asked = ASKED | {"target": 2.0, "samples": 7200}
+    told = {"samples_per_second": Metric("sample/s", "higher", (2.0,))}
+    quick = {"samples_per_second": Metric("sample/s", "higher", (4.0,))}
+    records = [
+        *(run("naive", seed, (50, last, 80), asked=asked) for seed, last in enumerate((77.9, 78.0, 78.1))),
+        *(run("pipeoptim", seed, (1, last, 2), asked=asked) for seed, last in enumerate((77.0, 77.5, 79.0))),
+        run("gpipe", 9, (), asked=asked, source=Source.SIMULATED, metrics=told),
+        run("pipeoptim", 9, (), asked=asked, source=Source.SIMULATED, metrics=quick),
+    ]
+    found, _ = read(*records)
+    gpipe, pipeoptim = found["Epochs and time to the target"].table.rows
+    assert [cell.text for cell in gpipe[1:]] == ["gpipe", "78.00", "3 of 3", "2", "1 h 00 min", "2.00 h"]
+    assert gpipe[4].detail == "2, 2, 3"
+    assert [cell.text for cell in pipeoptim[3:]] == ["1 of 3", "> 3", "30 min 00 s", "> 1.50 h"]
+    timed = found["Top-1 accuracy over simulated time: alexnet_narrow on digits with SGD"]
+    assert [cell.text for cell in timed.table.rows[-1]] == ["time of all", "3.00 h", "1.50 h"]
+    assert "simulated hours" in timed.svg
+
+
+def test_a_study_gathers_other_experiments_and_names_those_that_did_not_run(run: Run) -> None:
+    asked = ASKED | {"of": ["one", "two", "three"], "curves": False, "stands_for": {"alexnet_narrow": "alexnet"}}
+    lead = run("naive", 5, (), asked=asked, source=Source.SIMULATED)
+    adam = {"_target_": "suite.engine.optimizer.Adam", "lr": 0.001}
+    records = [run("naive", 0, (1, 2), experiment="one"), run("naive", 0, (3, 4), experiment="two", optimizer=adam)]
+    found, remarks = read(lead, *records)
+    assert [row[0] for row in rows(found["Best and final scores"])] == [
+        "alexnet_narrow on digits with SGD",
+        "alexnet_narrow on digits with Adam",
+    ]
+    assert remarks == [("study", "experiment three has not run here")]
+    settings = found["Settings"].table
+    [sgd, _] = settings.rows
+    beside = {column.name: (cell.text, cell.detail) for column, cell in zip(settings.columns, sgd, strict=True)}
+    assert beside["stands for"] == ("alexnet", "")
+    assert beside["batch"] == ("56", "56")
+    assert beside["epochs"] == ("2", "70")
+    assert beside["learning rate"] == ("0.01", "0.01")
+    assert beside["schedule"] == ("constant", "divide by 10 at epochs 40 and 60")
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ("text", "a mapping"),
+        ({}, "no scores"),
+        ({"scores": "top_1"}, "a list"),
+        ({"scores": ["top_1"], "ours": 3}, "the name of a system"),
+        ({"scores": ["top_1"], "names": {"a": 1}}, "a mapping to names"),
+        ({"scores": ["top_1"], "target": -1}, "above zero"),
+        ({"scores": ["top_1"], "samples": "many"}, "above zero"),
+        ({"scores": ["top_1"], "curves": "no"}, "true or false"),
+    ],
+)
+def test_what_is_malformed_is_a_remark_and_no_crash(run: Run, row: Any, told: str) -> None:
+    with pytest.raises(Refused, match=told):
+        study.parse(row)
+    found, [(who, remark)] = read(run("naive", 0, (1, 2), asked=row))
+    assert (found, who) == ({}, "study")
+    assert told in remark
+
+
+def test_an_unknown_field_is_named() -> None:
+    with pytest.raises(UnknownName, match="score"):
+        study.parse({"score": ["top_1"]})
+
+
+def test_the_page_has_the_study(run: Run, store: Callable[..., Path], tmp_path: Path) -> None:
+    for system in ("naive", "pipeoptim"):
+        for seed in (0, 1):
+            store(tmp_path, run(system, seed, (50, 60)))
+    text = page.render(read_store(tmp_path), settings=claims.settings())
+    assert "What was learned, over seeds" in text
+    assert "2 and 2 seeds decide nothing" in text
+    assert 'aria-label="What the seeds decide"' in text
