@@ -5,6 +5,7 @@ An allow-list of facts, no environment dump. Reasons and commands of a record ma
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -105,6 +106,8 @@ def circumstances(config: Mapping[str, Any]) -> dict[str, Any]:
         found["executor_source"] = source_hash(folders, (".py", ".yaml"))
     if config["launch"]["python_path"]:
         found["own_source"] = source_hash(Path(folder) for folder in config["launch"]["python_path"])
+    if str(config["split"]).endswith(".json"):  # a measured profile
+        found["split_file"] = hashlib.sha256(Path(config["split"]).read_bytes()).hexdigest()
     if config["data"]["folder"]:
         files = sorted(Path(config["data"]["folder"]).glob("*"))
         found["data_files"] = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]

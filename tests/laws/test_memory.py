@@ -77,7 +77,7 @@ def configs(ranks: int) -> list[list[str]]:
 
 # no weight that two stages share, and batches small enough that versions of weights show
 SMALL = ("model.shape.tied=false", "batch.size=4")
-ASYNCHRONOUS = {name: SMALL for name in ("pipedream", "pipedream_2bw", "pipeoptim")}
+ASYNCHRONOUS = dict.fromkeys(("pipedream", "pipedream_2bw", "pipeoptim"), SMALL)
 ASYNCHRONOUS["spectrain"] = (*SMALL, "optimizer=sgd")
 
 

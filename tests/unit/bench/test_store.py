@@ -242,3 +242,14 @@ def test_a_trace_reads_back(tmp_path: Path) -> None:
     first = (tmp_path / name).read_bytes()
     Store(tmp_path).write_trace("f" * 20, Grid(data=2, inter=3), spans)
     assert (tmp_path / name).read_bytes() == first  # no time of day in it
+
+
+def test_a_measured_profile_is_a_circumstance(tmp_path: Path) -> None:
+    """A split that is read from a file is another one when the file is."""
+    profile = tmp_path / "profile.json"
+    config = resolve([]) | {"split": str(profile)}
+    keys = []
+    for text in ("{}", "[]"):
+        profile.write_text(text)
+        keys.append(key_of(config, provenance.circumstances(config)))
+    assert keys[0] != keys[1]

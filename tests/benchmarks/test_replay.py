@@ -1,0 +1,100 @@
+"""How much longer a replay of four stages takes than plain training of the same network: a loop over its layers.
+
+One process and one thread each; loops of a few mini-batches take turns, A B A B, so that a shared machine's drift falls
+on both alike. Processor time, as nothing waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from statistics import median
+from time import process_time
+from typing import Any
+
+import pytest
+import torch
+from samples import measured_elsewhere, play, tell
+
+from suite.bench.experiment import resolve
+from suite.core.build import build
+from suite.engine.random import drawing, initial
+from suite.engine.replay import Replay
+from suite.engine.stage import as_value
+from suite.engine.system import EngineSystem, tensors
+
+SYSTEMS = ("plain", "naive", "pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
+MODELS = {  # and what they learn from
+    "vgg_narrow": ("data=digits", "batch.size=56"),
+    "wideresnet_narrow": ("data=digits", "batch.size=56"),
+    "residual_lstm_narrow": ("data=snippets", "batch.size=32"),
+    "gnmt_narrow": ("data=number_names", "batch.size=32"),
+}
+TURNS, BATCHES, DEPTH = 7, 8, 4
+
+
+def plain(config: dict[str, Any]) -> Callable[[list[Any]], None]:
+    told = EngineSystem.settings(config)
+    layers = []
+    for number, make in enumerate(told["layers"]):
+        with drawing(*initial(0, number)):
+            layers.append(make())
+    network, rule = torch.nn.ModuleList(layers), told["optimizer"]
+    optimizer = torch.optim.SGD(network.parameters(), lr=rule.lr, momentum=rule.momentum)
+
+    def run(batches: list[Any]) -> None:
+        network.train()
+        for inputs, targets in batches:
+            value = as_value(inputs)
+            for layer in network:
+                value = as_value(layer(*value))
+            optimizer.zero_grad()
+            told["loss"](*value, *as_value(targets)).backward()
+            optimizer.step()
+
+    return run
+
+
+def replayed(config: dict[str, Any]) -> Callable[[list[Any]], None]:
+    replay = Replay(**EngineSystem.settings(config))
+    return lambda batches: list(replay.train(batches))
+
+
+@cache
+def times(model: str) -> dict[str, list[float]]:
+    """Seconds of a mini-batch, by turn; the first turn settles."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    shared = [f"model={model}", *MODELS[model], "optimizer=sgd", "optimizer.lr=0.02", f"grid.inter={DEPTH}"]
+    shared += ["batch.microbatch=${batch.size}", "split=cost"]
+    configs = {name: resolve([f"system={'naive' if name == 'plain' else name}", *shared]) for name in SYSTEMS}
+    data, shape = build(configs["plain"]["data"]["source"]), build(configs["plain"]["model"]["shape"])
+    size = configs["plain"]["batch"]["size"]
+    batches = [tensors(data.batch(number, size=size, seed=0, shape=shape)) for number in range(BATCHES)]
+    runs = {name: (plain if name == "plain" else replayed)(config) for name, config in configs.items()}
+    found: dict[str, list[float]] = {name: [] for name in SYSTEMS}
+    for turn in range(TURNS + 1):
+        for name, run in runs.items():
+            begin = process_time()
+            run(batches)
+            if turn:
+                found[name].append((process_time() - begin) / BATCHES)
+    torch.set_num_threads(threads)
+    return found
+
+
+@measured_elsewhere
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_mini_batch(benchmark: Any, system: str, model: str) -> None:
+    benchmark.group = f"a mini-batch of {model}, plain and by replay of {DEPTH} stages"
+    found = times(model)
+    play(benchmark, found[system])
+    tell(
+        benchmark,
+        peer=system == "plain",
+        timing=f"processor time of {BATCHES} mini-batches, in turns",
+        model=model,
+        system=system,
+        times_plain=median(found[system]) / median(found["plain"]),
+    )
