@@ -1,8 +1,9 @@
 """Decides what pytest's own flags here mean (--benchmark, --no-skip), that a run ends with what it left out, and which
-tests run beside others.
+tests run beside others or only when asked for.
 
     pytest                            # the tests; benchmarks are skipped
     pytest --benchmark                # the benchmarks alone; ends with the file of their numbers
+    pytest -m exhaustive              # the cells of large products that are skipped otherwise
     pytest --no-skip=chromium,mpiexec # a test that is skipped because one of these is missing fails
     pytest -n 2 --dist loadfile --no-loadscope-reorder   # make test: files shared out, then all that start ranks in one
 
@@ -27,6 +28,7 @@ ALONE = (
     "tests/unit/bench/test_emulate.py",  # its ranks are threads, whose sleeps it times
     "tests/agreement/",
 )
+_EXHAUSTIVE = "exhaustive"  # the marker of what a covering choice leaves out (tests/support/covering.py)
 _BENCHMARK = "Skipping benchmark"  # how pytest-benchmark begins its reason
 _STORAGE = "file://./.benchmarks"  # where pytest-benchmark saves unless told otherwise
 
@@ -101,6 +103,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             return "ranks" if _alone(nodeid) else super()._split_scope(nodeid)
 
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)  # no fixture is set up for a test that is left out
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker(_EXHAUSTIVE) and _EXHAUSTIVE not in item.config.getoption("markexpr"):
+        pytest.skip(f"{_EXHAUSTIVE}: pytest -m {_EXHAUSTIVE} runs them")
 
 
 # -- skips ----------------------------------------------------------------------------------------------------------

@@ -90,6 +90,31 @@ def test_plain_pytest_skips_benchmarks_and_ends_with_one_line_for_all(project: P
     assert not saved(project)
 
 
+EXHAUSTIVE = """
+import pytest
+from covering import cells
+
+@pytest.fixture
+def _of_a_cell(): print("set up")
+
+@pytest.mark.usefixtures("_of_a_cell")
+@pytest.mark.parametrize(("a", "b"), cells(range(3), range(4)))
+def test_cell(a, b): print("ran", a, b)
+"""
+
+
+def test_what_a_covering_choice_leaves_out_runs_where_the_marker_is_named(project: Path, run: Pytest) -> None:
+    (project / "tests/test_plain.py").write_text(EXHAUSTIVE)
+    code, lines = run("-s", "tests/test_plain.py")
+    assert code == 0, lines
+    assert lines[-2:] == ["skipped:", "     8  exhaustive: pytest -m exhaustive runs them"]
+    assert sum("set up" in line for line in lines) == 4
+    code, lines = run("-m", "exhaustive", "tests/test_plain.py")
+    assert code == 0, lines
+    assert "8 passed, 4 deselected" in " ".join(lines)
+    assert lines[-1] == "skipped: none"
+
+
 def test_the_flag_runs_benchmarks_alone_and_ends_with_the_file(benchmarked: tuple[Path, int, list[str]]) -> None:
     project, code, lines = benchmarked
     assert code == 0, lines
@@ -256,8 +281,11 @@ def ci(tmp_path: Path) -> Callable[[str], tuple[int, str]]:
     return run
 
 
+CI = ["make test STRICT=yes", "make test STRICT=yes TESTS=-m exhaustive tests"]
+
+
 def test_ci_runs_the_readmes_command_with_every_skip_for_want_of_a_tool_forbidden(ci: Callable[..., object]) -> None:
-    assert ci("1000", "google-chrome") == (0, "make test STRICT=yes\n")
+    assert ci("1000", "google-chrome") == (0, "\n".join(CI) + "\n")
     plan = subprocess.run(
         ["make", "--dry-run", "test", "STRICT=yes", "INSTALL=no", "PYTHON=python3"],
         cwd=ROOT,
@@ -277,7 +305,7 @@ def test_ci_installs_a_browser_where_it_may_and_says_so_where_it_may_not(ci: Cal
     assert said.splitlines() == [
         "apt-get update",
         "apt-get install -y --no-install-recommends chromium",
-        "make test STRICT=yes",
+        *CI,
     ]
 
 

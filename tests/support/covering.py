@@ -1,0 +1,41 @@
+"""Decides which cells of a large product run every time; the whole product runs with `pytest -m exhaustive`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+
+
+def chosen(rows: Sequence[tuple[Any, ...]], strength: int = 1) -> list[int]:
+    """Positions of few rows that hold every value of every column; with strength=2 every pair that some row holds."""
+    known: list[list[Any]] = [[] for _ in rows[0]] if rows else []
+    for row in rows:
+        for value, seen in zip(row, known, strict=True):
+            if value not in seen:
+                seen.append(value)
+    numbers = [tuple(seen.index(value) for value, seen in zip(row, known, strict=True)) for row in rows]
+    met = [set(combinations(enumerate(row), min(strength, len(row)))) for row in numbers]
+    left = set().union(*met)
+    found = []
+    while left:
+        best = max(range(len(rows)), key=lambda at: len(met[at] & left))
+        found.append(best)
+        left -= met[best]
+    return sorted(found)
+
+
+def covering(
+    rows: Iterable[tuple[Any, ...]], *, strength: int = 1, always: Iterable[tuple[Any, ...]] = ()
+) -> list[Any]:
+    """All rows as pytest's parameters, `exhaustive` but for a covering choice and those that stand in `always`."""
+    rows, always = list(rows), list(always)
+    kept = {*chosen(rows, strength), *(at for at, row in enumerate(rows) if row in always)}
+    return [pytest.param(*row, marks=[] if at in kept else pytest.mark.exhaustive) for at, row in enumerate(rows)]
+
+
+def cells(*axes: Iterable[Any], strength: int = 1, always: Iterable[tuple[Any, ...]] = ()) -> list[Any]:
+    """`covering` of the product of the axes."""
+    return covering(product(*axes), strength=strength, always=always)
