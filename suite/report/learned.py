@@ -81,13 +81,14 @@ def read(
                 made += _curves(task, score, looks, f"{salt}{place}{asked.scores.index(score)}")
     if len(made) > _MOST:
         remarks.append(("study", f"{len(made) - _MOST} more pictures than the {_MOST} that are made"))
-    tables = [
-        Learned("Best and final scores", _scores(asked, found, runs)),
-        *([Learned("Epochs and time to the target", _times(asked, found))] if math.isfinite(asked.less) else []),
-        *([Learned("What the seeds decide", _tests(asked, found))] if asked.ours else []),
-        *([Learned("Settings", _settings(asked, found, settings))] if asked.stands_for else []),
-    ]
-    return made[:_MOST] + tables, remarks
+    tables = {
+        "scores": lambda: _scores(asked, found, runs),
+        "times": lambda: _times(asked, found),
+        "tests": lambda: _tests(asked, found),
+        "settings": lambda: _settings(asked, found, settings),
+    }
+    shown = [tables[name]() for name in asked.tables]
+    return made[:_MOST] + [Learned(table.title, table) for table in shown], remarks
 
 
 # Pictures

@@ -20,7 +20,8 @@ from suite.report import derive
 from suite.report.asked import LONG, told
 from suite.report.load import Entry, at, real, text_at
 
-FIELDS = ("scores", "ours", "like", "names", "of", "target", "samples", "stands_for", "curves")
+FIELDS = ("scores", "ours", "like", "names", "of", "target", "samples", "stands_for", "curves", "tables")
+TABLES = ("scores", "times", "tests", "settings")
 SAME = ("model", "data", "optimizer", "split", "precision", "pruning")  # parts of a config that a training consists of
 _OF_RATES = ("milestones", "total", "warmup")  # counted in updates, of which systems make different numbers
 _MOST_SCORES, _MOST_EPOCHS, _MOST_OF = 4, 1000, 24
@@ -39,6 +40,7 @@ class Study:
     samples: float
     stands_for: Mapping[str, str]
     curves: bool
+    tables: tuple[str, ...]
 
     def shown(self, system: str) -> str:
         return self.names.get(system, system)[:LONG]
@@ -95,6 +97,7 @@ def parse(row: Any) -> Study:
     samples: of an epoch of the published data set, which simulated runs of the same experiment say the time of
     stands_for: the published network by the name of ours
     curves: whether curves are drawn; left out: true
+    tables: which of TABLES; left out: those that the rest asks for
     """
     if not isinstance(row, dict):
         raise Refused(f"the study is {told(row)}", rule="a mapping", legal="{scores: [top_1], ours: pipeoptim}")
@@ -120,7 +123,13 @@ def parse(row: Any) -> Study:
             raise Refused(f"{name} is {told(row[name])}", rule="above zero")
     if not isinstance(row.get("curves", True), bool):
         raise Refused(f"curves is {told(row['curves'])}", rule="true or false")
+    tables = _words(row, "tables", len(TABLES))
+    if unknown := [name for name in tables if name not in TABLES]:
+        raise UnknownName("table of a study", unknown[0][:LONG], TABLES)
+    asked = {"scores": True, "times": math.isfinite(numbers["target"])}
+    asked |= {"tests": bool(row.get("ours")), "settings": bool(maps["stands_for"])}
     return Study(
+        tables=tables or tuple(name for name in TABLES if asked[name]),
         scores=scores,
         ours=row.get("ours") or "",
         like=row.get("like") or "",
