@@ -1,9 +1,16 @@
-"""Decides what every test starts from: one thread for torch, so that orders of summation are those of a rank.
+"""Decides what every test starts from: one thread for torch, so that orders of summation are those of a rank, and YAMLs
+that are parsed once, for Hydra would do so for every config, and spend a third of its time on it.
 
 No generated example has a deadline of Hypothesis's: its 200 ms of wall time pass while others have the core.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from functools import cache
+from io import StringIO
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -17,3 +24,19 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _parsed_once() -> Iterator[None]:
+    """Known by their text: a file that a test writes again is read again."""
+    from omegaconf import OmegaConf
+
+    load = OmegaConf.load
+    parsed = cache(lambda text: load(StringIO(text)))
+
+    def loaded(file: Any) -> Any:
+        return deepcopy(parsed(file.read())) if hasattr(file, "read") else load(file)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OmegaConf, "load", staticmethod(loaded))
+        yield

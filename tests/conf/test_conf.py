@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from covering import chosen
 from omegaconf import OmegaConf
 
 from suite.bench import refuse
-from suite.bench.experiment import CONF, check_names, expand, freeze, groups, register, resolve
+from suite.bench.experiment import CONF, check_names, expand, freeze, groups, read_files, register, resolve
 from suite.core.build import build, locate
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
@@ -291,11 +292,40 @@ def runs_of(experiment: str) -> list[Any]:
     return expand([f"experiment={experiment}"])
 
 
-@pytest.mark.parametrize("choice", groups()["experiment"])
-def test_every_run_of_every_experiment_is_accepted(choice: str) -> None:
-    runs = runs_of(choice)
-    plan = config_of("experiment", choice)["experiment"]
-    assert len(runs) == max(1, len(plan["runs"])), "two entries are one run"
+def some_runs_of(experiment: str, plan: dict[str, Any]) -> list[Any]:
+    """Of an experiment's runs the first, the last, one for each system on each executor, one for each model, and those
+    that it names as its reference and in what it expects."""
+    entries = [read_files(entry) for entry in plan["runs"]]
+
+    def kind(entry: list[str]) -> tuple[list[str], list[str]]:
+        told = {of: [word for word in entry if word.startswith(f"{of}=")] for of in ("system", "executor", "model")}
+        return told["system"] + told["executor"], told["model"]
+
+    def composed(entry: list[str]) -> Any:
+        words = [f"experiment={experiment}", *entry]
+        return freeze(resolve(words), shlex.join(["python", "-m", "suite", *words]))
+
+    kept = {0, len(entries) - 1, *chosen(list(map(kind, entries)))}
+    runs = {at: composed(entries[at]) for at in sorted(kept)}
+    missing = names_in(plan) - {run.label for run in runs.values()}
+    likely = {f"system={name.split()[0]}" for name in missing}
+    for at in sorted(range(len(entries)), key=lambda at: likely.isdisjoint(entries[at])):
+        if missing and at not in runs:
+            runs[at] = composed(entries[at])
+            missing.discard(runs[at].label)
+    return list(runs.values())
+
+
+def names_in(plan: dict[str, Any]) -> set[str]:
+    """The labels that an experiment's runs must have: its reference and all of whom it expects something."""
+    names = {plan["reference"]}
+    for expected in plan["expect"]:
+        versus = expected.get("versus")
+        names |= {expected.get("system"), *(versus if isinstance(versus, list) else [versus])}
+    return names - {None}
+
+
+def check_runs(experiment: str, runs: list[Any], plan: dict[str, Any]) -> None:
     labels = [run.label for run in runs]
     assert len(set(labels)) == len(labels)
     for run in runs:
@@ -309,16 +339,29 @@ def test_every_run_of_every_experiment_is_accepted(choice: str) -> None:
         else:
             assert run.refusal is None, f"{run.label}: {run.refusal}"
         assert "runs" not in run.config["experiment"]
-        assert run.config["experiment"]["name"] == choice
-    assert freeze(resolve(shlex.split(runs[-1].command)[3:]), "").config == runs[-1].config
+        assert run.config["experiment"]["name"] == experiment
+    if plan["runs"]:
+        assert names_in(plan) <= set(labels)
+
+
+@pytest.mark.parametrize("choice", groups()["experiment"])
+def test_every_experiment_says_what_it_is_and_its_runs_are_accepted(choice: str) -> None:
+    plan = config_of("experiment", choice)["experiment"]
     assert {"name", "title", "question", "paper", "where", "reference", "seconds", "expect"} <= plan.keys()
     assert plan["seconds"] > 0
-    if plan["runs"]:  # the reference and what is expected of whom stand among the runs
-        assert plan["reference"] in labels
-        for expected in plan["expect"]:
-            versus = expected.get("versus")
-            rivals = versus if isinstance(versus, list) else [versus]
-            assert {expected.get("system"), *rivals} - {None} <= set(labels)
+    entries = [sorted(entry) for entry in plan["runs"]]
+    assert all(entries.count(entry) == 1 for entry in entries), "two entries are one run"
+    check_runs(choice, some_runs_of(choice, plan) if entries else runs_of(choice), plan)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("choice", groups()["experiment"])
+def test_every_run_of_every_experiment_is_accepted(choice: str) -> None:
+    runs = runs_of(choice)
+    plan = config_of("experiment", choice)["experiment"]
+    assert len(runs) == max(1, len(plan["runs"])), "two entries are one run"
+    check_runs(choice, runs, plan)
+    assert freeze(resolve(shlex.split(runs[-1].command)[3:]), "").config == runs[-1].config
 
 
 # -- who wins -------------------------------------------------------------------------------------------------
