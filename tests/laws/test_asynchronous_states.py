@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from cases import Case, gpt_case, odd_case
+from covering import cells
 from masked import Given, random_ticket
 from reference import SEED
 from resuming import kept_by
@@ -74,8 +75,9 @@ def epoch(case: Case, count: int = 9, replicas: int = 1, first: int = 0) -> list
     return [case.batch(first + i, 1, replicas) for i in range(count)]
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("system", POLICIES)
+@pytest.mark.parametrize(
+    ("system", "form"), cells(POLICIES, FORMS, always=[("pipeoptim", "samo"), ("pipeoptim", "mixed samo")]), ids=str
+)
 def test_every_form_of_states_equals_its_replay(system: str, form: str) -> None:
     """Law 3 bit for bit; PipeOptim's schedule on SAMO's states is one of them."""
     policy, every, rule = POLICIES[system]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from cases import Case, gpt_case, odd_case
+from covering import cells, covering
 from mixed import BATCHES, EVERYTHING, OFFLOADED, PLAIN, Checked, engine_of, held_by
 from torch import nn
 
@@ -44,17 +45,25 @@ def check(case: Case, grid: Grid, half: str, rule: Any, scale: float, **more: An
 ALL = [(grid, name, "bfloat16") for grid in GRIDS for name in VARIANTS]  # the steps of both types are one code
 
 
+ROWS = [*ALL, *((grid, "everything", "float16") for grid in GRIDS[1:4])]
+
+
 @pytest.mark.parametrize(
-    ("grid", "variant", "half"), [*ALL, *((grid, "everything", "float16") for grid in GRIDS[1:4])], ids=str
+    ("grid", "variant", "half"),
+    covering(ROWS, always=[(grid, "everything", "bfloat16") for grid in GRIDS]),
+    ids=str,
 )
 def test_a_tied_transformer(grid: Grid, variant: str, half: str) -> None:
     case = gpt_case("tied", "float32", layers=4)
     assert check(case, grid, half, AdamW(0.01), 256.0, **VARIANTS[variant]) == 0
 
 
-@pytest.mark.parametrize("grid", GRIDS[1:4], ids=str)
-@pytest.mark.parametrize("rule", [SGD(0.1, momentum=0.9, weight_decay=0.01), Adam(0.01, weight_decay=0.1)], ids=str)
-def test_rules_and_dropout(grid: Grid, rule: Any) -> None:
+@pytest.mark.parametrize(
+    ("rule", "grid"),
+    cells([SGD(0.1, momentum=0.9, weight_decay=0.01), Adam(0.01, weight_decay=0.1)], GRIDS[1:4]),
+    ids=str,
+)
+def test_rules_and_dropout(rule: Any, grid: Grid) -> None:
     case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
     assert check(case, grid, "bfloat16", rule, 64.0, **EVERYTHING) == 0
 
@@ -84,9 +93,8 @@ def test_batches_that_overflow_are_left_out_by_everyone(grid: Grid, variant: str
 # -- one precision ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("grid", [GRIDS[0], *GRIDS[2:4]], ids=str)
-def test_in_one_precision_every_variant_gives_the_same_bits(dtype: str, grid: Grid) -> None:
+@pytest.mark.parametrize(("grid", "dtype"), cells([GRIDS[0], *GRIDS[2:4]], ["float32", "float64"]), ids=str)
+def test_in_one_precision_every_variant_gives_the_same_bits(grid: Grid, dtype: str) -> None:
     case = gpt_case("dropout", dtype, dropout=0.3, layers=4)
     batches = [case.batch(number, count, grid.data) for number, count in enumerate(BATCHES)]
 

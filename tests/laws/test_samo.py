@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from cases import Case, gpt_case, odd_case
+from covering import cells
 from masked import MaskChecked
 
 from baselines.gpipe import GPipe
@@ -38,13 +39,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+def named(value: Any) -> str:
+    return str(value) if isinstance(value, Grid) else type(value).__name__
+
+
 def check(case: Case, grid: Grid, rule: Any, *, sparsity: float = 0.8, **more: Any) -> None:
     """On a grid of threads."""
     loopback.run(grid.size, MaskChecked(case, grid, rule, sparsity, **more).rank)
 
 
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize(("rule", "grid"), cells(RULES, GRIDS), ids=named)
 def test_one_precision(grid: Grid, rule: Any) -> None:
     check(gpt_case("tied", "float32", layers=4), grid, rule)
 
@@ -53,23 +57,26 @@ def test_double_precision() -> None:
     check(gpt_case("tied", "float64", layers=4), GRIDS[3], AdamW(0.01), batches=(4, 1, 3))
 
 
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-@pytest.mark.parametrize("half", ["bfloat16", "float16"])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_mixed_precision(grid: Grid, half: str, variant: str) -> None:
+@pytest.mark.parametrize(
+    ("variant", "half", "grid"),
+    cells(VARIANTS, ["bfloat16", "float16"], GRIDS, always=[("everything", "bfloat16", grid) for grid in GRIDS]),
+    ids=str,
+)
+def test_mixed_precision(variant: str, half: str, grid: Grid) -> None:
     check(gpt_case("tied", "float32", layers=4), grid, AdamW(0.01), half=half, batches=(4, 1, 3), **VARIANTS[variant])
 
 
-@pytest.mark.parametrize("grid", GRIDS[:1] + GRIDS[3:], ids=str)
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_home_bucket_and_checkpoint_in_one_precision(grid: Grid, variant: str) -> None:
+@pytest.mark.parametrize(("variant", "grid"), cells(VARIANTS, [GRIDS[3], GRIDS[0]]), ids=str)
+def test_every_home_bucket_and_checkpoint_in_one_precision(variant: str, grid: Grid) -> None:
     case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
     check(case, grid, SGD(0.1, momentum=0.9), batches=(4, 1, 3), **VARIANTS[variant])
 
 
-@pytest.mark.parametrize("sparsity", [0.0, 0.25, 0.5, 0.9])
-@pytest.mark.parametrize("what", ["weights", "all"])
-@pytest.mark.parametrize("half", [None, "bfloat16"], ids=str)
+@pytest.mark.parametrize(
+    ("half", "what", "sparsity"),
+    cells([None, "bfloat16"], ["weights", "all"], [0.0, 0.25, 0.5, 0.9], strength=2),
+    ids=str,
+)
 def test_every_sparsity_of_some_or_all_weights(sparsity: float, what: str, half: str | None) -> None:
     """Where all is pruned, both ends of a tie lose the same places."""
     for grid in (Grid(), Grid(inter=2, data=2)):

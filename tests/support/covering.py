@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 
-def chosen(rows: Sequence[tuple[Any, ...]], strength: int = 1) -> list[int]:
-    """Positions of few rows that hold every value of every column; with strength=2 every pair that some row holds."""
+def chosen(rows: Sequence[tuple[Any, ...]], strength: int = 1, always: Iterable[tuple[Any, ...]] = ()) -> list[int]:
+    """Positions of few rows that hold every value of every column; with strength=2 every pair that some row holds.
+    Those of `always` are among them."""
     known: list[list[Any]] = [[] for _ in rows[0]] if rows else []
     for row in rows:
         for value, seen in zip(row, known, strict=True):
@@ -18,8 +19,8 @@ def chosen(rows: Sequence[tuple[Any, ...]], strength: int = 1) -> list[int]:
                 seen.append(value)
     numbers = [tuple(seen.index(value) for value, seen in zip(row, known, strict=True)) for row in rows]
     met = [set(combinations(enumerate(row), min(strength, len(row)))) for row in numbers]
-    left = set().union(*met)
-    found = []
+    found = sorted({rows.index(row) for row in always})
+    left = set().union(*met).difference(*(met[at] for at in found))
     while left:
         best = max(range(len(rows)), key=lambda at: len(met[at] & left))
         found.append(best)
@@ -30,9 +31,9 @@ def chosen(rows: Sequence[tuple[Any, ...]], strength: int = 1) -> list[int]:
 def covering(
     rows: Iterable[tuple[Any, ...]], *, strength: int = 1, always: Iterable[tuple[Any, ...]] = ()
 ) -> list[Any]:
-    """All rows as pytest's parameters, `exhaustive` but for a covering choice and those that stand in `always`."""
-    rows, always = list(rows), list(always)
-    kept = {*chosen(rows, strength), *(at for at, row in enumerate(rows) if row in always)}
+    """All rows as pytest's parameters, `exhaustive` but for what is chosen."""
+    rows = list(rows)
+    kept = chosen(rows, strength, always)
     return [pytest.param(*row, marks=[] if at in kept else pytest.mark.exhaustive) for at, row in enumerate(rows)]
 
 
