@@ -19,6 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from suite import claims
+from suite.claims import commands
 from suite.core.claim import Judged, Verdict
 from suite.core.record import Source
 from suite.core.trace import WAIT
@@ -102,7 +103,7 @@ def write_report(folder: Path) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     store = read_store(folder)
-    judged = judge.judge(claims.load(), store)
+    judged = commands.filled(judge.judge(claims.load(), store), claims.settings())
     exports = _export(store)
     write(folder, "records.csv", derive.frame(store).map(inert).to_csv(index=False, lineterminator="\n"))
     judge.write_claims(folder, judged)

@@ -1,0 +1,201 @@
+"""Decides that each claim that wants a data set or a GPU has a command line, and that this can run once they are there.
+
+Every command is read word by word; composed and put before the parent's refusals, with tiny folders of the published
+layouts, is one of each training and of each system, and all of them where everything is asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shlex
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from suite import claims, count
+from suite.bench.experiment import freeze, resolve
+from suite.claims import commands
+from suite.core.build import build
+from suite.core.claim import Claim, Judged, Verdict
+from suite.data import images, sentiment, translation
+
+EXPERIMENT = ["python", "-m", "suite", "-m", "experiment=pipeoptim_published"]
+COUNT = ["python", "-m", "suite.count"]
+
+
+@cache
+def rows() -> dict[str, Claim]:
+    return {claim.id: claim for claim in claims.load() if claim.paper == "pipeoptim"}
+
+
+@cache
+def known() -> dict[str, str]:
+    return commands.commands(claims.load(), claims.settings())
+
+
+def command(name: str) -> str:
+    return known()[f"pipeoptim.{name}"]
+
+
+@cache
+def parts() -> tuple[tuple[str, ...], ...]:
+    """The words of every different command."""
+    lines = [line for one in known().values() for line in one.split(" && ")]
+    return tuple(dict.fromkeys(tuple(shlex.split(line)) for line in lines))
+
+
+def swept(words: tuple[str, ...]) -> list[list[str]]:
+    """The first and the last run of a sweep, and the last system's first."""
+    choices = []
+    for override in OverridesParser.create().parse_overrides(list(words[4:])):
+        key = str(override.key_or_group)
+        found = list(override.sweep_string_iterator()) if override.is_sweep_override() else [override.input_line]
+        choices.append([one if "=" in str(one) else f"{key}={one}" for one in (found[0], found[-1])])
+    return [[pair[0] for pair in choices], [pair[1] for pair in choices]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The published layouts, with next to nothing in them."""
+    root = tmp_path_factory.mktemp("data")
+    for layouts in (images.LAYOUTS, sentiment.LAYOUTS, translation.LAYOUTS):
+        for name, inside in layouts.items():
+            for path in (root / name / part for part in inside):
+                if path.suffix:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text("text\n" * 50)
+                else:
+                    path.mkdir(parents=True, exist_ok=True)
+                    (path / "0_1.txt").write_text("a review")
+    return root
+
+
+def accepted(overrides: list[str], folder: Path) -> dict[str, Any]:
+    """The config of one run, which no parent refuses."""
+    here = [word.replace("FOLDER", str(folder)) for word in overrides]
+    run = freeze(resolve(here), "")
+    assert run.refusal is None, (overrides, run.refusal)
+    return run.config
+
+
+def test_every_claim_that_wants_data_or_a_gpu_has_one() -> None:
+    wanting = {name for name, claim in rows().items() if claim.reach in ("data", "gpu")}
+    assert known().keys() == wanting
+    assert len([name for name in wanting if rows()[name].reach == "data"]) == 110
+    for words in parts():
+        assert list(words[:5]) == EXPERIMENT or (list(words[:3]) == COUNT and words[3] in count.SOURCES)
+
+
+def test_what_a_claim_sets_stands_in_its_command() -> None:
+    for name, claim in rows().items():
+        if name not in known():
+            continue
+        line, asked = known()[name], claim.setting
+        if "epochs" in asked:
+            assert f"measure.turns={asked['epochs']} " in line
+            assert f"batch.size={asked['batch_size']} " in line
+        if "dataset" in asked:
+            assert f"FOLDER/{commands.NAMES[str(asked['dataset'])]}" in line
+        if claim.system in commands.SYSTEMS:
+            shown = "naive" if claim.system == "gpipe" and claim.reach == "data" else claim.system
+            told = [word.removeprefix("system=") for word in shlex.split(line) if word.startswith("system=")]
+            assert shown in ",".join(told).split(",")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("table4.sgdm.alexnet.gpipe", ["system=naive", "model=alexnet", "batch.size=56", "milestones:[71440,107160]"]),
+        ("table4.sgdm.alexnet.pipedream_2bw", ["milestones:[17880,26820]", "measure.batches=1786"]),  # 447 an epoch
+        ("table4.adamw.googlenet.pipeoptim", ["googlenet_cifar", "lr:0.001,milestones:[35190]", "measure.turns=120"]),
+        ("table4.adam.residual_lstm.pipedream", ["optimizer=adam ", "Polynomial,lr:0.001,total:4900"]),
+        ("table4.adamw.residual_lstm.pipedream", ["optimizer=adamw ", "Polynomial,lr:0.001,total:4900"]),
+        ("table4.adam.gnmt_8.pipeoptim", ["model=gnmt_8", "data=wmt16", "optimizer.lr=0.0003", "measure.turns=8"]),
+        ("table6.resnet_101.spectrain.max_top1", ["batch.size=90", "measure.batches=1112", "measure.evaluate=111"]),
+        ("table6.inception_v3.pipedream.total_time", ["batch.size=86", "measure.batches=1163"]),
+        ("table5.gnmt_16.gpipe", ["model=gnmt_16", "batch.size=range(64,1024,8)", "${per_replica:${batch.size},4}"]),
+        ("sec5a.tiny_imagenet_classes", ["python -m suite.count tiny_imagenet FOLDER/tiny_imagenet"]),
+    ],
+)
+def test_commands_by_hand(name: str, words: list[str]) -> None:
+    for word in words:
+        assert word in command(name)
+    assert " && " not in command(name)
+
+
+def test_a_claim_about_several_names_all_of_them_and_no_more() -> None:
+    best = command("sec5b.alexnet_best").split(" && ")
+    assert [line.split()[5] for line in best] == ["system=naive,pipedream,spectrain,pipeoptim", "system=pipedream_2bw"]
+    trained = [shlex.split(line)[6] for line in command("sec5b.adamw_best").split(" && ")]
+    assert trained == ["model=vgg_16_cifar"] * 2 + ["model=googlenet_cifar"] * 2 + ["model=residual_lstm"] * 2
+    assert "spectrain" not in command("sec5b.adamw_best")
+    assert {word for word in command("sec5d.best_top1_top5").split() if word.startswith("model=")} == {
+        *("model=resnet_101", "model=inception_v3")
+    }
+    everything = command("sec5b.comparable_to_gpipe").split(" && ")
+    assert len(everything) == 8
+    assert all("system=naive,pipeoptim " in line for line in everything)
+
+
+def one_of_each() -> list[list[str]]:
+    """Runs that cover every training, every system and every kind of sweep."""
+    chosen: list[list[str]] = []
+    seen: set[str] = set()
+    for words in sorted(parts()):
+        for run in swept(words) if list(words[:5]) == EXPERIMENT else ():
+            kinds = {word for word in run if word.partition("=")[0] in ("system", "model")}
+            if not kinds <= seen:
+                seen |= kinds
+                chosen.append(run)
+    return chosen
+
+
+def test_no_parent_refuses_them(folder: Path) -> None:
+    runs = one_of_each()
+    assert {word for run in runs for word in run if word.startswith("system=")} == {
+        f"system={name}" for name in ("naive", "gpipe", "pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
+    }
+    for run in runs:
+        config = accepted(run, folder)
+        assert config["launch"]["device"] == "cuda"
+        assert config["grid"] == {"data": 1, "inter": 4, "tensor": 1}
+        assert config["measure"]["validate"] == "turn"
+
+
+@pytest.mark.exhaustive
+def test_no_parent_refuses_any_of_them(folder: Path) -> None:
+    for words in parts():
+        for run in swept(words) if list(words[:5]) == EXPERIMENT else ():
+            accepted(run, folder)
+
+
+def test_the_rate_falls_where_the_paper_says(folder: Path) -> None:
+    """In epochs, whatever a system's updates are."""
+    for system, updates in (("pipedream", 1786), ("pipedream_2bw", math.ceil(1786 / 4))):
+        words = tuple(shlex.split(command(f"table4.sgdm.resnet_101.{system}")))
+        rate = build(accepted(swept(words)[0], folder)["optimizer"]["lr"])
+        found = [rate(epoch * updates) for epoch in (0, 39, 40, 59, 60, 69)]
+        assert found == pytest.approx([0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
+
+
+def test_what_nothing_has_run_shows_its_command() -> None:
+    [cpu] = itertools.islice((claim for claim in rows().values() if claim.reach == "cpu"), 1)
+    data = rows()["pipeoptim.table4.sgdm.alexnet.gpipe"]
+    none = Judged(data, Verdict.NOT_RUN, "no record", data.scope)
+    ran = replace(none, record="records/a.json", command="python -m suite")
+    found = commands.filled([none, ran, replace(none, claim=cpu)], claims.settings())
+    assert [item.command for item in found] == [command("table4.sgdm.alexnet.gpipe"), "python -m suite", ""]
+
+
+def test_spectrain_trains_with_momentum_alone() -> None:
+    """A claim that names no system is about all of them; what SpecTrain refuses stands in no command."""
+    all_ways = replace(rows()["pipeoptim.sec5b.comparable_to_gpipe"], system="", versus=None, terms=())
+    lines = commands.command(all_ways, commands.tasks(claims.settings()), {}).split(" && ")
+    with_it = [line for line in lines if "spectrain" in line]
+    assert len(with_it) == 3
+    assert all("optimizer=sgd " in line for line in with_it)

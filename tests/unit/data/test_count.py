@@ -1,0 +1,51 @@
+"""Decides that a data set in a folder is counted, and that another folder is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from suite import count
+from suite.core.errors import Refused, UnknownName
+
+
+@pytest.fixture
+def reviews(tmp_path: Path) -> Path:
+    for part, number in (("train/neg", 3), ("train/pos", 2), ("test/neg", 1), ("test/pos", 4)):
+        (tmp_path / part).mkdir(parents=True)
+        for place in range(number):
+            (tmp_path / part / f"{place}_1.txt").write_text("a film of which nothing stays")
+    return tmp_path
+
+
+def test_samples_and_classes_are_counted_on_both_sides(reviews: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert count.counts("imdb", reviews) == {
+        "training samples": 5,
+        "validation samples": 5,
+        "classes": 2,
+        "training samples of the smallest class": 2,
+        "training samples of the largest class": 3,
+        "validation samples of the smallest class": 1,
+        "validation samples of the largest class": 4,
+    }
+    assert count.main(["imdb", str(reviews)]) == 0
+    assert "         5  training samples\n" in capsys.readouterr().out
+
+
+def test_pairs_have_no_classes(tmp_path: Path) -> None:
+    (tmp_path / "vocab.bpe.32000").write_text("a\nb\n")
+    for side, lines in (("train.tok.clean.bpe.32000", 3), ("newstest2014.tok.bpe.32000", 2)):
+        for language in ("en", "de"):
+            (tmp_path / f"{side}.{language}").write_text("a b\n" * lines)
+    assert count.counts("wmt16", tmp_path) == {"training samples": 3, "validation samples": 2}
+
+
+def test_another_name_or_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UnknownName, match="cifar_100"):
+        count.counts("cifar_10", tmp_path)
+    with pytest.raises(Refused, match="train"):
+        count.counts("imdb", tmp_path)
+    assert count.main(["imdb", str(tmp_path)]) == 2
+    assert count.main(["imdb"]) == 2
+    assert "usage" in capsys.readouterr().err
