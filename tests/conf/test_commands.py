@@ -199,3 +199,9 @@ def test_spectrain_trains_with_momentum_alone() -> None:
     with_it = [line for line in lines if "spectrain" in line]
     assert len(with_it) == 3
     assert all("optimizer=sgd " in line for line in with_it)
+
+
+def test_a_claim_about_a_data_set_trains_on_no_other() -> None:
+    on_reviews = replace(rows()["pipeoptim.sec5b.comparable_to_gpipe"], setting={"dataset": "imdb"})
+    lines = commands.command(on_reviews, commands.tasks(claims.settings()), {}).split(" && ")
+    assert [word for line in lines for word in line.split() if word.startswith("data=")] == ["data=imdb"] * 2
