@@ -85,7 +85,9 @@ def _prediction(config: Mapping[str, Any], smoothed: bool) -> None:
     if smoothed and not (rule == "SGD" and optimizer.get("momentum")):
         told = f"{name} with {rule}" + (" without momentum" if rule == "SGD" else "")
         raise Unsupported(
-            told, rule="it predicts by the momentum of SGD alone (PipeOptim II-C2)", legal="optimizer=sgd"
+            told,
+            rule="it predicts by the momentum of SGD alone (PipeOptim II-C2)",
+            legal="optimizer=sgd optimizer.momentum=0.9",
         )
     half = config["precision"]["half"]
     layout = build(config["memory"]["layout"])(entries=1, moments=("moment",), half=half)

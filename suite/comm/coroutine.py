@@ -19,6 +19,7 @@ from suite.core.op import Op
 from suite.core.protocols import Group, Handle, Transport, Value
 
 Rank = Generator[Any, None, Any]
+_END = object()
 
 
 class Desk:
@@ -30,10 +31,6 @@ class Desk:
         self.meetings: dict[tuple[tuple[int, ...], int], dict[int, tuple[torch.Tensor, _Meeting]]] = {}
         self.begun = False
         self.moves = 0  # sends, receipts and meetings: nothing moves in a deadlock
-        self.ranks: dict[int, Rank] = {}
-        self.running: set[int] = set()
-        self.ended: dict[int, Any] = {}
-        self.told: list[Any] = []  # by rank 0, and not yet passed on
 
     def made(self, make: Callable[[CoroutineWorld], Any]) -> list[Any]:
         """What every rank makes of its world, in threads; then turns begin."""
@@ -41,37 +38,26 @@ class Desk:
         self.begun = True
         return found
 
-    def run(self, ranks: Sequence[Rank]) -> Generator[Any, None, list[Any]]:
-        """Every rank to its end, in turns; yields what rank 0 yields, its Nones apart, and returns what all returned.
-        Raises IllegalSchedule where all wait."""
-        self.ranks, self.ended, self.told = dict(enumerate(ranks)), {}, []
+    def run(self, ranks: Sequence[Rank]) -> Generator[Any, None, None]:
+        """Every rank to its end, in turns; yields what rank 0 yields, its Nones apart. Raises IllegalSchedule where all
+        wait."""
+        going = dict(enumerate(ranks))
         try:
-            while len(self.ended) < len(ranks):
-                before = self.moves, len(self.ended)
-                for rank in range(len(ranks)):
-                    self._turn(rank)
-                told, self.told = self.told, []
-                yield from told
-                if (self.moves, len(self.ended)) == before:
+            while going:
+                before, left = self.moves, len(going)
+                for rank in list(going):
+                    told = next(going[rank], _END)
+                    if told is _END:
+                        del going[rank]
+                    elif told is not None:
+                        self.moves += 1
+                        if rank == 0:
+                            yield told
+                if (self.moves, len(going)) == (before, left):
                     raise IllegalSchedule("deadlock: every rank waits for another")
         finally:
-            for rank in self.ranks.values():
-                rank.close()
-        return [self.ended[rank] for rank in range(len(ranks))]
-
-    def _turn(self, rank: int) -> None:
-        """A rank goes on until it waits or has something to tell."""
-        if rank in self.running or rank in self.ended:
-            return
-        self.running.add(rank)
-        try:
-            if (told := next(self.ranks[rank])) is not None:
-                self.moves += 1
-                self.told += [told] if rank == 0 else []
-        except StopIteration as end:
-            self.ended[rank] = end.value
-        finally:
-            self.running.discard(rank)
+            for ended in going.values():
+                ended.close()
 
 
 class CoroutineTransport:

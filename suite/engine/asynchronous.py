@@ -28,7 +28,8 @@ def check(
     scaler: Dynamic | None,
 ) -> None:
     """Raises Refused for what this policy, rule and layout of states cannot train together."""
-    if update_every is not None and (not isinstance(update_every, int) or update_every < 1):
+    whole = isinstance(update_every, int) and not isinstance(update_every, bool)
+    if update_every is not None and (not whole or update_every < 1):
         raise Refused(f"update_every={update_every}", rule="at least 1 microbatch, or None for a flush", legal="1")
     if hasattr(policy, "check"):
         policy.check(grid.inter, update_every)
@@ -38,7 +39,9 @@ def check(
         return
     if tied:
         what = "a tied weight in an asynchronous pipeline"
-        raise Unsupported(what, rule=f"{MOMENT} at which both ends could add their gradients", legal="model.tied=false")
+        raise Unsupported(
+            what, rule=f"{MOMENT} at which both ends could add their gradients", legal="model.shape.tied=false"
+        )
     if clip is not None:
         what = f"clip={clip} in an asynchronous pipeline"
         raise Unsupported(what, rule=f"{MOMENT} at which all gradients have a norm", legal="update.clip=null")

@@ -1,7 +1,8 @@
 """Decides which runs are one run: what a checkpoint and the engine that resumes it must have in common.
 
 Whatever decides the numbers of a training and can be told as plain data: rule and arguments of the optimizer, seed,
-precision, clipping. A schedule, a grid, a memory layout and the buckets of an update decide none (laws 2 and 8).
+precision, clipping. A schedule, a grid, a memory layout and the buckets of an update decide none (laws 2 and 8), but
+of an asynchronous pipeline its depth, its updates and which versions its passes read do.
 """
 
 from __future__ import annotations
@@ -30,8 +31,16 @@ def of(engine: Engine) -> dict[str, Any]:
         "clip": engine.update.clip,
         "optimizer": described(engine.update.rule),
         "loss_scale": described(engine.scaler),
+        "stream": _stream(engine),
     }
     return dict(json.loads(json.dumps(told)))
+
+
+def _stream(engine: Engine) -> dict[str, Any] | None:
+    if engine.update_every is None:
+        return None
+    policy = described(engine.store.policy)
+    return {"update_every": engine.update_every, "stages": engine.grid.inter, "weights": policy}
 
 
 def check(name: str, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:

@@ -272,5 +272,5 @@ def predicted(rule: UpdateRule, state: RuleState, ahead: int) -> list[torch.Tens
     for name in states_of(rule, predicts=True):
         if name not in state.moments:
             raise Refused(f"{type(rule).__name__} without its state {name!r}", rule="all of states_of(rule)")
-    change = rule.drift(state).mul_(ahead)
+    change = rule.drift(state) * ahead
     return [weight + part for weight, part in zip(state.weights, state.views(change), strict=True)]

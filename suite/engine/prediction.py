@@ -1,6 +1,8 @@
 """Decides how a stage's weights are predicted: its rule's drift, on any form of model states, into given tensors.
 
-In mixed precision full-precision weights are predicted, then rounded; of pruned ones what is kept, then expanded.
+In mixed precision full-precision weights are predicted, then rounded; of pruned ones what is kept, then expanded. It
+goes through a stage's weights in pieces, so that what it makes for itself stays small; every slicing gives the same
+bits.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from suite.engine.compress import expand
 from suite.engine.optimizer import RuleState
 from suite.engine.state import ModelState
 
+PIECE = 1 << 17  # entries that are predicted at a time
+
 
 @torch.no_grad()
 def predict(state: ModelState, rule: UpdateRule, ahead: int, into: Sequence[torch.Tensor]) -> None:
@@ -24,10 +28,12 @@ def predict(state: ModelState, rule: UpdateRule, ahead: int, into: Sequence[torc
         target[key].zero_()
     if state.copy is not None:  # what a step expands from, and a prediction as well
         state.copied = torch.empty(state.copy.entries, dtype=getattr(torch, state.copy.dtype), device=state.device)
-    for at in state.buckets():
+    size = max(1, min(PIECE, state.bucket))
+    for start in range(0, state.entries, size):
+        at = slice(start, min(state.entries, start + size))
         weights = state.weights_at(at)
         moments = {name: moment[at] for name, moment in state.rule.moments.items()}
-        full = rule.drift(RuleState(weights, moments, state.rule.updates)).mul_(ahead)
+        full = rule.drift(RuleState(weights, moments, state.rule.updates)) * ahead
         for own, part in zip(weights, RuleState(weights).views(full), strict=True):
             part.add_(own)
         for parameter, part, where in state.flat.pieces(at):

@@ -57,9 +57,12 @@ class Pruning:
         """Goes on from what was remembered, which `check` has found to fit."""
         self.method.recall(_remembered(kept))  # type: ignore[attr-defined]
 
-    def look(self, engine: Engine) -> bool:
-        """Draws the ticket and prunes, if it is time and the method finds one. Every rank calls it between batches."""
-        if engine.pruned is not None or not self.method.due(engine.updates):
+    def look(self, engine: Engine, *, since: int | None = None) -> bool:
+        """Draws the ticket and prunes, if it is time and the method finds one. Every rank calls it between batches;
+        after a stream it is time where it was after any update `since` that number."""
+        now = engine.updates
+        times = (now,) if since is None else range(since + 1, now + 1)
+        if engine.pruned is not None or not any(map(self.method.due, times)):
             return False
         indices = self.draw(engine)
         if indices is not None:

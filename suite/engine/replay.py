@@ -55,7 +55,9 @@ class Replay:
             if recorded is not None:
                 passes = recorded[world.rank]
                 own |= {"schedule": Recorded(passes), "weights": Versions(passes)}
-            copies = [copy.deepcopy(layer) if isinstance(layer, nn.Module) else layer for layer in layers]
+            memo: dict[int, Any] = {}  # of all layers: two that share a weight go on sharing it
+            copies = [copy.deepcopy(layer, memo) if isinstance(layer, nn.Module) else layer for layer in layers]
+            own |= {name: copy.deepcopy(own[name]) for name in ("scaler", "weights") if own.get(name) is not None}
             engine = Engine(copies, grid=self.grid, world=world, **own)
             engine.traced = traced
             if recorded is None:
@@ -75,8 +77,15 @@ class Replay:
 
     def train(self, batches: Iterable[Batch]) -> Iterator[float]:
         """The loss of each batch, in order, made as it is asked for."""
-        batches = list(batches)
-        return outside(self.desk.run([engine.training(batches) for engine in self.engines]))
+        works = ([batch] for batch in batches) if self.engines[0].update_every is None else [list(batches)]
+        for some in works:
+            last = None
+            for loss in outside(self.desk.run([engine.training(some) for engine in self.engines])):
+                if last is not None:
+                    yield last
+                last = loss
+            if last is not None:  # when every rank is done
+                yield last
 
     def score(self, batches: Iterable[Batch]) -> Mapping[str, float]:
         """Means over `batches` in evaluation mode: the loss, and the scores by their names."""
@@ -100,9 +109,10 @@ class Replay:
 
 @dataclass(frozen=True)
 class Lean:
-    """A weight policy whose recomputations are left out where they would find the graph of the forward pass again, bit
-    for bit: where both passes read the same. A backward pass runs when every update before its own has been made, so
-    what it will read is known at the forward pass."""
+    """A weight policy whose recomputations are left out where they would find the graph of the forward pass again:
+    where both passes read the same. A backward pass runs when every update before its own has been made, so what it
+    will read is known at the forward pass. Bit for bit, of layers whose kernels compute alike with and without a graph
+    (torch's float32 LSTM does not; models.recurrent.LSTM does)."""
 
     policy: WeightPolicy
 
@@ -152,7 +162,7 @@ class Versions:
 
     def read(self, op: Op, clock: Clock) -> Read:
         if self.at >= len(self.reads) or self.reads[self.at][0] != op:
-            raise IllegalSchedule(f"{op} reads, which it did not do at this place where it was recorded")
+            raise IllegalSchedule(f"{op} reads, which it did not do at this place of the one work that was recorded")
         self.at += 1
         return self.reads[self.at - 1][1]
 

@@ -41,6 +41,11 @@ class Replayed:
     def decode(self, batches: Sequence[Value]) -> list[Any] | None:
         return decoded(self.network, self.replay.outputs, batches)
 
+    def told(self) -> dict[str, Any]:
+        """How many batches overflowed, of mixed precision."""
+        first = self.replay.engines[0]
+        return {"loss_scale": first.scaler.scale, "skipped": first.update.skipped} if first.scaler else {}
+
     def observe(self) -> Trace:
         """Empty: spans of a replay would tell nothing."""
         return Trace()

@@ -77,7 +77,7 @@ class Running:
             engine.microbatches += work.microbatches
             engine.updates += work.updates
             if engine.pruning is not None:
-                engine.pruning.look(engine)
+                engine.pruning.look(engine, since=work.update)
 
     def execute(self, op: Op, value: Value) -> Generator[None, None, Value]:
         """What `op` computes, by the weights that the store gives it; what to send."""
@@ -125,7 +125,7 @@ class Running:
         due = self.told + TOGETHER
         if self.engine.grid.size == 1:
             due = self.told + 1
-        if due <= len(ends) and self.done >= ends[due - 1] and op.kind is Kind.BACKWARD:
+        if due < len(ends) and self.done >= ends[due - 1] and op.kind is Kind.BACKWARD:  # the last are told at the end
             yield from self._shared(due, wait=False)
         elif self.coming:
             yield from self._arrived(wait=False)
@@ -155,6 +155,11 @@ class Running:
 def scoring(engine: Engine, batches: Iterable[Batch]) -> Iterator[dict[str, float] | None]:
     """The mean loss and scores over `batches`, once, and None where the rank waits."""
     names, place = ("loss", *engine.score_names), engine.place
+    if not engine.drained:
+        what = "an evaluation within a stream, or after one that was broken off"
+        raise Refused(
+            what, rule="stages stand at different updates until the pipeline drains", legal="after the stream"
+        )
     total, count = [0.0] * len(names), 0
     for batch in batches:
         stream = Stream([batch], engine.rows, engine.evaluated)

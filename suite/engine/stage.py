@@ -176,7 +176,7 @@ class Stage:
             gradients = _backward(own, made, gradients, ends=self.loss is not None and number == last)
             del own, made  # a segment's graph goes before the next one is made
         for buffer, before in statistics:
-            buffer.copy_(before)  # running statistics count a forward pass once
+            buffer.data.copy_(before)  # running statistics count a forward pass once; open graphs must not see it
         return gradients
 
     @torch.no_grad()

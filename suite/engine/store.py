@@ -158,7 +158,8 @@ class Store:
         assert self.state is not None
         room = self._room()
         self.aside[version, 0] = [parameter.data for parameter in self.state.parameters]
-        torch._foreach_copy_(room, self.aside[version, 0])
+        if room:  # a stage may have no weights
+            torch._foreach_copy_(room, self.aside[version, 0])
         for parameter, tensor in zip(self.state.parameters, room, strict=True):
             parameter.data = tensor
         self.state.moved()

@@ -294,6 +294,8 @@ class Engine:
                 self.trace.add(self.rank, category, start, end, op)
             start = end
         self.parts()
+        if self.live is not None:
+            self.live.phase = "activations"  # of a stream, which goes on
 
     def parts(self) -> None:
         """What compressing and expanding took of the op that has just ended."""

@@ -16,21 +16,23 @@ from covering import cells
 from masked import Given, random_ticket
 from reference import SEED
 from resuming import kept_by
+from torch import nn
 
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
 from suite.comm import loopback
 from suite.core.errors import Refused, Unsupported
 from suite.core.grid import Grid
+from suite.engine.live import LiveBytes
 from suite.engine.optimizer import SGD, Adam, AdamW, RMSprop, RuleState, predicted
-from suite.engine.prediction import predict
+from suite.engine.prediction import PIECE, predict
 from suite.engine.prune import Pruning
 from suite.engine.replay import Replay
 from suite.engine.scale import Dynamic
 from suite.engine.train import Engine
 from suite.memory.layout import compressed, offloaded
 from suite.pruning.early_bird import EarlyBird
-from suite.weights.policy import Predict
+from suite.weights.policy import Latest, Predict
 
 CASE = gpt_case("dropout", "float32", tied=False, dropout=0.2, layers=4)
 TICKET = random_ticket(CASE, 0.8)
@@ -304,3 +306,162 @@ def test_an_evaluation_by_replay_is_that_of_the_ranks() -> None:
     replay = Replay(case.layers, grid=grid, **told)
     found = [*replay.train(batches), replay.evaluate(batches)]
     assert loopback.run(grid.size, rank) == [found] * grid.size
+
+
+# -- what a replay must not lose ---------------------------------------------------------------------------------------
+
+
+def test_an_evaluation_between_batches_leaves_a_replay_going() -> None:
+    """Of a system that drains; within a stream stages stand at different updates, and an evaluation is refused."""
+    case = gpt_case("untied", "float32", tied=False)
+    replay = Replay(case.layers, grid=Grid(inter=3), **settings(case, None, None, SGD(0.1)))
+    batches = [case.batch(i, 2, 1) for i in range(8)]
+    losses = [(loss, replay.evaluate(batches[:2])) for loss in replay.train(batches)]
+    assert len(losses) == 8
+    streamed = Replay(case.layers, grid=Grid(inter=3), **settings(case, Stash(), 1, SGD(0.1)))
+    going = streamed.train(epoch(case, 30))
+    first = next(going)
+    with pytest.raises(Refused, match="an evaluation within a stream"):
+        streamed.evaluate(batches[:1])
+    assert len([first, *going]) == 30
+    assert streamed.evaluate(batches[:1]) > 0
+
+
+def test_a_shared_weight_stays_shared_in_a_replay() -> None:
+    """A tie that is found because two modules of the list share a weight; asynchronous, it is refused there too."""
+
+    def shared() -> list[nn.Module]:
+        torch.manual_seed(0)
+        first, between, last = nn.Linear(4, 4, bias=False), nn.Tanh(), nn.Linear(4, 4, bias=False)
+        last.weight = first.weight
+        return [first, nn.Sequential(between, nn.Linear(4, 4)), last]
+
+    told: dict[str, Any] = {"loss": nn.functional.mse_loss, "optimizer": SGD(0.5), "microbatch": 2}
+    batches = [(torch.randn(4, 4), torch.randn(4, 4)) for _ in range(4)]
+    one = Engine(shared(), world=loopback.LoopbackWorld(loopback.Hub(1), 0), **told)
+    replay = Replay(shared(), grid=Grid(inter=3), **told)
+    assert list(replay.train(batches)) == pytest.approx(list(one.train(batches)), rel=1e-6)
+    with pytest.raises(Unsupported, match="a tied weight in an asynchronous pipeline"):
+        Replay(shared(), grid=Grid(inter=3), weights=Stash(), update_every=1, **told)
+
+
+def test_every_rank_of_a_replay_has_a_loss_scale_of_its_own() -> None:
+    case = gpt_case("tied", "float32", layers=2)
+    batches = [case.batch(i, 2, 1) for i in range(5)]
+
+    def told() -> dict[str, Any]:
+        scaler = Dynamic(start=2.0**8, patience=2)
+        return settings(case, None, None, SGD(0.1), tied=case.ties, half="bfloat16", scaler=scaler)
+
+    one = alone(case, **told())
+    right = list(one.train(batches))
+    replay = Replay(case.layers, grid=Grid(inter=2), **told())
+    assert list(replay.train(batches)) == pytest.approx(right, rel=1e-2)
+    assert {engine.scaler.scale for engine in replay.engines} == {one.scaler.scale} == {2.0**10}
+
+
+@pytest.mark.parametrize("policy", [Predict("inflight"), Latest("recompute"), Stash()], ids=str)
+def test_batch_norm_and_stages_without_weights(policy: Any) -> None:
+    """Graphs that are kept beside ones that are made again, and a stage that has nothing to step."""
+    layers: list[Any] = [
+        lambda: nn.Linear(5, 6),
+        lambda: nn.BatchNorm1d(6),
+        nn.Tanh,
+        lambda: nn.Linear(6, 3),
+        nn.Tanh,
+        nn.Identity,
+    ]
+    told: dict[str, Any] = {
+        "loss": nn.functional.cross_entropy,
+        "optimizer": SGD(0.1, momentum=0.9),
+        "microbatch": 4,
+        "weights": policy,
+        "seed": SEED,
+    }
+    generator = torch.Generator().manual_seed(1)
+    batches = [
+        (torch.randn(4, 5, generator=generator), torch.randint(0, 3, (4,), generator=generator)) for _ in range(9)
+    ]
+    for grid, every in ((Grid(inter=3), 1), (Grid(inter=3), 2), (Grid(inter=6), 1)):
+        told["update_every"] = every
+        replay = Replay(layers, grid=grid, **told)
+        losses = list(replay.train(batches))
+
+        def rank(world: Any, grid: Grid = grid, every: int = every) -> list[float]:
+            return list(Engine(layers, grid=grid, world=world, **told | {"update_every": every}).train(batches))
+
+        assert loopback.run(grid.size, rank) == [losses] * grid.size
+
+
+def test_the_last_loss_comes_when_the_stream_has_drained() -> None:
+    """Whoever takes as many losses as batches, and no more, has an engine that goes on."""
+
+    def rank(world: Any) -> list[bool]:
+        engine = Engine(CASE.layers, grid=Grid(inter=2), world=world, **settings(CASE, Stash(), 1, SGD(0.1)))
+        found = []
+        for count in (7, 8, 9, 16):
+            losses = engine.train(epoch(CASE, count))
+            for _ in range(count):
+                next(losses)
+            found.append(engine.drained)
+        return found
+
+    assert loopback.run(2, rank) == [[True] * 4] * 2
+
+
+def test_a_stream_resumes_only_as_the_stream_it_was(tmp_path: Path) -> None:
+    """Depth, updates and versions decide its numbers."""
+    first = alone(**settings(CASE, Stash(), 1, SGD(0.1)))
+    list(first.train(epoch(CASE)))
+    first.save(tmp_path)
+    for policy, every in ((Predict("inflight"), 2), (Predict(), 1), (None, None)):
+        with pytest.raises(Refused, match="stream"):
+            alone(**settings(CASE, policy, every, SGD(0.1))).load(tmp_path)
+    alone(**settings(CASE, Stash(), 1, SGD(0.1))).load(tmp_path)
+
+
+def test_a_search_looks_at_every_update_that_a_stream_has_made() -> None:
+    """An epoch of two updates ends within streams of seven, too."""
+    found = []
+    for count in (6, 7):
+        engine = alone(**settings(CASE, Stash(), 1, SGD(0.0)) | {"pruning": Pruning(EarlyBird(epoch=2), 0.5)})
+        for number in range(8):
+            list(engine.train(epoch(CASE, count, first=10 * number)))
+        found.append(engine.pruned is not None)
+    assert found == [True, True]
+
+
+def test_a_drift_that_is_the_rules_own_state_is_not_written() -> None:
+    class Own(SGD):
+        def drift(self, state: Any) -> torch.Tensor:
+            return state.moments["velocity"]
+
+    rule = Own(0.1, momentum=0.9)
+    state = RuleState([torch.zeros(3)], {"velocity": torch.ones(3)}, 1)
+    assert predicted(rule, state, 3)[0].tolist() == [3.0] * 3
+    assert state.moments["velocity"].tolist() == [1.0] * 3
+    engine = alone(**settings(CASE, Predict(), 1, rule))
+    list(engine.train(epoch(CASE, 3)))
+    before = engine.state.rule.moments["velocity"].clone()
+    predict(engine.state, rule, 3, [torch.empty_like(p) for p in engine.state.parameters])
+    assert torch.equal(engine.state.rule.moments["velocity"], before)
+
+
+def test_a_prediction_holds_little_beside_its_buffer() -> None:
+    """Whatever the stage's size: Table II's versions are its bytes."""
+    layers = [lambda: nn.Linear(1500, 1000, bias=False)]
+    for rule in (AdamW(0.01, predict_decay=True), RMSprop(0.01), SGD(0.1, momentum=0.9, direction="next")):
+        engine = Engine(
+            layers,
+            loss=nn.functional.mse_loss,
+            optimizer=rule,
+            microbatch=1,
+            weights=Predict(),
+            update_every=1,
+            world=loopback.LoopbackWorld(loopback.Hub(1), 0),
+        )
+        list(engine.train([(torch.ones(1, 1500), torch.ones(1, 1000))] * 2))
+        into = [torch.empty_like(p.data) for p in engine.state.parameters]
+        with LiveBytes() as live:
+            predict(engine.state, rule, 3, into)
+        assert live.peak <= 4 * 4 * PIECE < 4 * 1500 * 1000
