@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from covering import cells
 
 from baselines.pytorch import PyTorch
 from suite.bench.experiment import resolve
@@ -39,9 +40,13 @@ def one_process() -> list[float]:
     return [system.train_batch(batch(config, number)) for number in range(BATCHES)]
 
 
-@pytest.mark.parametrize("system", ["axonn", "gpipe"])
-@pytest.mark.parametrize(("inter", "data"), [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)])
-def test_losses_are_those_of_one_process(system: str, inter: int, data: int) -> None:
+GRIDS = [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)]
+USUAL = [*(("axonn", grid) for grid in GRIDS), ("gpipe", (2, 2))]
+
+
+@pytest.mark.parametrize(("system", "grid"), cells(["axonn", "gpipe"], GRIDS, always=USUAL), ids=str)
+def test_losses_are_those_of_one_process(system: str, grid: tuple[int, int]) -> None:
+    inter, data = grid
     more = EVERYTHING if system == "axonn" else ()
     losses = trained(f"system={system}", f"grid.inter={inter}", f"grid.data={data}", *more)
     worst = apart(losses, one_process())

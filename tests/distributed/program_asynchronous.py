@@ -1,6 +1,7 @@
 """What each rank runs for test_asynchronous.py: asynchronous systems over real messages, beside their replay.
 
-Argument: the transport. Two epochs, so that the second begins with state; dropout, tuples, integers and statistics.
+Arguments: the transport, and how many systems share a grid's turn: 1 for all. Two epochs, so that the second begins
+with state; dropout, tuples, integers and statistics.
 """
 
 from __future__ import annotations
@@ -42,17 +43,16 @@ def world_of(transport: str) -> World:
     )
 
 
-def main(transport: str) -> None:
+def main(transport: str, every: int) -> None:
     prepare(1)
     world = world_of(transport)
     grids = [Grid(inter=2)] if world.size == 2 else [Grid(inter=4), Grid(inter=2, data=2)]
     compared = 0
-    for grid in grids:
+    for number, grid in enumerate(grids):
         cases = [gpt_case("dropout", "float32", tied=False, dropout=0.2, layers=2)]
         cases += [all_cases()[5]] if grid.size == 2 else []
         for case in cases:
-            some = SYSTEMS if transport == "mpi" and world.size == 2 else SYSTEMS[::2][:3]
-            for policy, rule in some:
+            for policy, rule in SYSTEMS[(number + 1) % every :: every]:
                 told = {
                     "loss": case.loss,
                     "optimizer": rule,
@@ -82,4 +82,4 @@ def main(transport: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

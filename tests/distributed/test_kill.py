@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from covering import covering
 
 from suite.core.record import Record
 
@@ -55,15 +56,18 @@ def records(folder: Path) -> dict[str, Record]:
 
 @pytest.mark.parametrize(
     ("number", "moment", "starter"),
-    [
-        (signal.SIGKILL, "the first ranks are starting", "mpiexec"),
-        (signal.SIGTERM, "the first ranks are starting", "mpiexec"),
-        (signal.SIGINT, "two measured records are there", "mpiexec"),
-        (signal.SIGKILL, "ranks of two systems are stopped between their turns", "mpiexec"),
-        (signal.SIGTERM, "ranks of two systems are stopped between their turns", "mpiexec"),
-        (signal.SIGKILL, "ranks of two systems are stopped between their turns", "torchrun"),
-        (signal.SIGKILL, "two measured records are there and two ranks are up", "mpiexec"),
-    ],
+    covering(
+        [
+            (signal.SIGTERM, "the first ranks are starting", "mpiexec"),
+            (signal.SIGINT, "two measured records are there", "mpiexec"),
+            (signal.SIGKILL, "ranks of two systems are stopped between their turns", "torchrun"),
+            (signal.SIGKILL, "two measured records are there and two ranks are up", "mpiexec"),
+            (signal.SIGKILL, "ranks of two systems are stopped between their turns", "mpiexec"),
+            (signal.SIGTERM, "ranks of two systems are stopped between their turns", "mpiexec"),
+            (signal.SIGKILL, "the first ranks are starting", "mpiexec"),
+        ],
+        always=[(signal.SIGKILL, "ranks of two systems are stopped between their turns", "mpiexec")],
+    ),
 )
 def test_killed(tmp_path: Path, number: signal.Signals, moment: str, starter: str) -> None:
     more = [] if starter == "mpiexec" else [f"launch.starter={starter}"]

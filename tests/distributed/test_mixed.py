@@ -9,6 +9,6 @@ PROGRAM = ROOT / "tests" / "distributed" / "program_mixed.py"
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_mixed_precision_over_mpi(ranks: int) -> None:
     run_ranks(ranks, PROGRAM)
