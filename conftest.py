@@ -26,7 +26,9 @@ ALONE = (
     "tests/laws/test_memory.py",
     "tests/distributed/",
     "tests/unit/bench/test_emulate.py",  # its ranks are threads, whose sleeps it times
-    "tests/agreement/",
+    "tests/agreement/test_traffic.py",
+    "tests/agreement/test_peers.py",
+    "tests/agreement/test_clock.py",
 )
 _EXHAUSTIVE = "exhaustive"  # the marker of what a covering choice leaves out (tests/support/covering.py)
 _BENCHMARK = "Skipping benchmark"  # how pytest-benchmark begins its reason
