@@ -70,7 +70,8 @@ def read(
     held = [one for name in names for one in groups if one.machine == group.machine and one.name == name]
     found, remarks = study.tasks(asked, held)
     ran = {one.name for one in held}
-    remarks += [("study", f"experiment {name} has not run here") for name in names if name not in ran]
+    if missing := [name for name in names if name not in ran]:
+        remarks.append(("study", f"not run here: {', '.join(missing)}"))
     if not found:
         return [], [*remarks, ("study", f"no run has {', '.join(asked.scores)} by epoch")]
     looks = {system: place for place, system in enumerate(dict.fromkeys(s for task in found for s in task.systems))}
@@ -145,7 +146,7 @@ def _picture(
         ax.xaxis.set_major_locator(MaxNLocator(8, integer=axis == "epoch"))
         ax.set_xlabel(axis)
         unit = task.unit(score)
-        ax.set_ylabel(clean(WORDS.get(score, score) + (f", {unit}" if unit and unit != score else "")))
+        ax.set_ylabel(clean(WORDS.get(score, score) + (f", {unit}" if unit and unit.lower() != score else "")))
         return finished(fig, salt, f"{WORDS.get(score, score)}, {task.title}. {'; '.join(said)}.")
 
 
@@ -204,7 +205,13 @@ def _scores(asked: Study, found: Sequence[Task], runs: Mapping[str, str]) -> Tab
         for system, why in task.unfinished:
             none = Cell(NONE, tone="faint")
             rows.append((Cell(task.title), Cell(system), none, none, none, Cell("none", detail=why)))
-    return Table("Best and final scores", columns, tuple(rows))
+    return _table("Best and final scores", found, columns, rows)
+
+
+def _table(title: str, found: Sequence[Task], columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Table:
+    """The first column says the training, and is left out where there is one."""
+    first = 1 if len(found) == 1 else 0
+    return Table(title, tuple(columns[first:]), tuple(tuple(row[first:]) for row in rows))
 
 
 def _spread(values: Sequence[float]) -> Cell:
@@ -247,7 +254,7 @@ def _times(asked: Study, found: Sequence[Task]) -> Table:
                     number(count * each, f"{sign}{count * each / HOUR:.2f} h"),
                 )
             )
-    return Table("Epochs and time to the target", columns, tuple(rows))
+    return _table("Epochs and time to the target", found, columns, rows)
 
 
 def _tests(asked: Study, found: Sequence[Task]) -> Table:
@@ -264,8 +271,9 @@ def _tests(asked: Study, found: Sequence[Task]) -> Table:
         Column("decision", numeric=False),
     )
     ours, like = asked.shown(asked.ours), asked.shown(asked.like)
-    score, rows = asked.scores[0], []
+    rows = []
     for task in found:
+        score = task.lead(asked.scores)
         for rival in (system for system in task.systems if system != ours and ours in task.systems):
             for word, of in (("best", task.best), ("final", task.final)):
                 test = ranks.compared(of(ours, score), of(rival, score))
@@ -282,7 +290,7 @@ def _tests(asked: Study, found: Sequence[Task]) -> Table:
                         Cell(test.sentence(like=rival == like), tone=_TONES[test.decision]),
                     )
                 )
-    return Table("What the seeds decide", columns, tuple(rows))
+    return _table("What the seeds decide", found, columns, rows)
 
 
 def _settings(asked: Study, found: Sequence[Task], settings: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:

@@ -82,6 +82,10 @@ class Task:
     def best(self, system: str, score: str) -> list[float]:
         return [max(curve) for curve in self.of(system, score)]
 
+    def lead(self, scores: Sequence[str]) -> str:
+        """The first of the scores that it has: a translation has no accuracy."""
+        return next((name for name in scores if any(t.curves.get(name) for t in self.trainings)), scores[0])
+
     def unit(self, score: str) -> str:
         return next((t.units[score] for t in self.trainings if score in t.units), "")
 
@@ -89,7 +93,8 @@ class Task:
 def parse(row: Any) -> Study:
     """`experiment.study`. Raises Refused or UnknownName for what is malformed.
 
-    scores: series with a value per epoch, higher is better, the first is what tests and targets are about
+    scores: series with a value per epoch, higher is better; the first that a task has is what its tests and target are
+        about
     ours, like: the system that is tested against all others, and the one of them that it is meant to match
     names: how a system is called, by its own name; two systems that one name is given are one
     of: the experiments whose runs are shown; left out: the own one
@@ -279,14 +284,14 @@ class Reached:
 
 
 def target(study: Study, task: Task) -> float:
-    """`like`'s median final first score, less what the study says; nan where it has none."""
-    final = task.final(study.shown(study.like), study.scores[0])
+    """`like`'s median final score, less what the study says; nan where it has none."""
+    final = task.final(study.shown(study.like), task.lead(study.scores))
     return statistics.median(final) - study.less if final else math.nan
 
 
 def reached(study: Study, task: Task, system: str) -> Reached:
     """When a system reached the target."""
-    goal, curves = target(study, task), task.of(system, study.scores[0])
+    goal, curves = target(study, task), task.of(system, task.lead(study.scores))
     if math.isnan(goal):
         return Reached(goal, (), 0)
     first = [next((float(n) for n, value in enumerate(curve, 1) if value >= goal), math.inf) for curve in curves]
