@@ -105,7 +105,7 @@ def _curves(task: Task, score: str, looks: Mapping[str, int], salt: str) -> list
         drawn = [system for system in task.systems if system in size and task.of(system, score)]
         seeds = {len(task.of(system, score)) for system in drawn}
         told = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else str(min(seeds, default=0))
-        caption = f"Validation after each epoch: median of {told} seeds, and from the least to the greatest."
+        caption = f"Validation after each epoch; seeds: {told}. Median, and from the least to the greatest."
         if place:
             caption += " Epochs are of the network trained here; the time of one is the published network's, simulated."
             if left := [system for system in task.systems if system not in size]:
@@ -204,7 +204,7 @@ def _scores(asked: Study, found: Sequence[Task], runs: Mapping[str, str]) -> Tab
                     rows.append((Cell(task.title), Cell(system), Cell(WORDS.get(score, score)), *cells, told))
         for system, why in task.unfinished:
             none = Cell(NONE, tone="faint")
-            rows.append((Cell(task.title), Cell(system), none, none, none, Cell("none", detail=why)))
+            rows.append((Cell(task.title), Cell(system), none, none, none, Cell("none", detail=why, tone="said")))
     return _table("Best and final scores", found, columns, rows)
 
 
@@ -287,7 +287,7 @@ def _tests(asked: Study, found: Sequence[Task]) -> Table:
                         number(test.difference, f"{test.difference:+.2f}"),
                         Cell(f"{test.n[0]} and {test.n[1]}"),
                         number(test.p, f"{test.p:.2g}"),
-                        Cell(test.sentence(like=rival == like), tone=_TONES[test.decision]),
+                        Cell(test.sentence(like=rival == like), tone=f"said {_TONES[test.decision]}"),
                     )
                 )
     return _table("What the seeds decide", found, columns, rows)
