@@ -45,7 +45,7 @@ class Running:
     def ops(self) -> Iterator[float | None]:
         """Runs every op; yields the losses of batches as they become known, and None where the rank waits."""
         engine, work = self.engine, self.work
-        order = engine.order(work)
+        order = order_of(engine, work)
         program = fixed(order, work) if order else engine.schedule.program(engine.place, work)
         engine.trace, engine.drained, engine.ended = Trace(), False, []
         engine.store.begin(work)
@@ -188,7 +188,7 @@ def scoring(engine: Engine, batches: Iterable[Batch]) -> Iterator[dict[str, floa
 
 
 def order_of(engine: Engine, work: Work) -> tuple[Op, ...]:
-    """This stage's checked order of the ops of `work`, counted from 0; what a transport without choice runs."""
+    """This stage's checked order of the ops of `work`, counted from 0; nothing where it may choose."""
     free, every = engine.transport.any_order, engine.update_every
     if getattr(engine.schedule, "proven", False):
         return ()

@@ -120,10 +120,15 @@ class Stage:
         value = self._through(number, inputs, sample)
         if self.loss is None or number + 1 < len(self.segments):
             return value
-        loss = self.loss(*value, *targets)
+        loss = self._loss(value, targets)
+        return (loss * scale if scale != 1.0 else loss,)
+
+    def _loss(self, outputs: Value, targets: Value) -> torch.Tensor:
+        assert self.loss is not None
+        loss = self.loss(*outputs, *targets)
         if loss.numel() != 1:
             raise Refused(f"a loss of shape {tuple(loss.shape)}", rule="one number, the mean over the microbatch")
-        return (loss * scale if scale != 1.0 else loss,)
+        return loss
 
     def _train(self, training: bool) -> None:
         if self.layers.training != training:
@@ -182,24 +187,22 @@ class Stage:
     @torch.no_grad()
     def evaluate(self, inputs: Value, targets: Value = ()) -> Value:
         """The output, or on the last stage the loss and behind it the scores in one tensor, changing nothing."""
-        if self.loss is None or self.scores is None:
-            return self._outputs(inputs, targets)
-        outputs = self._outputs(inputs, None)
+        outputs = self.outputs(inputs)
+        if self.loss is None:
+            return outputs
+        loss = self._loss(outputs, targets)
+        if self.scores is None:
+            return (loss,)
         scores = self.scores(*outputs, *targets)
-        return (torch.cat([self.loss(*outputs, *targets).reshape(1).to(scores.dtype), scores]),)
+        return (torch.cat([loss.reshape(1).to(scores.dtype), scores]),)
 
     @torch.no_grad()
     def outputs(self, inputs: Value) -> Value:
         """The output in evaluation mode, on the last stage too."""
-        return self._outputs(inputs, None)
-
-    def _outputs(self, inputs: Value, targets: Value | None) -> Value:
-        """targets: of the loss, which is told instead of the last stage's outputs; None: those."""
         self._train(False)
         value = inputs
         for number in range(len(self.segments)):
-            through = self._through(number, value, None) if targets is None else None
-            value = self._segment(number, value, targets or (), None, 1.0) if through is None else through
+            value = self._through(number, value, None)
         return value
 
 

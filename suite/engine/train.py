@@ -23,7 +23,7 @@ from suite.comm import here
 from suite.comm.waiting import together
 from suite.core.errors import Refused
 from suite.core.grid import Grid
-from suite.core.op import Op, Program, Work
+from suite.core.op import Op, Program
 from suite.core.protocols import Read, Schedule, UpdateRule, WeightPolicy, World
 from suite.core.trace import Trace
 from suite.engine import asynchronous, checkpoint, restore
@@ -34,7 +34,7 @@ from suite.engine.optimizer import states_of
 from suite.engine.prune import Pruning, prune
 from suite.engine.random import outside
 from suite.engine.rows import Rows
-from suite.engine.running import Running, order_of, scoring
+from suite.engine.running import Running, scoring
 from suite.engine.scale import Dynamic, unscaled
 from suite.engine.stage import Stage
 from suite.engine.state import LayoutOf, ModelState
@@ -267,10 +267,6 @@ class Engine:
     def scale(self) -> float:
         """By what losses are multiplied."""
         return self.scaler.scale if self.scaler else 1.0
-
-    def order(self, work: Work) -> tuple[Op, ...]:
-        """The order in which this stage must run the ops of `work`, counted from 0; nothing where it may choose."""
-        return order_of(self, work)
 
     def driving(
         self, program: Program, execute: Executing, bound: int, trace: Trace | None = None
