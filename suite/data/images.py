@@ -12,7 +12,6 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.core.errors import MissingDependency, Refused, UnknownName
+from suite.data.epochs import places
 
 Bytes = NDArray[np.uint8]
 Batch = tuple[Bytes, NDArray[np.int64]]  # images [batch, colours, side, side], classes [batch]
@@ -71,11 +71,7 @@ class Images:
     def batch(self, number: int, *, size: int, seed: int, shape: Any) -> Batch:
         """Batch `number` of a training run: an epoch is every image once, in an order drawn from (seed, epoch), and a
         batch goes on where the one before it ended. Raises Refused for a network without these classes."""
-        if seed < 0 or number < 0 or size < 1:
-            raise Refused(f"seed={seed}, batch {number} of {size}", rule="not negative, and at least 1", legal="0, 1")
-        count = len(self.train.classes)
-        at = range(number * size, (number + 1) * size)
-        return self._cut(self.train, [int(order(count, seed, place // count)[place % count]) for place in at], shape)
+        return self._cut(self.train, places(self.samples, number, size=size, seed=seed), shape)
 
     def validation_batches(self, *, size: int, shape: Any) -> Iterator[Batch]:
         """Every whole batch of validation images, in their order."""
@@ -91,13 +87,6 @@ class Images:
     def _cut(self, part: Part, places: Sequence[int], shape: Any) -> Batch:
         _check_classes(self.name, self.classes, shape)
         return part.images(places, shape.colours, shape.image), part.classes[list(places)]
-
-
-@lru_cache(maxsize=4)
-def order(count: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """A permutation of `count` places. The generator's raw stream is used: numpy keeps it from release to release."""
-    raw = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(epoch,))).random_raw(count)
-    return np.argsort(raw, kind="stable")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

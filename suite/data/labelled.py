@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.core.errors import Refused
-from suite.data.images import order
+from suite.data.epochs import places
 
 Text = TypeVar("Text")
 Tokens = NDArray[np.int64]
@@ -84,14 +84,6 @@ class Labelled:
     def _cut(self, part: Texts, chosen: Sequence[int], shape: Any) -> Batch:
         check(self.name, shape, classes=self.classes, vocabulary=self.vocabulary)
         return part.rows(chosen, shape.sequence), part.classes[list(chosen)]
-
-
-def places(count: int, number: int, *, size: int, seed: int) -> list[int]:
-    """Which of `count` samples make batch `number`: see Labelled.batch."""
-    if seed < 0 or number < 0 or size < 1:
-        raise Refused(f"seed={seed}, batch {number} of {size}", rule="not negative, and at least 1", legal="0, 1")
-    at = range(number * size, (number + 1) * size)
-    return [int(order(count, seed, place // count)[place % count]) for place in at]
 
 
 def vocabulary_of(texts: Iterable[Sequence[str]], size: int) -> dict[str, int]:

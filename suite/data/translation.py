@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.core.errors import MissingDependency, Refused, UnknownName
-from suite.data.images import order
-from suite.data.labelled import places
+from suite.data.epochs import order, places
 from suite.workload.recurrent import BEGIN, END, PADDING, UNKNOWN
 
 Tokens = NDArray[np.int64]

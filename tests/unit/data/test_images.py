@@ -15,7 +15,8 @@ import pytest
 
 from suite.core.errors import MissingDependency, Refused, UnknownName
 from suite.data import images
-from suite.data.images import Held, Images, check_folder, check_shape, cifar_100, digits, imagenet, order, tiny_imagenet
+from suite.data.epochs import order
+from suite.data.images import Held, Images, check_folder, check_shape, cifar_100, digits, imagenet, tiny_imagenet
 from suite.workload import VGG, Transformer
 
 GREY = VGG((4,), (1,), image=8, colours=1, classes=10)

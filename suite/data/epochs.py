@@ -1,0 +1,26 @@
+"""Decides in which order the samples of a finite data set come: each once an epoch, as seed and batch number say."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from suite.core.errors import Refused
+
+
+@lru_cache(maxsize=4)
+def order(count: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """A permutation of `count` places. The generator's raw stream is used: numpy keeps it from release to release."""
+    raw = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(epoch,))).random_raw(count)
+    return np.argsort(raw, kind="stable")
+
+
+def places(count: int, number: int, *, size: int, seed: int) -> list[int]:
+    """Which of `count` samples make batch `number`: an epoch is each of them once, in an order drawn from
+    (seed, epoch), and a batch goes on where the one before it ended."""
+    if seed < 0 or number < 0 or size < 1:
+        raise Refused(f"seed={seed}, batch {number} of {size}", rule="not negative, and at least 1", legal="0, 1")
+    at = range(number * size, (number + 1) * size)
+    return [int(order(count, seed, place // count)[place % count]) for place in at]
