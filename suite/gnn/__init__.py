@@ -1,0 +1,8 @@
+"""Decides how a full graph is trained on many processes: who holds which vertices, and which rows are sent to whom.
+
+plan.py        what one sparse product needs from whom, counted before any process starts (numpy, scipy)
+share.py       what one process holds of a plan
+partition/     which process holds which vertex
+exchange.py    sends the rows (torch)
+train.py       a graph convolution network on an exchange (torch)
+"""
