@@ -1,0 +1,213 @@
+"""Decides which graphs are drawn rather than read: sources whose arguments and a seed make the whole graph.
+
+Every one is symmetric, without self loops, of weight 1, and its vertices are numbered at random, so that a system that
+cuts blocks of rows meets a random order. The number of edges is exact: an edge that is drawn twice is drawn anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from suite.core.errors import Refused
+from suite.data.graphs.draws import Draws, Floats, Ints, distinct, shares
+from suite.data.graphs.graph import Graph
+
+# widths of Amazon and Protein, whose features and labels are arbitrary in the paper too (sparse_gnn, Table 3)
+FEATURES, CLASSES = 300, 24
+TRAIN, VALIDATION = 0.6, 0.2  # shares of the vertices; nothing published depends on them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """What every generator has.
+
+    vertices: n
+    degree: entries of the adjacency per vertex, both directions counted
+    features, classes: width and number of the random features and labels; 0 leaves them out
+    train, validation: shares of the vertices, the rest is test
+    """
+
+    vertices: int
+    degree: float
+    features: int = FEATURES
+    classes: int = CLASSES
+    train: float = TRAIN
+    validation: float = VALIDATION
+
+    def __post_init__(self) -> None:
+        if self.vertices < 1 or not 0 <= self.degree < max(self.vertices, 2):
+            what = f"{self.name}: vertices={self.vertices}, degree={self.degree}"
+            raise Refused(what, rule="at least 1 vertex, and 0 <= degree < vertices", legal="vertices=1024, degree=16")
+        if self.features < 0 or self.classes < 0:
+            what = f"{self.name}: features={self.features}, classes={self.classes}"
+            raise Refused(what, rule="not negative; 0 for none", legal=f"features={FEATURES}, classes={CLASSES}")
+
+    @property
+    def name(self) -> str:
+        return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(type(self).__name__))
+
+    @property
+    def pairs(self) -> int:
+        """Undirected edges."""
+        return round(self.vertices * self.degree / 2)
+
+    def provenance(self) -> dict[str, str | int]:
+        """Name, vertices, edges in both directions, and a sha256 of the arguments: with a seed they are the graph."""
+        said = f"{type(self).__name__} {sorted(asdict(self).items())}"
+        digest = hashlib.sha256(said.encode()).hexdigest()
+        return {"name": self.name, "vertices": self.vertices, "edges": 2 * self.pairs, "sha256": digest}
+
+    def load(self, seed: int) -> Graph:
+        """The graph of `seed`, with random features and labels."""
+        u, v = self._edges(seed)
+        n, rest = self.vertices, shares(self.vertices, self.train, self.validation, seed)
+        drawn = []
+        if self.features:
+            rest["features"] = Draws(seed, "features").flat(n, self.features)
+            drawn.append("features")
+        if self.classes:
+            rest |= {"labels": Draws(seed, "labels").below(self.classes, n), "classes": self.classes}
+            drawn.append("labels")
+        return self._graph(u, v, random=tuple(drawn), **rest)
+
+    def _graph(self, u: Ints, v: Ints, **rest: Any) -> Graph:
+        both = np.concatenate((u, v)), np.concatenate((v, u))
+        return Graph.of(self.name, *both, self.vertices, **rest)
+
+    def _edges(self, seed: int) -> tuple[Ints, Ints]:
+        raise NotImplementedError
+
+    def _renamed(self, u: Ints, v: Ints, seed: int) -> tuple[Ints, Ints]:
+        rank = Draws(seed, "names").order(self.vertices)
+        return rank[u], rank[v]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RMAT(Drawn):
+    """A recursive matrix: each edge falls into quadrants of the adjacency by chance, level by level.
+
+    vertices: a power of two
+    a, b, c: chances of the quadrants; the fourth has the rest. Graph500's by default (its specification, section 3)
+
+    Degrees are heavily skewed and many vertices have no edge. It is hard to partition, unlike most real graphs.
+    Source: Chakrabarti, Zhan, Faloutsos: R-MAT, SDM 2004.
+    """
+
+    a: float = 0.57
+    b: float = 0.19
+    c: float = 0.19
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.vertices & (self.vertices - 1):
+            near = 1 << (self.vertices.bit_length() - 1)
+            raise Refused(f"rmat: {self.vertices} vertices", rule="a power of two", legal=f"vertices={near}")
+        rest = 1 - self.a - self.b - self.c
+        if min(self.a, self.b, self.c, rest + 1e-9) < 0:
+            what = f"rmat: a={self.a}, b={self.b}, c={self.c}, rest {rest:g}"
+            raise Refused(what, rule="chances that sum to 1", legal="a=0.57, b=0.19, c=0.19")
+
+    @property
+    def name(self) -> str:
+        return "rmat"
+
+    def _edges(self, seed: int) -> tuple[Ints, Ints]:
+        stream = Draws(seed, "edges")
+        levels = self.vertices.bit_length() - 1
+
+        def draw(count: int) -> tuple[Ints, Ints]:
+            u, v = np.zeros(count, np.int64), np.zeros(count, np.int64)
+            for _ in range(levels):
+                at = stream.uniform(count)
+                down = at >= self.a + self.b
+                right = ((at >= self.a) & ~down) | (at >= self.a + self.b + self.c)
+                u, v = 2 * u + down, 2 * v + right
+            return u, v
+
+        return self._renamed(*distinct(self.name, draw, self.pairs, self.vertices), seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planted(Drawn):
+    """A planted partition whose labels can be learnt: equal blocks with many edges inside and a few between.
+
+    degree: is inside + outside, and need not be given
+    blocks: parts of the vertices, of equal size but for rounding
+    inside, outside: entries per vertex whose other end is in the same block, and in another
+    features: width; a vertex's are the mean of its label, a vector of length `signal`, plus normal noise of variance 1
+    classes: labels; block b has label b mod classes
+    signal: at 1 and 8 labels a linear model is right for about 0.38 of the vertices; a mean over neighbours, which
+      divides the noise by the root of their number, for over 0.9
+
+    Each block cut alone is the best that a partitioner can do: nothing is gained by more cleverness.
+    """
+
+    degree: float = -1.0
+    blocks: int = 64
+    inside: float = 14.0
+    outside: float = 2.0
+    features: int = 32
+    classes: int = 8
+    signal: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.degree != -1.0 and self.degree != self.inside + self.outside:
+            what = f"planted: degree={self.degree}, inside={self.inside}, outside={self.outside}"
+            raise Refused(what, rule="the degree is their sum", legal=f"degree={self.inside + self.outside}")
+        object.__setattr__(self, "degree", self.inside + self.outside)
+        super().__post_init__()
+        if not 1 <= self.classes <= self.blocks <= self.vertices or self.features < 1:
+            counts = (self.classes, self.blocks, self.vertices, self.features)
+            what = "planted: classes={}, blocks={}, vertices={}, features={}".format(*counts)
+            raise Refused(what, rule="1 <= classes <= blocks <= vertices, 1 <= features", legal="classes=8, blocks=64")
+        if min(self.inside, self.outside) < 0 or (self.blocks == 1 and self.outside):
+            what = f"planted: inside={self.inside}, outside={self.outside}, blocks={self.blocks}"
+            raise Refused(what, rule="not negative, and outside=0 for one block", legal="inside=14, outside=2")
+
+    @property
+    def pairs(self) -> int:
+        return sum(self._counts())
+
+    def _counts(self) -> tuple[int, int]:
+        return round(self.vertices * self.inside / 2), round(self.vertices * self.outside / 2)
+
+    def _starts(self) -> Ints:
+        """Where each block begins, and the end: [blocks + 1]."""
+        return np.arange(self.blocks + 1) * self.vertices // self.blocks
+
+    def _edges(self, seed: int) -> tuple[Ints, Ints]:
+        stream, n, starts = Draws(seed, "edges"), self.vertices, self._starts()
+        block = np.repeat(np.arange(self.blocks), np.diff(starts))
+
+        def near(count: int) -> tuple[Ints, Ints]:
+            u = stream.below(n, count)
+            own = block[u]
+            return u, starts[own] + (stream.uniform(count) * np.diff(starts)[own]).astype(np.int64)
+
+        def far(count: int) -> tuple[Ints, Ints]:
+            u, v = stream.below(n, count), stream.below(n, count)
+            apart = block[u] != block[v]
+            return u[apart], v[apart]
+
+        inside, outside = self._counts()
+        ends = [distinct(self.name, draw, wanted, n) for draw, wanted in ((near, inside), (far, outside))]
+        return self._renamed(np.concatenate([u for u, _ in ends]), np.concatenate([v for _, v in ends]), seed)
+
+    def load(self, seed: int) -> Graph:
+        """The graph of `seed`. Features and labels belong to it: they are not marked as random."""
+        n = self.vertices
+        rank = Draws(seed, "names").order(n)
+        labels = np.empty(n, np.int64)
+        labels[rank] = np.repeat(np.arange(self.blocks) % self.classes, np.diff(self._starts()))
+        stream = Draws(seed, "features")
+        means: Floats = stream.normal(self.classes * self.features).reshape(self.classes, self.features)
+        means *= self.signal / np.linalg.norm(means, axis=1, keepdims=True)
+        features = stream.normal(n * self.features).reshape(n, self.features)
+        features += means[labels]
+        parts = shares(n, self.train, self.validation, seed)
+        made = features.astype(np.float32)
+        return self._graph(*self._edges(seed), features=made, labels=labels, classes=self.classes, **parts)

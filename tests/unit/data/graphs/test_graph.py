@@ -1,0 +1,161 @@
+"""Decides whether a graph is what its edges say, its operator the GCN's, and a bad edge list refused with numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from suite.core.errors import Refused
+from suite.data.graphs import Graph, operator
+from suite.data.graphs.graph import permuted
+
+
+def directed(n: int = 30, seed: int = 0) -> Graph:
+    """A weighted, directed graph with self loops, a source, a sink and an isolated vertex."""
+    rng = np.random.default_rng(seed)
+    dense = rng.random((n, n)) * (rng.random((n, n)) < 0.2)
+    dense[:, 0] = dense[1, :] = 0
+    dense[2, :] = dense[:, 2] = 0
+    u, v = np.nonzero(dense)
+    return Graph.of("directed", u, v, n, dense[u, v])
+
+
+def test_an_edge_stands_in_the_row_of_its_source() -> None:
+    graph = Graph.of("g", [0, 2, 1], [1, 0, 2], 4, [1.0, 2.0, 3.0])
+    expected = np.zeros((4, 4))
+    expected[0, 1], expected[2, 0], expected[1, 2] = 1, 2, 3
+    assert np.array_equal(graph.adjacency.toarray(), expected)
+    assert (graph.vertices, graph.edges, graph.degree, graph.symmetric, graph.notes) == (4, 3, 0.75, False, ())
+    assert Graph.of("g", [0], [1], 2).adjacency.dtype == np.float32
+
+
+def test_what_was_changed_is_noted() -> None:
+    graph = Graph.of("g", [0, 0, 1, 1, 2], [1, 1, 0, 1, 2], 4, symmetrise=True, loops=True, notes=("read",))
+    assert graph.adjacency.toarray().tolist() == [[1, 3, 0, 0], [3, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    assert graph.notes == (
+        "read",
+        "3 reverse edges added",
+        "2 self loops added",
+        "4 duplicate edges added up",
+    )
+    assert graph.symmetric
+    gone = Graph.of("g", [0, 0, 1], [1, 1, 0], 2, [1.0, -1.0, 1.0])
+    assert (gone.edges, gone.notes) == (1, ("1 duplicate edges added up", "1 edges of weight 0 left out"))
+
+
+def test_the_hash_is_that_of_the_graph_alone() -> None:
+    graph = Graph.of("one", [0, 1, 2], [1, 2, 0], 3)
+    other = Graph.of(
+        "two", np.array([2, 0, 1], np.uint8), [0, 1, 2], 3, np.ones(3), labels=np.zeros(3, np.int64), classes=1
+    )
+    assert graph.hash == other.hash
+    assert len(graph.hash) == 64
+    for different in (([0, 1, 2], [1, 2, 0], 4), ([0, 1, 1], [1, 2, 0], 3), ([0, 1, 2], [1, 2, 0], 3, [1, 1, 2])):
+        assert Graph.of("one", *different).hash != graph.hash
+
+
+@pytest.mark.parametrize("loops", [True, False])
+def test_the_operator_is_the_gcn_s(loops: bool) -> None:
+    graph = directed()
+    dense = graph.adjacency.toarray().astype(np.float64)
+    if loops:
+        dense[np.diag_indices(30)] = np.where(np.diag(dense) == 0, 1.0, np.diag(dense))
+    out, into = dense.sum(1), dense.sum(0)
+    with np.errstate(divide="ignore"):
+        scale_out, scale_in = np.where(out > 0, out**-0.5, 0), np.where(into > 0, into**-0.5, 0)
+    expected = scale_out[:, None] * dense * scale_in[None, :]
+    made = operator(graph, loops=loops)
+    assert made.dtype == np.float64
+    assert np.abs(made.toarray() - expected).max() < 1e-15
+    assert made.has_canonical_format
+    assert made.nnz == (dense != 0).sum()
+    assert made[2, 2] == (1.0 if loops else 0.0), "an isolated vertex keeps its loop, and nothing else"
+
+
+def test_a_symmetric_graph_has_a_symmetric_operator_bit_for_bit() -> None:
+    rng = np.random.default_rng(1)
+    u, v = rng.integers(0, 40, (2, 4000))  # an edge comes five times in the mean: the order of adding shows
+    graph = Graph.of("g", u, v, 40, rng.random(4000), symmetrise=True)
+    assert graph.symmetric
+    made = operator(graph)
+    assert np.array_equal(made.toarray(), made.toarray().T)
+    assert graph.adjacency.dtype == np.float64
+    assert not directed().symmetric
+    assert not Graph.of("g", [0, 1], [1, 0], 2, [1.0, 2.0]).symmetric, "another weight back"
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_a_graph_without_edges_has_the_identity(n: int) -> None:
+    graph = Graph.of("bare", [], [], n)
+    assert (graph.edges, graph.symmetric) == (0, True)
+    assert np.array_equal(operator(graph).toarray(), np.eye(n))
+    assert operator(graph, loops=False).nnz == 0
+    assert permuted(graph.adjacency, np.arange(n)).shape == (n, n)
+
+
+def test_a_permutation_renames_rows_and_columns_alike() -> None:
+    graph = directed()
+    order = np.random.default_rng(2).permutation(30)
+    made = permuted(graph.adjacency, order)
+    assert np.array_equal(made.toarray(), graph.adjacency.toarray()[np.ix_(order, order)])
+    assert made.has_sorted_indices
+    back = np.argsort(order)
+    assert np.array_equal(permuted(made, back).toarray(), graph.adjacency.toarray())
+    for bad in (np.arange(29), np.zeros(30, int), np.arange(30) + 1, np.arange(30.0)):
+        with pytest.raises(Refused, match="for 30 vertices"):
+            permuted(graph.adjacency, bad)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (([0, 3], [1, 0], 3), "source 3 of edge 1, and 0 more, in a graph of 3.*0 to 2"),
+        (([0, 1], [-1, -2], 3), "target -1 of edge 0, and 1 more"),
+        (([0.5], [1], 3), "float64"),
+        (([0], [1, 2], 3), "1 sources and 2 targets"),
+        (([[0]], [1], 3), "2 dimensions"),
+        (([0], [1], 0), "0 vertices"),
+        (([0, 1], [1, 0], 2, [1.0, np.nan]), "weight nan at 1, and 0 more of 2"),
+        (([0, 1], [1, 0], 2, [np.inf, -np.inf]), "weight inf at 0, and 1 more of 2"),
+        (([0, 1], [1, 0], 2, [1.0]), r"shape \(1,\) for 2 edges"),
+        (([0], [1], 2, ["a"]), "<U1"),
+    ],
+)
+def test_bad_edges_are_refused_with_the_numbers(arguments: tuple[object, ...], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        Graph.of("g", *arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"features": np.zeros((2, 4), np.float32)}, r"float32 \(2, 4\)"),
+        ({"features": np.zeros((3, 4))}, "float64"),
+        ({"features": np.array([[0], [np.nan], [0]], np.float32)}, "feature nan at 1"),
+        ({"labels": np.array([0, 1, 2]), "classes": 2}, "from 0 to 2 of 2"),
+        ({"labels": np.array([0, -2, 1]), "classes": 2}, "from -2 to 1"),
+        ({"labels": np.array([0.0, 1, 1]), "classes": 2}, "float64"),
+        ({"classes": 2}, "2 classes without labels"),
+        ({"train": np.ones(2, bool)}, r"bool \(2,\)"),
+        ({"test": np.ones(3)}, "float64"),
+        ({"random": ("edges",)}, "edges"),
+        ({"adjacency": sparse.csr_array((2, 3), dtype=np.float32)}, r"\(2, 3\)"),
+        ({"adjacency": sparse.csr_array((3, 3), dtype=np.int64)}, "int64"),
+        ({"adjacency": sparse.csr_array(([1.0, 1.0], [2, 1], [0, 2, 2, 2]), shape=(3, 3))}, "unsorted"),
+        ({"adjacency": np.zeros((3, 3))}, "ndarray"),
+    ],
+)
+def test_a_graph_that_does_not_hold_together_is_refused(changed: dict[str, object], said: str) -> None:
+    graph = Graph.of("g", [0, 1], [1, 2], 3)
+    with pytest.raises(Refused, match=said):
+        replace(graph, **changed)  # type: ignore[arg-type]
+    assert graph.train.tolist() == [False] * 3
+
+
+def test_a_degree_without_a_root_is_refused() -> None:
+    graph = Graph.of("g", [0], [1], 2, [-3.0])
+    with pytest.raises(Refused, match="out-degree -2 of vertex 0"):
+        operator(graph)
