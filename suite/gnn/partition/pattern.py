@@ -1,0 +1,112 @@
+"""Decides what a partitioner sees of a matrix: its pattern both ways round, without loops and without lonely vertices.
+
+A loop never makes a row travel, and a vertex without an edge to another can lie anywhere: a partitioner would only
+balance weights with it, and puts many times the mean number of such vertices into one part of an R-MAT graph. They are
+taken out first and even out the numbers of vertices afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from suite.core.errors import Refused
+
+Rows = Any  # integer array
+
+
+def check(matrix: csr_array, k: int, seed: int = 0) -> None:
+    """Raises Refused for a matrix that is not square, for fewer than one part, and for a negative seed."""
+    rows, columns = matrix.shape
+    if rows != columns:
+        raise Refused(f"a matrix of shape {matrix.shape}", rule="square: one row and column per vertex")
+    for name, value, least in (("k", k, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise Refused(f"{name}={value}", rule=f"a whole number, at least {least}", legal=f"{name}={least}")
+
+
+def directed(matrix: csr_array) -> csr_array:
+    """The stored entries off the diagonal, each once, as int8 ones with int32 indices in order."""
+    n = matrix.shape[0]
+    rows = np.repeat(np.arange(n), np.diff(matrix.indptr))
+    off = rows != matrix.indices
+    counts = np.bincount(rows[off], minlength=n)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    found = csr_array((np.ones(off.sum(), np.int8), matrix.indices[off].astype(np.int32), indptr), shape=(n, n))
+    if not found.has_canonical_format:
+        found.sum_duplicates()
+        found.data[:] = 1
+    return found
+
+
+def undirected(matrix: csr_array) -> csr_array:
+    """pattern(A + A^T) of what `directed` gives: an edge either way is an edge."""
+    one = directed(matrix)
+    both = csr_array(one + one.T)
+    both.sort_indices()
+    both.data[:] = 1
+    return both
+
+
+def entries(matrix: csr_array) -> Rows:
+    """(n,) stored entries of each row, those on the diagonal too: the work of its part."""
+    return np.diff(matrix.indptr).astype(np.int64)
+
+
+def connected(matrix: csr_array, k: int, solve: Callable[[csr_array], Rows], *, room: float = 0.0) -> Rows:
+    """(n,) int32 parts: what `solve` says of the vertices with edges, and the others spread.
+
+    solve: from the undirected pattern among them, (m, m), to (m,) part ids; not asked where there is nothing to decide
+    (one part, or no more vertices than parts). room: share by which a part may exceed the mean of entries
+    """
+    pattern = undirected(matrix)
+    n = pattern.shape[0]
+    linked = np.flatnonzero(np.diff(pattern.indptr))
+    parts = np.full(n, -1, np.int32)
+    if k == 1:
+        parts[:] = 0
+    elif len(linked) <= k:
+        parts[linked] = np.arange(len(linked))
+    else:
+        parts[linked] = solve(pattern[linked][:, linked] if len(linked) < n else pattern)
+    return spread(parts, entries(matrix), k, room=room)
+
+
+def spread(parts: Rows, weight: Rows, k: int, *, room: float) -> Rows:
+    """`parts` with every -1 replaced: the parts with the fewest vertices are filled up to one level.
+
+    weight: (n,) entries of each vertex. A part takes none beyond the entries of the fullest part, or `room` above the
+    mean, unless all parts are at that limit
+    """
+    lonely = np.flatnonzero(parts < 0)
+    if not len(lonely):
+        return parts
+    there = parts >= 0
+    count = np.bincount(parts[there], minlength=k)
+    load = np.bincount(parts[there], weights=weight[there], minlength=k).astype(np.int64)
+    heaviest = int(weight[lonely].max())
+    limit = max(int(load.max(initial=0)), int((1 + room) * weight.sum() / k))
+    space = (limit - load) // heaviest if heaviest else np.full(k, len(lonely))
+    given = _level(count, np.maximum(space, 0), len(lonely))
+    given += _level(count + given, np.full(k, len(lonely)), len(lonely) - int(given.sum()))
+    parts = parts.copy()
+    parts[lonely] = np.repeat(np.arange(k, dtype=np.int32), given)
+    return parts
+
+
+def _level(count: Rows, space: Rows, number: int) -> Rows:
+    """(k,) how many of `number` each part takes, at most `space`, so that the smallest of count + given is greatest."""
+    low, high = int(count.min()), int(count.max()) + number
+    while low < high:  # the highest level that needs no more than `number`
+        middle = (low + high + 1) // 2
+        if int(np.minimum(np.maximum(middle - count, 0), space).sum()) <= number:
+            low = middle
+        else:
+            high = middle - 1
+    given = np.minimum(np.maximum(low - count, 0), space)
+    over = np.flatnonzero((count + given <= low) & (given < space))[: number - int(given.sum())]
+    given[over] += 1
+    return given
