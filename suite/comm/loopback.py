@@ -27,6 +27,7 @@ class Hub:
         self.inbox: list[dict[Op, Value]] = [{} for _ in range(size)]
         self.meetings: dict[tuple[tuple[int, ...], int], dict[int, torch.Tensor]] = {}
         self.results: dict[tuple[tuple[int, ...], int], list[Any]] = {}
+        self.parcels: dict[Any, torch.Tensor] = {}  # between two threads
         self.failure: BaseException | None = None
 
     def fail(self, error: BaseException) -> None:
@@ -134,12 +135,33 @@ class _Meeting:
         self.done()
 
 
+class _Come:
+    """An exchange of one rank: done when all of what it receives has been put down by its senders."""
+
+    def __init__(self, hub: Hub, wanted: Sequence[tuple[Any, torch.Tensor]]) -> None:
+        self.hub, self.wanted = hub, list(wanted)
+
+    def done(self) -> bool:
+        with self.hub.changed:
+            here = [pair for pair in self.wanted if pair[0] in self.hub.parcels]
+            for key, tensor in here:
+                tensor.copy_(self.hub.parcels.pop(key))
+            self.wanted = [pair for pair in self.wanted if not any(pair is one for one in here)]
+            return not self.wanted
+
+    def wait(self) -> None:
+        with self.hub.changed:
+            self.hub.wait(lambda: all(key in self.hub.parcels for key, _ in self.wanted))
+        self.done()
+
+
 class LoopbackGroup:
     """Reductions add in rank order."""
 
     def __init__(self, hub: Hub, rank: int, ranks: Sequence[int]) -> None:
         self.hub, self.rank, self.ranks = hub, rank, tuple(ranks)
         self.count = 0
+        self.between: dict[tuple[int, int], int] = {}  # messages from one rank to another
 
     def _meet(self, tensor: torch.Tensor, combine: Callable[[list[torch.Tensor]], torch.Tensor]) -> Handle:
         key = (self.ranks, self.count)
@@ -165,6 +187,30 @@ class LoopbackGroup:
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:
         return self._meet(tensor, lambda parts: parts[self.ranks.index(root)].clone())
+
+    def all_to_all(
+        self, received: torch.Tensor, given: torch.Tensor, *, incoming: Sequence[int], outgoing: Sequence[int]
+    ) -> Handle:
+        others = [rank for rank in self.ranks if rank != self.rank]
+        parts, rooms = given.split(list(outgoing)), received.split(list(incoming))
+        at = self.ranks.index
+        rooms[at(self.rank)].copy_(parts[at(self.rank)])
+        return self.pairwise([(rank, parts[at(rank)]) for rank in others], [(rank, rooms[at(rank)]) for rank in others])
+
+    def pairwise(
+        self, sends: Sequence[tuple[int, torch.Tensor]], receives: Sequence[tuple[int, torch.Tensor]]
+    ) -> Handle:
+        with self.hub.changed:
+            for rank, tensor in sends:
+                self.hub.parcels[self._next(self.rank, rank)] = tensor.detach().clone()
+            wanted = [(self._next(rank, self.rank), tensor) for rank, tensor in receives]
+            self.hub.changed.notify_all()
+        return _Come(self.hub, wanted)
+
+    def _next(self, source: int, target: int) -> Any:
+        """A name that both ends give to a message between them, as both count theirs."""
+        number = self.between[source, target] = self.between.get((source, target), 0) + 1
+        return self.ranks, source, target, number
 
 
 class LoopbackWorld:

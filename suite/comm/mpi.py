@@ -235,16 +235,14 @@ class PairGroup:
     latency. MPI itself adds nothing, so every type passes, and two parts add to the same bits on both sides."""
 
     def __init__(self, comm: Any, ranks: Sequence[int], tag: int, others: Group) -> None:
-        self.comm, self.ranks, self.tag, self.others = comm, tuple(ranks), tag, others
+        self.comm, self.ranks, self.tag = comm, tuple(ranks), tag
+        self.broadcast, self.all_to_all, self.pairwise = others.broadcast, others.all_to_all, others.pairwise
         self.other = next(rank for rank in ranks if rank != comm.Get_rank())
 
     def all_reduce(self, tensor: Tensor, op: str = "sum") -> Handle:
         if op not in ("sum", "max"):
             raise Refused(f"all_reduce {op!r}", rule="sum or max", legal="sum")
         return _Exchange(self.comm, self.other, tensor, op, self.tag)
-
-    def broadcast(self, tensor: Tensor, root: int) -> Handle:
-        return self.others.broadcast(tensor, root)
 
 
 class MpiWorld:

@@ -52,6 +52,21 @@ class _Work:
         self.work.wait()
 
 
+class _Works:
+    """Messages under way. gloo's test for one is false until somebody waits, so `done` waits."""
+
+    def __init__(self, works: Sequence[Any]) -> None:
+        self.works = list(works)
+
+    def done(self) -> bool:
+        self.wait()
+        return True
+
+    def wait(self) -> None:
+        for work in self.works:
+            work.wait()
+
+
 class TorchGroup:
     """Some ranks of the default process group; one rank alone needs no messages."""
 
@@ -70,6 +85,24 @@ class TorchGroup:
         if self.group is None:
             return Done()
         return _Work(dist.broadcast(tensor, root, group=self.group, async_op=True))
+
+    def all_to_all(
+        self, received: torch.Tensor, given: torch.Tensor, *, incoming: Sequence[int], outgoing: Sequence[int]
+    ) -> Handle:
+        if self.group is None:
+            received.copy_(given)
+            return Done()
+        return _Work(
+            dist.all_to_all_single(received, given, list(incoming), list(outgoing), group=self.group, async_op=True)
+        )
+
+    def pairwise(
+        self, sends: Sequence[tuple[int, torch.Tensor]], receives: Sequence[tuple[int, torch.Tensor]]
+    ) -> Handle:
+        # an empty message is none: NCCL has no such thing
+        ops = [dist.P2POp(dist.isend, tensor, rank, self.group) for rank, tensor in sends if tensor.numel()]
+        ops += [dist.P2POp(dist.irecv, tensor, rank, self.group) for rank, tensor in receives if tensor.numel()]
+        return _Works(dist.batch_isend_irecv(ops)) if ops else Done()
 
 
 def stay_on_host() -> None:

@@ -130,6 +130,14 @@ class Group(Protocol):
 
     def broadcast(self, tensor: Tensor, root: int) -> Handle: ...
 
+    def all_to_all(
+        self, received: Tensor, given: Tensor, *, incoming: Sequence[int], outgoing: Sequence[int]
+    ) -> Handle:
+        """Rows of `given` go to the members in rank order, outgoing[m] to each; incoming[m] come into `received`."""
+
+    def pairwise(self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]) -> Handle:
+        """Messages to ranks and from ranks, by their numbers in the world, all at once; empty ones are none."""
+
 
 class World(Protocol):
     """All ranks of one run, as one rank sees them."""

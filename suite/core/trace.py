@@ -26,6 +26,8 @@ from suite.core.op import Kind, Op, needs
 FORWARD, BACKWARD, EVALUATE = "forward", "backward", "evaluate"
 REDUCE, TIE, STEP = "reduce", "tie", "step"  # an update: over the column, over the pipeline's ends, on this rank
 COMPRESS, EXPAND = "compress", "expand"  # of a pruned network's gradients and weights (SAMO III-C)
+# of a sparse product on several ranks: rows are gathered, travel, are multiplied, and products summed over replicas
+GATHER, EXCHANGE, PRODUCT, ROW_REDUCE, GEMM = "gather", "exchange", "product", "row_reduce", "gemm"
 WAIT, TRANSFER, BUBBLE = "wait", "transfer", "bubble"
 INSIDE = {COMPRESS: BACKWARD, EXPAND: STEP}  # what they are parts of
 CATEGORY = {Kind.FORWARD: FORWARD, Kind.BACKWARD: BACKWARD, Kind.EVALUATE: EVALUATE, Kind.UPDATE: STEP}

@@ -1,0 +1,97 @@
+"""Decides the shape of a graph convolution network (Kipf and Welling), and which sparse products an epoch of it calls.
+
+A product moves rows of the matrix it multiplies, so what an epoch sends is the sum of its products' widths times the
+rows of a plan. Matrices: H the layer's input, G the gradient of its output Z, W its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from suite.core.errors import Refused, UnknownName
+
+ORDERS = ("paper", "auto")
+EPOCHS = ("paper", "lean")
+# how a layer multiplies: forward; backward
+PRINTED = "printed"  # Z = (A^T H) W; S = A G, dW = H^T S, dH = S W^T (Section 2.1)
+DENSE_FIRST = "dense first"  # Z = A^T (H W); as printed
+DENSE_LAST = "dense last"  # T = A^T H, Z = T W; dW = T^T G, dH = A (G W^T)
+KEPT = "kept"  # T = A^T H of the first epoch, which never changes; dW = T^T G
+
+
+@dataclass(frozen=True, slots=True)
+class SparseProduct:
+    """One sparse product of an epoch. layer: counted from 0; width: columns of what is multiplied, and sent."""
+
+    layer: int
+    backward: bool
+    width: int
+
+
+def check_order(order: str, epoch: str) -> None:
+    """Raises UnknownName."""
+    for name, value, known in (("model.order", order, ORDERS), ("model.epoch", epoch, EPOCHS)):
+        if value not in known:
+            raise UnknownName(name, str(value), known)
+
+
+def how(layer: int, before: int, after: int, *, order: str, epoch: str) -> str:
+    """The way in which a layer of `before` x `after` weights multiplies.
+
+    order=paper: as printed; auto: the product moves whichever of the two widths is less. epoch=paper: 2 L products with
+    order=paper; lean: the first layer's is kept, 2 (L - 1), as the paper's introduction counts them (G4)
+    """
+    check_order(order, epoch)
+    if layer == 0 and epoch == "lean":
+        return KEPT
+    if order == "paper":
+        return PRINTED
+    return DENSE_FIRST if after < before else DENSE_LAST
+
+
+@dataclass(frozen=True, slots=True)
+class GCN:
+    """`layers` graph convolutions with `width` hidden units between them (Section 6.2: 3 and 16)."""
+
+    layers: int = 3
+    width: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "width"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise Refused(f"model.shape.{name}={value}", rule="a whole number, at least 1", legal="3")
+
+    def widths(self, features: int, classes: int) -> tuple[int, ...]:
+        """Columns of H^0 to H^L."""
+        return (features, *[self.width] * (self.layers - 1), classes)
+
+    def parameters(self, features: int, classes: int) -> int:
+        widths = self.widths(features, classes)
+        return sum(a * b for a, b in pairwise(widths))
+
+    def products(
+        self, features: int, classes: int, *, order: str = "paper", epoch: str = "paper"
+    ) -> Sequence[SparseProduct]:
+        """The sparse products of one epoch after the first, in order, as `how` has each layer's."""
+        forward, backward = [], []
+        for layer, (before, after) in enumerate(pairwise(self.widths(features, classes))):
+            mode = how(layer, before, after, order=order, epoch=epoch)
+            if mode != KEPT:
+                forward.append(SparseProduct(layer, False, after if mode == DENSE_FIRST else before))
+            if mode in (PRINTED, DENSE_FIRST):
+                backward.append(SparseProduct(layer, True, after))
+            elif layer:
+                backward.append(SparseProduct(layer, True, before))
+        return [*forward, *reversed(backward)]
+
+    def flops(
+        self, features: int, classes: int, *, vertices: int, entries: int, order: str = "paper", epoch: str = "paper"
+    ) -> int:
+        """Multiplications and additions of an epoch: sparse products, and three dense ones of each layer, two of the
+        first, of whose input nobody asks the gradient."""
+        sparse = sum(2 * entries * one.width for one in self.products(features, classes, order=order, epoch=epoch))
+        dense = [2 * vertices * a * b for a, b in pairwise(self.widths(features, classes))]
+        return sparse + 3 * sum(dense) - dense[0]
