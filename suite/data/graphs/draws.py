@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,44 +57,50 @@ class Draws:
         return made.reshape(rows, columns)
 
 
-def distinct(name: str, draw: Callable[[int], tuple[Ints, Ints]], wanted: int, vertices: int) -> tuple[Ints, Ints]:
-    """The first `wanted` different undirected edges, without self loops, that `draw(count)` gives: u < v.
+def distinct(
+    name: str, draw: Callable[[int], tuple[Ints, Ints]], wanted: int, vertices: int, stream: Draws
+) -> tuple[Ints, Ints]:
+    """`wanted` different undirected edges of those that `draw(count)` gives, without self loops: u < v.
 
-    Raises Refused where they do not come together in ROUNDS rounds: the rest of the graph has no such edges.
+    What is drawn beyond them is left out by chance, from `stream`. Raises Refused where so many do not come together in
+    ROUNDS rounds: a graph of such edges has hardly more.
     """
     if wanted > vertices * (vertices - 1) // 2:
-        most = vertices - 1
-        raise Refused(
-            f"{name}: {wanted} edges between {vertices} vertices", rule=f"degree at most {most}", legal=str(most)
-        )
+        what = f"{name}: {wanted} different edges between {vertices} vertices"
+        raise Refused(what, rule=f"degree at most {vertices - 1}", legal=str(vertices - 1))
     codes: Ints = np.zeros(0, np.int64)
+    gain = 1.0  # of a round: different new edges per edge drawn
     for _ in range(ROUNDS):
         missing = wanted - len(codes)
         if missing <= 0:
             break
-        u, v = draw(missing + missing // 8 + 16)
+        count = min(int(missing / gain * 1.05) + 16, 4 * wanted + 16)
+        u, v = draw(count)
         low, high = np.minimum(u, v), np.maximum(u, v)
-        codes = np.concatenate((codes, (low * vertices + high)[low != high]))
-        first = np.unique(codes, return_index=True)[1]
-        codes = codes[np.sort(first)]
-    if len(codes) < wanted:
+        found = np.unique(np.concatenate((codes, (low * vertices + high)[low != high])))
+        gain = max((len(found) - len(codes)) / count, 0.01)
+        codes = found
+    surplus = len(codes) - wanted
+    if surplus < 0:
         what = f"{name}: {len(codes)} different edges of {wanted} after {ROUNDS} rounds"
         raise Refused(what, rule="an edge comes once", legal="a smaller degree, or more vertices")
-    codes = codes[:wanted]
+    if surplus:
+        codes = np.delete(codes, np.argpartition(stream.raw(len(codes)), surplus - 1)[:surplus])
     return codes // vertices, codes % vertices
 
 
-def shares(vertices: int, train: float, validation: float, seed: int) -> dict[str, Any]:
-    """Masks of train, validation and test by exact counts; a vertex is in one, and at least one is in train."""
-    if not (0 < train <= 1 and 0 <= validation <= 1 - train + 1e-12):
-        what = f"train={train}, validation={validation}"
-        raise Refused(what, rule="shares of a whole, the rest is test", legal="train=0.6, validation=0.2")
-    order = Draws(seed, "parts").order(vertices)
-    first = max(1, round(train * vertices))
-    second = min(vertices, first + round(validation * vertices))
-    masks = {}
-    for part, chosen in (("train", order[:first]), ("validation", order[first:second]), ("test", order[second:])):
-        mask = np.zeros(vertices, np.bool_)
-        mask[chosen] = True
-        masks[part] = mask
-    return masks
+def blocks(stream: Draws, vertices: int, *, smallest: float, largest: float, exponent: float) -> Ints:
+    """Where each of some blocks begins, and the end: [k + 1], from 0 to `vertices`.
+
+    A block of s vertices is as frequent as s^-exponent between the two sizes; the last takes a rest that is too small.
+    """
+    low, high = min(smallest, vertices), min(largest, vertices)
+    at = stream.uniform(int(vertices / low) + 1)
+    a = 1 - exponent
+    if abs(a) < 1e-9:
+        sizes = low * (high / low) ** at
+    else:
+        sizes = (low**a + at * (high**a - low**a)) ** (1 / a)
+    ends = np.cumsum(np.maximum(sizes, 1).astype(np.int64))
+    ends = ends[ends <= vertices - low]
+    return np.concatenate(([0], ends, [vertices]))

@@ -1,89 +1,19 @@
-"""Decides which graphs are drawn rather than read: sources whose arguments and a seed make the whole graph.
-
-Every one is symmetric, without self loops, of weight 1, and its vertices are numbered at random, so that a system that
-cuts blocks of rows meets a random order. The number of edges is exact: an edge that is drawn twice is drawn anew.
-"""
+"""Decides which graphs are drawn rather than read: sources whose arguments and a seed make the whole graph."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from suite.core.errors import Refused
-from suite.data.graphs.draws import Draws, Floats, Ints, distinct, shares
+from suite.data.graphs.banded import ProteinLike
+from suite.data.graphs.communities import AmazonLike, PapersLike, RedditLike
+from suite.data.graphs.drawn import Drawn, shares
+from suite.data.graphs.draws import Draws, Floats, Ints, distinct
 from suite.data.graphs.graph import Graph
 
-# widths of Amazon and Protein, whose features and labels are arbitrary in the paper too (sparse_gnn, Table 3)
-FEATURES, CLASSES = 300, 24
-TRAIN, VALIDATION = 0.6, 0.2  # shares of the vertices; nothing published depends on them
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawn:
-    """What every generator has.
-
-    vertices: n
-    degree: entries of the adjacency per vertex, both directions counted
-    features, classes: width and number of the random features and labels; 0 leaves them out
-    train, validation: shares of the vertices, the rest is test
-    """
-
-    vertices: int
-    degree: float
-    features: int = FEATURES
-    classes: int = CLASSES
-    train: float = TRAIN
-    validation: float = VALIDATION
-
-    def __post_init__(self) -> None:
-        if self.vertices < 1 or not 0 <= self.degree < max(self.vertices, 2):
-            what = f"{self.name}: vertices={self.vertices}, degree={self.degree}"
-            raise Refused(what, rule="at least 1 vertex, and 0 <= degree < vertices", legal="vertices=1024, degree=16")
-        if self.features < 0 or self.classes < 0:
-            what = f"{self.name}: features={self.features}, classes={self.classes}"
-            raise Refused(what, rule="not negative; 0 for none", legal=f"features={FEATURES}, classes={CLASSES}")
-
-    @property
-    def name(self) -> str:
-        return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(type(self).__name__))
-
-    @property
-    def pairs(self) -> int:
-        """Undirected edges."""
-        return round(self.vertices * self.degree / 2)
-
-    def provenance(self) -> dict[str, str | int]:
-        """Name, vertices, edges in both directions, and a sha256 of the arguments: with a seed they are the graph."""
-        said = f"{type(self).__name__} {sorted(asdict(self).items())}"
-        digest = hashlib.sha256(said.encode()).hexdigest()
-        return {"name": self.name, "vertices": self.vertices, "edges": 2 * self.pairs, "sha256": digest}
-
-    def load(self, seed: int) -> Graph:
-        """The graph of `seed`, with random features and labels."""
-        u, v = self._edges(seed)
-        n, rest = self.vertices, shares(self.vertices, self.train, self.validation, seed)
-        drawn = []
-        if self.features:
-            rest["features"] = Draws(seed, "features").flat(n, self.features)
-            drawn.append("features")
-        if self.classes:
-            rest |= {"labels": Draws(seed, "labels").below(self.classes, n), "classes": self.classes}
-            drawn.append("labels")
-        return self._graph(u, v, random=tuple(drawn), **rest)
-
-    def _graph(self, u: Ints, v: Ints, **rest: Any) -> Graph:
-        both = np.concatenate((u, v)), np.concatenate((v, u))
-        return Graph.of(self.name, *both, self.vertices, **rest)
-
-    def _edges(self, seed: int) -> tuple[Ints, Ints]:
-        raise NotImplementedError
-
-    def _renamed(self, u: Ints, v: Ints, seed: int) -> tuple[Ints, Ints]:
-        rank = Draws(seed, "names").order(self.vertices)
-        return rank[u], rank[v]
+__all__ = ["RMAT", "AmazonLike", "PapersLike", "Planted", "ProteinLike", "RedditLike"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +58,7 @@ class RMAT(Drawn):
                 u, v = 2 * u + down, 2 * v + right
             return u, v
 
-        return self._renamed(*distinct(self.name, draw, self.pairs, self.vertices), seed)
+        return self._renamed(*distinct(self.name, draw, self.pairs, self.vertices, stream), seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +124,7 @@ class Planted(Drawn):
             return u[apart], v[apart]
 
         inside, outside = self._counts()
-        ends = [distinct(self.name, draw, wanted, n) for draw, wanted in ((near, inside), (far, outside))]
+        ends = [distinct(self.name, draw, wanted, n, stream) for draw, wanted in ((near, inside), (far, outside))]
         return self._renamed(np.concatenate([u for u, _ in ends]), np.concatenate([v for _, v in ends]), seed)
 
     def load(self, seed: int) -> Graph:

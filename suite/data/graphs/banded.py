@@ -1,0 +1,66 @@
+"""Decides how a regular graph is drawn: blocks whose vertices know their nearest neighbours, and few bridges between.
+
+Such a graph falls apart for any partitioner while a random order still asks every process for most rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from suite.core.errors import Refused
+from suite.data.graphs.drawn import Drawn
+from suite.data.graphs.draws import Draws, Ints, blocks, distinct
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProteinLike(Drawn):
+    """Stands for the paper's Protein: proteins, joined where they are alike.
+
+    degree: 242 in the published graph (sparse_gnn, Table 3), which is large for a laptop: there is no default
+    smallest, largest: vertices of a block (a family), in degrees; logarithms of sizes are even between them
+    bridges: edges between blocks, per block. With two, a partition of the published counts into 256 parts would have at
+      most some thousands to cut, which is what the paper's partitions cut (section 7.1.2)
+
+    Inside a block the pairs of the smallest distance in its order are edges, in all blocks alike: a band. Known: counts
+    and how few edges are cut. Guessed: the sizes, between 2.5 and 20 degrees, and the band. Parts should hold several
+    blocks: more than about vertices / (20 * degree) of them cut bands.
+    """
+
+    smallest: float = 2.5
+    largest: float = 20.0
+    bridges: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.smallest <= self.largest or self.bridges < 0:
+            what = f"protein_like: smallest={self.smallest}, largest={self.largest}, bridges={self.bridges}"
+            raise Refused(what, rule="1 <= smallest <= largest, 0 <= bridges", legal="2.5, 20, 2")
+
+    def _edges(self, seed: int) -> tuple[Ints, Ints]:
+        n, stream = self.vertices, Draws(seed, "edges")
+        low, high = max(2.0, self.smallest * self.degree), max(2.0, self.largest * self.degree)
+        starts = blocks(Draws(seed, "shape"), n, smallest=low, largest=high, exponent=1.0)
+        own = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+        def far(count: int) -> tuple[Ints, Ints]:
+            u, v = stream.below(n, count), stream.below(n, count)
+            apart = own[u] != own[v]
+            return u[apart], v[apart]
+
+        bridges = min(round(self.bridges * (len(starts) - 1)), self.pairs) if len(starts) > 2 else 0
+        ends = [distinct(self.name, far, bridges, n, stream)]
+        missing, places, distance = self.pairs - bridges, np.arange(n), 0
+        while missing:
+            distance += 1
+            first = places[: n - distance]
+            first = first[own[: n - distance] == own[distance:]]
+            if not len(first):
+                what = f"{self.name}: blocks of at most {np.diff(starts).max()} vertices lack {missing} edges"
+                raise Refused(what, rule=f"room for degree={self.degree}", legal="a larger `smallest`")
+            if len(first) > missing:  # of the last distance, some by chance
+                first = first[stream.order(len(first))[:missing]]
+            ends.append((first, first + distance))
+            missing -= len(first)
+        return self._renamed(np.concatenate([u for u, _ in ends]), np.concatenate([v for _, v in ends]), seed)
