@@ -27,6 +27,7 @@ class Stack:
     delay: seconds from the end of a pass until its message is under way; lane: bytes/s that a message between two
         stages reaches at most, on any link
     network: share of an adapter's bandwidth that a ring reaches; adapters: how many of a node's adapters it uses
+    pairs: share of an adapter's bandwidth that messages of each process to each other reach
     fabric: nodes at which the network has halved a ring's bandwidth (0: it never does)
     hierarchical: whether a reduction goes over nodes only after each node has reduced inside itself
     collective: seconds per collective call, whatever its size; hop: seconds per step of a ring
@@ -48,6 +49,7 @@ class Stack:
     delay: float = 0.0
     lane: float = float("inf")
     network: float = 1.0
+    pairs: float = 1.0
     adapters: int = 1
     fabric: float = 0.0
     hierarchical: bool = False
@@ -64,7 +66,7 @@ class Stack:
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("products", "network", "within", "host", "sparse"):
+        for name in ("products", "network", "pairs", "within", "host", "sparse"):
             value = getattr(self, name)
             if not 0 < value <= 1:
                 raise Refused(f"stack.{name}={value}", rule="a share above 0 and at most 1", legal=f"stack.{name}=0.5")

@@ -43,7 +43,7 @@ def test_a_stack_names_the_cells_that_it_was_calibrated_on_once() -> None:
     assert stack().calibrated_on == ()
 
 
-SHARES = ("products", "network", "within", "host", "sparse")
+SHARES = ("products", "network", "pairs", "within", "host", "sparse")
 TIMES = ("launch", "message", "delay", "fabric", "collective", "hop", "compress")
 BAD = [
     *((name, value) for name in SHARES for value in (0, -0.5, 1.0001, math.nan)),

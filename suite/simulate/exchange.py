@@ -1,0 +1,219 @@
+"""Decides how long the rows of a distributed sparse product are under way: each form of exchange, on nodes of devices.
+
+All times are alpha-beta: a message costs its link's latency and its bytes over what is reached of the link. Collectives
+are NCCL's, with the latencies of its own tuning table; rows that only some need go from a process to a process, through
+the sender's and the receiver's own adapters. Ranks fill nodes in order (suite.simulate.machine). Seconds and bytes.
+
+    stages       block rows are broadcast one after the other (CAGNET; the c columns of a 1.5D grid at once)
+    all_to_all   everybody sends what others need at once (Algorithm 1; and Algorithm 2 with its stages fused)
+    staged       Algorithm 2 as printed: in each column of the grid one process sends at a time
+    sum_rows     the all-reduce over the c replicas of a block row, which the paper's cost leaves out (G2)
+    bound_1d, bound_1_5d   the cost as printed (Sections 4.1 and 4.2)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from suite.core.errors import UnknownName
+from suite.gnn.plan import Volumes
+from suite.simulate.machine import Machine
+from suite.simulate.network import ring_volume
+from suite.simulate.stack import Stack
+
+Bytes = Any  # float array
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """A way in which NCCL moves a collective's data.
+
+    base: seconds of a call; within, between: seconds per step inside a node, and between two; apart: factor of `within`
+    where there are several nodes; share: of the bandwidth that bare copies reach; most: bytes/s, at most
+    """
+
+    name: str
+    base: float
+    within: float
+    between: float
+    apart: float = 1.0
+    share: float = 1.0
+    most: float = math.inf
+
+
+# NCCL 2.11 to 2.18, src/graph/tuning.cc: baseLat, hwLat and the refinements below them, for NVLink within a node and
+# GPUs of compute capability 8.0; LL128 is left out, which needs an adapter behind the same PCIe switch as its GPU
+RINGS = (
+    Protocol("ring, LL", 3.6e-6, 0.47e-6, 2.7e-6, apart=1.8, share=1 / 4, most=19.0e9),
+    Protocol("ring, simple", 8.4e-6, 3.4e-6, 9.6e-6),
+)
+TREES = (  # of all-reduces alone
+    Protocol("tree, LL", 4.4e-6, 0.52e-6, 5.0e-6, apart=1.8, share=1 / 3.8, most=19.0e9),
+    Protocol("tree, simple", 0.0, 28.0e-6, 28.0e-6, share=0.92),
+)
+
+
+def messages(volumes: Volumes, row: float) -> Bytes:
+    """(P, P) bytes that process [i] receives from process [q] in one product, with rows of `row` bytes."""
+    placement = volumes.placement
+    k, c = placement.parts, placement.replication
+    found = np.zeros((k, c, k, c))
+    for column in range(c):
+        found[:, column, :, column] = np.where(placement.columns == column, volumes.needed, 0)
+    return row * found.reshape(k * c, k * c)
+
+
+class Wires:
+    """What exchanges reach of `machine` with `stack`: its shares of an adapter for rings (`network`) and for messages
+    between two processes (`pairs`), of the links within a node, and how many adapters of a node it uses."""
+
+    def __init__(self, machine: Machine, stack: Stack) -> None:
+        self.machine, self.stack = machine, stack
+        self.adapters = min(stack.adapters, machine.adapters)
+        self.within = machine.within.bandwidth * stack.within
+        self.ring = machine.between.bandwidth * stack.network
+        self.pair = machine.between.bandwidth * stack.pairs
+        self.own = min(1.0, self.adapters / machine.devices_per_node)  # adapters of a device
+
+    # -- rows that only some need --------------------------------------------------------------------------------------
+
+    def all_to_all(self, volumes: Volumes, row: float) -> float:
+        """Until the last process has sent and received all of its own; links within a node are beside adapters."""
+        size = messages(volumes, row)
+        node = np.arange(len(size)) // self.machine.devices_per_node
+        near = node[:, None] == node[None, :]
+        far = np.where(near, 0.0, size)
+        sums = [np.bincount(node, weights=far.sum(axis)) for axis in (0, 1)]
+        busiest = max(float(each.max()) for each in sums) / (self.adapters * self.pair)
+        alone = max(float(far.sum(axis).max()) for axis in (0, 1)) / self.pair
+        inside = float(np.where(near, size, 0.0).max()) / self.within
+        count = size > 0
+        waited = max(float(self._latency(count & ~near, count & near, axis).max()) for axis in (0, 1))
+        return self._called(waited) + max(alone, busiest, inside)
+
+    def staged(self, volumes: Volumes, row: float) -> float:
+        """The sum over the stages of a column: while one process sends through its adapter, the others wait for it."""
+        size = messages(volumes, row)
+        node = np.arange(len(size)) // self.machine.devices_per_node
+        near = node[:, None] == node[None, :]
+        far, count = np.where(near, 0.0, size), size > 0
+        sent = np.maximum(far.sum(0) / self.pair, np.where(near, size, 0.0).max(0) / self.within)
+        waited = self._latency(count & ~near, count & near, 0)
+        seconds = np.where(count.any(0), sent + waited + self.stack.collective, 0.0)
+        return float(seconds.reshape(volumes.placement.parts, volumes.placement.replication).sum(0).max())
+
+    def _latency(self, far: Bytes, near: Bytes, axis: int) -> Bytes:
+        """(P,) seconds of the messages that each process sends (axis 0) or receives."""
+        between, within = self.machine.between.latency, self.machine.within.latency
+        return far.sum(axis) * between + near.sum(axis) * within
+
+    def _called(self, waited: float) -> float:
+        return waited + self.stack.collective if waited else 0.0
+
+    # -- collectives ---------------------------------------------------------------------------------------------------
+
+    def stages(self, volumes: Volumes, row: float) -> float:
+        """Broadcasts of whole block rows, each column of the grid its own, one after the other: every process takes
+        part in each, so the steps of a ring over P processes are waited for in each of P stages."""
+        placement = volumes.placement
+        return max(
+            sum(
+                self.broadcast(row * float(volumes.rows[q]), placement.column(column))
+                for q in placement.stages(placement.rank(0, column))
+            )
+            for column in range(placement.replication)
+        )
+
+    def broadcast(self, size: float, ranks: Sequence[int]) -> float:
+        return self._collective(size, size, ranks, RINGS, lambda n, nodes: (n - nodes, nodes - 1))
+
+    def all_reduce(self, size: float, ranks: Sequence[int]) -> float:
+        """By a ring or, where that is quicker, by a tree over nodes."""
+        ring = self._collective(
+            size,
+            ring_volume(size, len(ranks)),
+            ranks,
+            RINGS,
+            lambda n, nodes: (2 * max(0, n - 1 - nodes), 2 * nodes) if nodes > 1 else (2 * (n - 1), 0),
+        )
+        tree = self._collective(
+            size,
+            2 * size,
+            ranks,
+            TREES,
+            lambda n, nodes: (2 * (-(-n // nodes) - 1), 2 * math.ceil(math.log2(nodes))),
+        )
+        return min(ring, tree)
+
+    def sum_rows(self, volumes: Volumes, row: float) -> float:
+        """The replicas of each block row add what they multiplied, all block rows at once."""
+        placement = volumes.placement
+        groups = range(placement.parts) if placement.replication > 1 else ()
+        return max((self.all_reduce(row * float(volumes.rows[i]), placement.row(i)) for i in groups), default=0.0)
+
+    def rate(self, ranks: Sequence[int]) -> float:
+        """Bytes/s of a ring over `ranks`, while others like it use the other devices' adapters."""
+        nodes = len({self.machine.node(rank) for rank in ranks})
+        if nodes == 1:
+            return self.within
+        held = len(ranks) / nodes
+        through = self.ring * self.own * held
+        return min(self.within, through) if held > 1 else through
+
+    def _collective(
+        self,
+        size: float,
+        moved: float,
+        ranks: Sequence[int],
+        protocols: Sequence[Protocol],
+        steps: Callable[[int, int], tuple[int, int]],
+    ) -> float:
+        """As NCCL chooses: the protocol that its own model says is quickest."""
+        if len(ranks) == 1 or not size:
+            return 0.0
+        nodes = len({self.machine.node(rank) for rank in ranks})
+        near, far = steps(len(ranks), nodes)
+        rate = self.rate(ranks)
+
+        def seconds(way: Protocol) -> float:
+            within = way.within * (way.apart if nodes > 1 else 1.0)
+            return way.base + near * within + far * way.between + moved / min(way.share * rate, way.most)
+
+        return self.stack.collective + min(map(seconds, protocols))
+
+    # -- a system's product ------------------------------------------------------------------------------------------
+
+    def exchange(self, volumes: Volumes, row: float, form: str) -> float:
+        """`form` of FORMS."""
+        if form not in FORMS:
+            raise UnknownName("form of an exchange", form, FORMS)
+        carry: Callable[[Volumes, float], float] = getattr(self, FORMS[form])
+        return carry(volumes, row)
+
+
+FORMS = {"oblivious": "stages", "fused": "all_to_all", "staged": "staged"}
+
+
+# -- the cost as printed ---------------------------------------------------------------------------------------------
+
+
+def bound_1d(volumes: Volumes, width: int, *, alpha: float, beta: float) -> float:
+    """Section 4.1: P - 1 messages, each as long as the longest; alpha seconds a message, beta seconds a word."""
+    others = volumes.placement.processes - 1
+    return alpha * others + others * volumes.pair * width * beta
+
+
+def bound_1_5d(volumes: Volumes, width: int, *, alpha: float, beta: float) -> float:
+    """Section 4.2, without the all-reduce (G2): s = P / c^2 stages of the longest message, s log s latencies."""
+    stages = len(volumes.placement.stages(0))
+    return alpha * stages * math.log(stages) + stages * volumes.pair * width * beta
+
+
+def bound_sum(volumes: Volumes, width: int, *, beta: float) -> float:
+    """The all-reduce that Section 4.2 leaves out (G2): 2 (c - 1) / c times the block row's words."""
+    return ring_volume(float(np.max(volumes.rows, initial=0)) * width, volumes.placement.replication) * beta

@@ -1,0 +1,213 @@
+"""Decides what an epoch of full-graph training costs on a modelled machine: products, rows, sums and memory.
+
+An epoch is the list of sparse products that the network's shape names (suite.workload.gcn). Each waits for its rows,
+then for the process that multiplies longest: the exchange of the next product begins when all are there. Local work is
+bound by memory: every entry of the matrix is read with the row of X that it names, and no cache is counted on.
+
+`published` is the published code beside that (it differs from the suite's engine in cost, not in results): a sparse
+product per block row, received rows copied into a whole block row of zeros, entries with two 64-bit indices, and
+the local matrix held both whole and in blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from suite.core.errors import DoesNotFit, Refused
+from suite.gnn.plan import Volumes
+from suite.simulate.exchange import Wires
+from suite.simulate.machine import Machine
+from suite.simulate.stack import Stack
+from suite.workload.gcn import GCN
+
+VALUE = 4  # bytes of a number in single precision
+INDEX = 4  # bytes of an index of the engine's
+LOOSE = 20  # bytes of an entry with two 64-bit indices
+STATES = 4  # copies of the weights: weight, gradient, Adam's two moments
+# kernels of one block: a product that adds; zeros, a copy of received rows and that product
+KERNELS = {"oblivious": 1, "aware": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """Seconds of one epoch by phase. exchange: rows of H and G; sums: all-reduces over replicas (G2); weights:
+    all-reduces of weight gradients; products: sparse, with the copies around them; dense: products with weights"""
+
+    exchange: float
+    sums: float
+    weights: float
+    products: float
+    dense: float
+
+    @property
+    def communication(self) -> float:
+        return self.exchange + self.sums + self.weights
+
+    @property
+    def local(self) -> float:
+        return self.products + self.dense
+
+    @property
+    def seconds(self) -> float:
+        return self.communication + self.local
+
+    def phases(self) -> dict[str, float]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True, eq=False)
+class FullGraph:
+    """A network on a distributed graph.
+
+    volumes: of one product, in vertices and entries of the graph that is meant
+    form: of the exchange (suite.simulate.exchange.FORMS); published: whether local work is the published code's
+    order, epoch: suite.workload.gcn.how
+    """
+
+    volumes: Volumes
+    shape: GCN
+    features: int
+    classes: int
+    form: str
+    published: bool = False
+    order: str = "paper"
+    epoch: str = "paper"
+
+    @cached_property
+    def widths(self) -> Sequence[int]:
+        """Columns of what each sparse product of an epoch multiplies."""
+        made = self.shape.products(self.features, self.classes, order=self.order, epoch=self.epoch)
+        return [one.width for one in made]
+
+    @property
+    def oblivious(self) -> bool:
+        return self.form == "oblivious"
+
+    @cached_property
+    def moved(self) -> Volumes:
+        """The rows that travel."""
+        return self.volumes.oblivious() if self.oblivious else self.volumes
+
+    def sent(self) -> Any:
+        """(P,) bytes of rows that each process sends in an epoch."""
+        return VALUE * sum(self.widths) * self.moved.send
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def seconds(self, machine: Machine, stack: Stack) -> Epoch:
+        wires = Wires(machine, stack)
+        placement = self.volumes.placement
+        column = placement.column(0)
+        layers = list(pairwise(self.shape.widths(self.features, self.classes)))
+        known = {width: wires.exchange(self.moved, VALUE * width, self.form) for width in set(self.widths)}
+        sums = {width: wires.sum_rows(self.volumes, VALUE * width) for width in set(self.widths)}
+        return Epoch(
+            exchange=sum(known[width] for width in self.widths),
+            sums=sum(sums[width] for width in self.widths),
+            weights=sum(wires.all_reduce(VALUE * a * b, column) for a, b in layers),
+            products=sum(self.product(machine, stack, width) for width in self.widths),
+            dense=sum(self.dense(machine, stack, a, b) * (3 if at else 2) for at, (a, b) in enumerate(layers)),
+        )
+
+    def product(self, machine: Machine, stack: Stack, width: int) -> float:
+        """The longest that a process multiplies, and copies for it, in one product of this width."""
+        volumes, placement = self.volumes, self.volumes.placement
+        row, blocks = VALUE * width, len(placement.stages(0))
+        own = np.repeat(volumes.rows, placement.replication)
+        entry = LOOSE if self.published else VALUE + INDEX
+        moved = volumes.entries * (entry + row)
+        if self.oblivious or self.published:  # a product per block reads and writes the sum anew
+            moved = moved + 2 * blocks * row * own
+            kernels = blocks * KERNELS["oblivious" if self.oblivious else "aware"]
+        else:
+            moved, kernels = moved + row * own, 1
+        if not self.oblivious:
+            moved = moved + 2 * row * volumes.send  # gathered for others
+            kernels += 1
+            if self.published:
+                halo = volumes.receive
+                moved = moved + row * (self._others() + 2 * halo)  # zeros; then what came, copied into them
+        return float(np.max(moved)) / _reached(machine, stack) + kernels * stack.launch
+
+    def _others(self) -> Any:
+        """(P,) rows of the block rows that a process multiplies, but for its own."""
+        placement, rows = self.volumes.placement, self.volumes.rows
+        others = np.where(np.eye(placement.parts, dtype=bool), 0, rows[None, :])  # [i, q]
+        own = [np.where(placement.columns == j, others, 0).sum(1) for j in range(placement.replication)]
+        return np.stack(own, axis=1).reshape(-1)
+
+    def dense(self, machine: Machine, stack: Stack, before: int, after: int) -> float:
+        """A product of H with weights, of the largest block row: by its flops or, being narrow, by its bytes."""
+        rows = float(np.max(self.volumes.rows, initial=0))
+        flops = 2 * rows * before * after / (machine.peak_of("float32") * stack.products)
+        moved = VALUE * rows * (before + after) / _reached(machine, stack)
+        return max(flops, moved) + stack.launch
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def memory(self) -> dict[str, Any]:
+        """(P,) bytes of each process by kind, at the widest product."""
+        volumes, placement = self.volumes, self.volumes.placement
+        own = np.repeat(volumes.rows, placement.replication)
+        widest, widths = max(self.widths), self.shape.widths(self.features, self.classes)
+        weights = STATES * VALUE * self.shape.parameters(self.features, self.classes)
+        kept = sum(widths[1:]) * 2  # Z and H of each layer, which the backward pass asks for
+        found = {
+            "weights": np.full(placement.processes, weights),
+            "features": VALUE * own * self.features,
+            "activations": VALUE * own * (kept + widest),  # and the product under way
+        }
+        if self.published:  # its features ask for a gradient too, which is kept from epoch to epoch
+            found["gradient of features"] = VALUE * own * self.features
+            found["graph"] = 2 * LOOSE * volumes.entries
+        else:
+            found["graph"] = (VALUE + INDEX) * volumes.entries + INDEX * (own + 1)
+        if self.oblivious:
+            found["rows"] = np.full(placement.processes, VALUE * widest * int(np.max(volumes.rows, initial=0)))
+        else:
+            found["rows"] = VALUE * widest * (volumes.send + volumes.receive)
+            if self.published:
+                found["rows"] = found["rows"] + VALUE * widest * int(np.max(volumes.rows, initial=0))
+        return found
+
+    def peak(self) -> int:
+        """Bytes of the process that needs most."""
+        return int(np.max(sum(self.memory().values())))
+
+    def check_memory(self, machine: Machine) -> None:
+        """Raises DoesNotFit where a process needs more than a device has."""
+        if (peak := self.peak()) > machine.memory:
+            error = DoesNotFit(
+                f"{peak / 1e9:.1f} GB on the fullest of {self.volumes.placement.processes} processes",
+                rule=f"at most {machine.memory / 1e9:.1f} GB of a device of {machine.name}",
+                legal="more processes",
+            )
+            error.memory = {kind: [int(one) for one in each] for kind, each in self.memory().items()}
+            raise error
+
+
+def _reached(machine: Machine, stack: Stack) -> float:
+    """Bytes/s of a device's memory."""
+    if not stack.traffic:
+        what = f"sparse products with stack={stack.name}, whose traffic is 0"
+        raise Refused(what, rule="they are bound by memory", legal="stack=gnn")
+    return machine.memory_bandwidth * stack.traffic
+
+
+def scaled(volumes: Volumes, *, vertices: int, entries: int) -> Volumes:
+    """The volumes of a graph of the same kind with another number of vertices and entries: rows in proportion to its
+    vertices, blocks in proportion to its entries."""
+    rows, nonzeros = volumes.rows.sum(), volumes.nonzeros.sum()
+    by_rows, by_entries = vertices / rows, entries / nonzeros if nonzeros else 0.0
+    return Volumes(
+        np.rint(volumes.needed * by_rows).astype(np.int64),
+        np.rint(volumes.rows * by_rows).astype(np.int64),
+        np.rint(volumes.nonzeros * by_entries).astype(np.int64),
+        volumes.placement,
+    )

@@ -1,0 +1,243 @@
+"""Decides whether rows of a sparse product are under way as long as bytes, links and the form of the exchange say.
+
+Machines have round numbers, so that every time is counted by hand; NCCL's latencies are asked for by name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from modelled import machine, stack
+
+from suite.core.errors import UnknownName
+from suite.gnn.plan import Placement, Volumes
+from suite.simulate.exchange import (
+    FORMS,
+    RINGS,
+    TREES,
+    Wires,
+    bound_1_5d,
+    bound_1d,
+    bound_sum,
+    messages,
+)
+from suite.simulate.machine import Link, Machine
+
+
+def equal(parts: int, cut: int, *, rows: int = 100, replication: int = 1, assignment: str = "paper") -> Volumes:
+    """Every part needs `cut` rows of each other one."""
+    needed = np.full((parts, parts), cut)
+    np.fill_diagonal(needed, 0)
+    blocks = np.full((parts, parts), 10)
+    return Volumes(needed, np.full(parts, rows), blocks, Placement(parts, replication, assignment))
+
+
+def flat(**changes: object) -> Machine:
+    """One device a node, 10 bytes/s between any two, no latency."""
+    return machine(**{"devices_per_node": 1, **changes})
+
+
+def nodes_of_four(**changes: object) -> Machine:
+    """Four devices and four adapters of 10 bytes/s a node, 100 bytes/s between two devices of a node."""
+    return machine(**{"devices_per_node": 4, "adapters": 4, **changes})
+
+
+WIRES = stack(adapters=4)
+
+
+# -- who sends what to whom ------------------------------------------------------------------------------------------
+
+
+def test_messages_are_between_the_processes_that_multiply_and_that_hold() -> None:
+    volumes = equal(4, 5, replication=2)
+    size = messages(volumes, 2.0)
+    assert size.shape == (8, 8)
+    for i in range(4):
+        for q in range(4):
+            column = 0 if q < 2 else 1  # Section 4.2: runs of k / c block columns
+            for j in range(2):
+                assert size[2 * i + j, 2 * q + j] == (10.0 if i != q and j == column else 0.0)
+    assert size.sum() == 2.0 * volumes.total
+    assert (size.sum(0) == 2.0 * volumes.send).all()
+    assert (size.sum(1) == 2.0 * volumes.receive).all()
+
+
+# -- all to all ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("parts", "cut"), [(2, 3), (5, 7), (64, 12)])
+def test_equal_parts_take_what_the_paper_prints(parts: int, cut: int) -> None:
+    """Section 4.1's cost is exact where every pair sends as much, on nodes of one device."""
+    volumes, alpha = equal(parts, cut), 0.25
+    wires = Wires(flat(between=Link(alpha, 10.0)), WIRES)
+    printed = bound_1d(volumes, 3, alpha=alpha, beta=4 / 10.0)
+    assert wires.all_to_all(volumes, 4 * 3.0) == pytest.approx(printed, rel=1e-12)
+    assert printed == pytest.approx(alpha * (parts - 1) + (parts - 1) * cut * 3 * 0.4, rel=1e-12)
+
+
+def test_links_within_a_node_are_beside_its_adapters() -> None:
+    """Eight processes on two nodes: 4 others behind the adapter, 3 in the node, each on a link of its own."""
+    wires = Wires(nodes_of_four(), WIRES)
+    assert wires.all_to_all(equal(8, 5), 1.0) == pytest.approx(4 * 5 / 10)
+    assert wires.all_to_all(equal(4, 5), 1.0) == pytest.approx(5 / 100)
+
+
+def test_the_busiest_process_decides_whether_it_sends_or_receives() -> None:
+    volumes = equal(8, 1)
+    needed = volumes.needed.copy()
+    needed[4:, 0] = 30  # process 0 sends 120 to the other node
+    sending = Wires(nodes_of_four(), WIRES).all_to_all(replace(volumes, needed=needed), 1.0)
+    receiving = Wires(nodes_of_four(), WIRES).all_to_all(replace(volumes, needed=needed.T), 1.0)
+    assert sending == receiving == pytest.approx(120 / 10)
+
+
+def test_devices_share_too_few_adapters() -> None:
+    """Two devices behind one adapter: the node's 2 x 2 x 5 rows leave through it."""
+    assert Wires(machine(), stack(adapters=1)).all_to_all(equal(4, 5), 1.0) == pytest.approx(20 / 10)
+
+
+def test_the_share_of_pairs_is_of_messages_alone() -> None:
+    half = Wires(nodes_of_four(), stack(adapters=4, pairs=0.5))
+    whole = Wires(nodes_of_four(), WIRES)
+    assert half.all_to_all(equal(8, 5), 1.0) == pytest.approx(2 * whole.all_to_all(equal(8, 5), 1.0))
+    assert half.stages(equal(8, 5), 1.0) == whole.stages(equal(8, 5), 1.0)
+
+
+# -- stages ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_sender_at_a_time_takes_the_sum_and_not_the_maximum() -> None:
+    """1.5D, 8 parts on 2 columns: a column has 4 stages, in each one process sends 7 messages one after another."""
+    volumes = equal(8, 5, replication=2)
+    wires = Wires(flat(adapters=1), WIRES)
+    assert wires.staged(volumes, 1.0) == pytest.approx(4 * 7 * 5 / 10)
+    assert wires.all_to_all(volumes, 1.0) == pytest.approx(7 * 5 / 10)
+
+
+def test_stages_cost_latencies_of_every_message_and_call() -> None:
+    volumes = equal(8, 5, replication=2)
+    wires = Wires(flat(between=Link(1.0, 10.0)), stack(adapters=1, collective=0.5))
+    assert wires.staged(volumes, 1.0) == pytest.approx(4 * (0.5 + 7 * 1.0 + 3.5))
+
+
+def test_interleaved_columns_share_the_sends() -> None:
+    """Each part's rows leave through all of its replicas: a column has 8 stages with half the messages."""
+    wires = Wires(flat(), WIRES)
+    spread = equal(8, 5, replication=2, assignment="interleaved")
+    assert wires.all_to_all(spread, 1.0) < wires.all_to_all(equal(8, 5, replication=2), 1.0)
+
+
+# -- broadcasts ------------------------------------------------------------------------------------------------------
+
+
+def test_a_broadcast_pays_its_bytes_once_and_every_step() -> None:
+    """By hand: 8 processes on two nodes are 7 steps, one of them between nodes; the ring has four adapters."""
+    wires = Wires(nodes_of_four(between=Link(0.0, 10e9), within=Link(0.0, 100e9)), WIRES)
+    simple = RINGS[1]
+    size = 400e9
+    assert wires.broadcast(size, range(8)) == pytest.approx(10 + simple.base + 6 * simple.within + simple.between)
+    ll = RINGS[0]
+    small = ll.base + 6 * 1.8 * ll.within + ll.between + 40 / (10e9)
+    assert wires.broadcast(40.0, range(8)) == pytest.approx(small)  # a quarter of the 40 GB/s
+
+
+def test_stages_are_one_after_the_other_and_their_steps_grow_with_the_square() -> None:
+    wires = Wires(nodes_of_four(between=Link(0.0, 10e9), within=Link(0.0, 100e9)), WIRES)
+    vertices = 4096
+    times = {p: wires.stages(equal(p, 1, rows=vertices // p), 1.0) for p in (8, 16, 32, 64)}
+    assert times[8] == pytest.approx(8 * wires.broadcast(512.0, range(8)))
+    assert times[64] / times[32] == pytest.approx(4, rel=0.2)  # latency alone: twice the stages, twice the steps
+    long = {p: wires.stages(equal(p, 1, rows=vertices // p), 1e9) for p in (8, 64)}
+    assert long[64] == pytest.approx(long[8], rel=0.01)  # bytes alone: all of H passes every adapter
+
+
+def test_a_column_of_a_grid_has_the_adapters_of_its_own_devices() -> None:
+    """c = 4: a column has one device a node, and so a quarter of the node's adapters."""
+    wires = Wires(nodes_of_four(between=Link(0.0, 10e9), within=Link(0.0, 100e9)), WIRES)
+    rates = [wires.rate(Placement(16 // c, c).column(0)) for c in (1, 2, 4)]
+    assert rates == pytest.approx([40e9, 20e9, 10e9])
+    assert wires.rate(range(4)) == 100e9
+
+
+def test_sums_over_replicas_stay_inside_a_node_where_they_can() -> None:
+    wires = Wires(nodes_of_four(between=Link(0.0, 1e9), within=Link(0.0, 100e9)), WIRES)
+    big = 1e6
+    inside, outside = (wires.sum_rows(equal(4, 1, replication=c, rows=100), big) for c in (4, 8))
+    assert inside == pytest.approx(2 * 3 / 4 * 100 * big / 100e9, rel=0.3)
+    assert outside > 5 * inside
+    assert wires.sum_rows(equal(8, 1), big) == 0.0
+    # a block row of three replicas lies on two nodes for some
+    assert wires.sum_rows(equal(4, 1, replication=3), big) == wires.all_reduce(100 * big, [3, 4, 5])
+
+
+def test_a_ring_that_reduces_crosses_between_nodes_twice_a_node() -> None:
+    """As NCCL counts: 2 (n - 1) steps, of which 2 a node are between nodes."""
+    wires = Wires(nodes_of_four(between=Link(0.0, 10e9), within=Link(0.0, 100e9)), WIRES)
+    simple = RINGS[1]
+    steps = simple.base + 16 * simple.within + 6 * simple.between
+    assert wires.all_reduce(12e6, range(12)) == pytest.approx(2 * 11 / 12 * 12e6 / 40e9 + steps, rel=1e-9)
+
+
+def test_a_tree_reduces_what_is_small() -> None:
+    wires = Wires(nodes_of_four(between=Link(0.0, 10e9), within=Link(0.0, 100e9)), WIRES)
+    ranks = range(256)
+    small, large = wires.all_reduce(1e3, ranks), wires.all_reduce(1e10, ranks)
+    tree = TREES[0]
+    assert small == pytest.approx(tree.base + 2 * 3 * 1.8 * tree.within + 2 * 6 * tree.between, rel=0.01)
+    assert large == pytest.approx(2 * 255 / 256 * 1e10 / 40e9, rel=0.05)
+
+
+# -- laws ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_process_waits_for_nobody(form: str) -> None:
+    alone = equal(1, 0)
+    wires = Wires(nodes_of_four(between=Link(1.0, 10.0), within=Link(1.0, 10.0)), stack(adapters=4, collective=1.0))
+    assert wires.exchange(alone, 8.0, form) == 0.0
+    assert wires.sum_rows(alone, 8.0) == wires.all_reduce(8.0, [0]) == 0.0
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 9),
+    st.sampled_from([1, 2, 3, 4]),
+    st.sampled_from(["paper", "interleaved"]),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(list(FORMS)),
+)
+def test_more_rows_never_take_less(parts: int, replication: int, assignment: str, seed: int, form: str) -> None:
+    rng = np.random.default_rng(seed)
+    fewer = rng.integers(0, 20, (parts, parts))
+    more = fewer + rng.integers(0, 5, (parts, parts))
+    for needed in (fewer, more):
+        np.fill_diagonal(needed, 0)
+    rows = np.full(parts, 50)
+    placement = Placement(parts, replication, assignment)
+    where = nodes_of_four(between=Link(0.1, 10.0), within=Link(0.01, 100.0))
+    wires = Wires(where, WIRES)
+    few, many = (wires.exchange(Volumes(n, rows, n, placement), 3.0, form) for n in (fewer, more))
+    assert 0 <= few <= many
+    assert wires.exchange(Volumes(more, rows, more, placement), 6.0, form) >= many
+    quicker = Wires(replace(where, between=Link(0.1, 20.0)), WIRES)
+    assert quicker.exchange(Volumes(more, rows, more, placement), 3.0, form) <= many * (1 + 1e-12)
+
+
+def test_an_unknown_form_is_named() -> None:
+    with pytest.raises(UnknownName, match="fused"):
+        Wires(machine(), stack()).exchange(equal(2, 1), 1.0, "fusd")
+
+
+# -- the cost as printed ---------------------------------------------------------------------------------------------
+
+
+def test_the_printed_costs_by_hand() -> None:
+    """Section 4.2 at P = 16, c = 2: four stages; the all-reduce that it leaves out moves half the block row twice."""
+    volumes = equal(8, 7, replication=2, rows=30)
+    assert bound_1_5d(volumes, 5, alpha=2.0, beta=0.5) == pytest.approx(2.0 * 4 * math.log(4) + 4 * 7 * 5 * 0.5)
+    assert bound_sum(volumes, 5, beta=0.5) == pytest.approx(30 * 5 * 0.5)
