@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 import torch
 
-from suite.core.errors import Unsupported
 from suite.core.trace import EXCHANGE
 from suite.gnn.exchange import Exchange
+from suite.gnn.plan import check_form
 
 
 class Oblivious(Exchange):
@@ -22,14 +22,14 @@ class Oblivious(Exchange):
     oblivious = True
 
     def options(self, *, form: str = "staged", overlap: bool = False) -> None:
-        if overlap or form != "staged":
-            what = f"exchange.form={form}, exchange.overlap={overlap} of the oblivious exchange"
-            raise Unsupported(what, rule="it broadcasts in stages", legal="exchange.form=staged exchange.overlap=false")
-        if self.placement.assignment != "paper" and self.placement.replication > 1:
-            what = f"exchange.assignment={self.placement.assignment} of the oblivious exchange"
-            raise Unsupported(
-                what, rule="a broadcast goes to a whole column of the grid", legal="exchange.assignment=paper"
-            )
+        placement = self.placement
+        check_form(
+            form,
+            oblivious=True,
+            overlap=overlap,
+            assignment=placement.assignment,
+            replication=placement.replication,
+        )
         self.stages = self.placement.stages(self.share.rank)
         self.blocks = {q: self.matrix(self.share.whole(q)) for q in self.stages}
         self.room: dict[tuple[int, int], torch.Tensor] = {}

@@ -28,6 +28,7 @@ from suite.core.errors import Refused, SuiteError, UnknownName
 from suite.core.grid import Grid
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
+GRAPHS = ("graph", "partitioner", "exchange")  # groups that only runs on a whole graph read
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,8 @@ def _told(overrides: Sequence[str]) -> str:
 def freeze(config: dict[str, Any], command: str, suffix: str = "") -> Run:
     """A run of a resolved config, with its refusal where it cannot run. `suffix` ends its label."""
     # machine and stack: the executors that simulate hold their own copy
-    config = {key: value for key, value in config.items() if key not in ("draw", "machine", "stack", "tune")}
+    spare = ("draw", "machine", "stack", "tune", *(() if config["executor"].get("graphs") else GRAPHS))
+    config = {key: value for key, value in config.items() if key not in spare}
     config["precision"] = precision.resolved(config["precision"], config["launch"]["device"])
     config["experiment"] = {key: value for key, value in config["experiment"].items() if key != "runs"}
     label = config["system"]["name"]

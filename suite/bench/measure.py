@@ -23,7 +23,7 @@ from suite.bench.launch import Ranks, Trouble
 from suite.bench.progress import Progress
 from suite.bench.store import Store, key_of
 from suite.core.build import TARGET, locate
-from suite.core.errors import SuiteError
+from suite.core.errors import MissingDependency, Refused, SuiteError
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import Span, Trace
@@ -38,6 +38,9 @@ class Session:
         self.config = run.config
         self.plan = run.config["measure"]
         self.placed = resume.placed(run.config, key)
+        self.prepared: Any = None  # what ranks need that is made once, here
+        if "prepares" in run.config["executor"]:
+            self.placed = {**self.placed, "graph": {**run.config["graph"], "holdings": str(scratch / key / "holdings")}}
         self.ranks = Ranks(self.placed, run.ranks, scratch / key)
         self.durations: list[float] = []
         self.losses: list[float] = []
@@ -78,6 +81,13 @@ class Session:
 
     def start(self) -> None:
         """Starts the ranks; they build their system while others are started."""
+        if "prepares" in self.config["executor"]:
+            make = locate(self.config["executor"]["prepares"])
+            try:
+                self.prepared = make(self.config, Path(self.placed["graph"]["holdings"]))
+            except (Refused, MissingDependency) as error:
+                missing = isinstance(error, MissingDependency)
+                raise Trouble(Outcome.MISSING_DEPENDENCY if missing else Outcome.UNSUPPORTED, str(error)) from error
         self.ranks.start(self.config["launch"]["deadline"])
 
     def built(self) -> None:
@@ -168,9 +178,9 @@ class Session:
         name = "replay_time" if self.replays else "batch_time"  # of one process that runs all stages
         metrics = {name: Metric("s", "lower", tuple(self.durations), note)} if timed else {}
         own = {**phases.metrics(self.phases), **phases.inner(self.parts)} if timed else {}
-        own |= phases.told_apart(self.traces, self.run.grid) if timed else {}
+        own |= {**phases.told_apart(self.traces, self.run.grid), **phases.exchanged(self.traces)} if timed else {}
         own |= phases.scored({name: values for name, values in self.scores.items() if name != "loss"})
-        metrics |= {**own, **self.simulated, **self.left.metrics}
+        metrics |= {**own, **self.simulated, **self.left.metrics, **(self.prepared.metrics if self.prepared else {})}
         units = {"tokens_per_batch": "token", "images_per_batch": "image"}
         for name, value in _counts(self.config).items() if computes else ():
             metrics[name] = Metric(units.get(name, "flop"), "", (value,))
@@ -180,7 +190,8 @@ class Session:
             metrics["peak_flops"] = Metric("flop/s", "higher", (self.gemm,), told)
         if self.memory:
             metrics |= phases.held(self.memory, self.extra.get("host", {}))
-        memory = {"predicted": _predicted(self.config)} if computes else {}
+        foretold = self.prepared.memory if self.prepared else _predicted(self.config)
+        memory = {"predicted": foretold} if computes else {}
         if self.memory:
             memory["measured"] = self.memory
         return Record(
@@ -198,9 +209,12 @@ class Session:
             trace=store.write_trace(self.key, self.run.grid, self.trace) if self.trace else None,
             notes=self._notes(),
             provenance=unranked.provenance_of(
-                self.run, self.started, self.seconds, {"turns": self.turns, **self.extra}
+                self.run, self.started, self.seconds, {"turns": self.turns, **self.extra, **self._graph()}
             ),
         )
+
+    def _graph(self) -> dict[str, Any]:
+        return {"data": self.prepared.provenance} if self.prepared else {}
 
     def _series(self) -> dict[str, list[float]]:
         """The loss of every batch, and what every validation found."""
@@ -224,7 +238,8 @@ class Session:
         skipped = self.extra.get("skipped", 0)
         left_out = [f"{skipped} batches overflowed and were left out"] if skipped else []
         own = (*self.extra.get("resumed", ()), *self.extra.get("notes", ()))  # of the resuming, and of the system
-        return (*staged, *static, *beside, *away, *left_out, *own, *self.left.notes)
+        prepared = self.prepared.notes if self.prepared else ()
+        return (*staged, *static, *beside, *away, *left_out, *own, *prepared, *self.left.notes)
 
 
 def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:

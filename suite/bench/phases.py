@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from suite.core.grid import Grid
 from suite.core.record import Metric
-from suite.core.trace import INSIDE, REDUCE, STEP, TIE, Span, breakdown
+from suite.core.trace import EXCHANGE, INSIDE, REDUCE, STEP, TIE, Span, breakdown
 
 Update = tuple[float, float]  # when it began, on the clock that ranks of a host share, and how long it took
 _UPDATE = (REDUCE, TIE, STEP)
@@ -74,6 +74,13 @@ def told_apart(turns: Sequence[Sequence[Span]], grid: Grid) -> dict[str, Metric]
     found = [breakdown(spans, grid) for spans in turns if spans]
     names = sorted({name for one in found for name in one})
     return {f"time_{name}": Metric("s", "lower", tuple(one.get(name, 0.0) for one in found)) for name in names}
+
+
+def exchanged(turns: Sequence[Sequence[Span]]) -> dict[str, Metric]:
+    """Bytes of rows that all ranks handed to others in each turn's last epoch, where they exchange any."""
+    found = [sum(span.bytes for span in spans if span.category == EXCHANGE) for spans in turns]
+    known = any(span.category == EXCHANGE for spans in turns for span in spans)
+    return {"exchanged_bytes": Metric("B", "lower", tuple(map(float, found)))} if known else {}
 
 
 def metrics(batches: Sequence[tuple[float, Sequence[Update | None]]]) -> dict[str, Metric]:

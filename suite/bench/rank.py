@@ -259,8 +259,36 @@ class SamplingRank(EmulatingRank):
         return {**super().train(batches), "told": self.system.samples()}
 
 
+class GraphRank(Rank):
+    """A rank that trains a whole graph, of which its parent has given it a part: an epoch is a batch."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        from suite.engine.host import device_of, gemm_rate, prepare
+
+        prepare(config["launch"]["threads"])
+        limit_memory(config["launch"]["memory_limit"])
+        self.config, self.gemm_rate = config, gemm_rate
+        system = probed(config["system"]["_target_"], config)
+        self.device = device_of(config["launch"]["device"], started().local_rank)
+        self.world = here(device=self.device, **config["comm"])
+        self.system = system(world=self.world, config=config)
+        self.seen = 0
+
+    def _next(self, count: int) -> list[Any]:
+        return [()] * count
+
+    def prepare(self) -> dict[str, Any]:
+        rate = self.gemm_rate(dtype=self.config["model"]["dtype"], device=self.device)
+        return {"gemm": rate, **self._messages(), "data": None}
+
+    def evaluate(self, batches: int) -> dict[str, Any]:
+        return {"scores": self.system.score(())}
+
+
 def kind_of(executor: Mapping[str, Any]) -> type[Rank]:
     """Of what stands in the system's place, where the executor names it."""
+    if "prepares" in executor:
+        return GraphRank
     if "system" not in executor:
         return Rank
     return SamplingRank if executor.get("tensors") else EmulatingRank

@@ -49,13 +49,22 @@ def check_numbers(config: Mapping[str, Any]) -> None:
 def check(config: Mapping[str, Any]) -> None:
     """Raises Refused (or a kind of it) for the first thing that cannot work."""
     check_numbers(config)
-    grid = Grid(**config["grid"])
+    grid, executor = Grid(**config["grid"]), config["executor"]
+    if config["system"].get("graphs") and not executor.get("graphs"):
+        what = f"system={config['system']['name']} under executor={executor.get('name', executor.get(TARGET))}"
+        raise Unsupported(what, rule="it trains one whole graph", legal="executor=full_graph")
+    if "prepares" in executor:  # ranks share the vertices of one graph: no stages, no microbatches
+        locate(executor["prepares"]).check(config)
+        _launcher(config, grid)
+        _measure(config["measure"])
+        _numbers_of_ranks(config)
+        return
     resume.check(config)
     check_sparsity(config["pruning"]["sparsity"])
     check_what(config["pruning"]["what"])
-    if TARGET in config["executor"]:  # no rank starts: what it needs of the rest, the executor knows
+    if TARGET in executor:  # no rank starts: what it needs of the rest, the executor knows
         _measure(config["measure"])
-        build(config["executor"]).check(config)
+        build(executor).check(config)
         return
     if grid.tensor != 1 and not config["system"].get("tensor"):
         name = config["system"]["name"]

@@ -16,13 +16,11 @@ from typing import Any
 import torch
 from scipy.sparse import csr_array
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import Refused
 from suite.core.protocols import Group, Handle, World
 from suite.core.trace import EXCHANGE, GATHER, PRODUCT, ROW_REDUCE, WAIT, Trace
-from suite.gnn.plan import Placement
+from suite.gnn.plan import Placement, check_form
 from suite.gnn.share import Share
-
-FORMS = ("fused", "staged")
 
 
 class Watch:
@@ -174,12 +172,7 @@ class Aware(Exchange):
     """
 
     def options(self, *, form: str = "fused", overlap: bool = False) -> None:
-        if form not in FORMS:
-            raise UnknownName("exchange.form", str(form), FORMS)
-        if overlap and form != "fused":
-            raise Refused(
-                f"exchange.overlap with exchange.form={form}", rule="one exchange", legal="exchange.form=fused"
-            )
+        check_form(form, oblivious=False, overlap=overlap)
         self.form, self.overlap = form, overlap
         share = self.share
         self.gathered = torch.from_numpy(share.gathered).to(self.world.device)

@@ -18,11 +18,28 @@ from zipfile import BadZipFile
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import DamagedRecord, Refused, UnknownName
+from suite.core.errors import DamagedRecord, Refused, UnknownName, Unsupported
 
 Rows = Any  # int64 array
 ASSIGNMENTS = ("paper", "interleaved")
+FORMS = ("fused", "staged")
 FORMAT = 1  # of a saved plan
+
+
+def check_form(form: str, *, oblivious: bool, overlap: bool, assignment: str = "paper", replication: int = 1) -> None:
+    """Raises UnknownName for a form of an exchange that there is not, Unsupported for what it cannot be joined with."""
+    if form not in FORMS:
+        raise UnknownName("exchange.form", str(form), FORMS)
+    if oblivious and (overlap or form != "staged"):
+        what = f"exchange.form={form}, exchange.overlap={overlap} of the oblivious exchange"
+        raise Unsupported(what, rule="it broadcasts in stages", legal="exchange.form=staged exchange.overlap=false")
+    if oblivious and assignment != "paper" and replication > 1:
+        what = f"exchange.assignment={assignment} of the oblivious exchange"
+        rule = "a broadcast goes to a whole column of the grid"
+        raise Unsupported(what, rule=rule, legal="exchange.assignment=paper")
+    if overlap and form != "fused":
+        what = f"exchange.overlap with exchange.form={form}"
+        raise Unsupported(what, rule="one exchange, to run beside", legal="exchange.form=fused")
 
 
 @dataclass(frozen=True)

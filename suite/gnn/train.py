@@ -7,13 +7,17 @@ would count them c times.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from suite.core.build import build, locate
 from suite.core.errors import Diverged, Refused
-from suite.core.protocols import UpdateRule, World
+from suite.core.protocols import Missing, Ready, UpdateRule, Value, World
 from suite.core.trace import GEMM, REDUCE, STEP, Trace
 from suite.engine.live import LiveBytes
 from suite.engine.optimizer import states_of
@@ -89,8 +93,9 @@ class Trainer:
         """Z of the last layer, (n_i, classes)."""
         h = self.features
         for at, layer in enumerate(self.layers):
-            z = layer(h)
-            h = z if at + 1 == len(self.layers) else F.relu(z)
+            h = layer(h)
+            if at + 1 < len(self.layers):
+                h = F.relu(h)
         return h
 
     def epoch(self) -> float:
@@ -152,8 +157,57 @@ class Trainer:
         """Trains one epoch: its loss, and this process's peak bytes by kind, counted at allocation."""
         held = self.state.allocated()
         held["graph"] = sum({id(one): one.bytes for one in (self.forward, self.backward)}.values())
-        held["features"] = self.features.numel() * self.features.element_size()
+        convolutions: Iterable[Any] = self.layers
+        kept = [layer.kept[1] for layer in convolutions if layer.kept is not None]
+        held["features"] = sum(tensor.numel() * tensor.element_size() for tensor in (self.features, *kept))
         with LiveBytes() as live:
             loss = self.epoch()
         held["rows"] = sum({id(one): one.held for one in (self.forward, self.backward)}.values())
         return loss, {**held, "activations": live.peak}
+
+
+class GraphSystem:
+    """Every system that trains a whole graph: an exchange on parts. A rank reads what its parent made."""
+
+    @classmethod
+    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+        return Ready()
+
+    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+        model, exchange = config["model"], config["exchange"]
+        options = {key: value for key, value in exchange.items() if key not in _PLACED}
+        self.trainer = Trainer(
+            Holding.load(Path(config["graph"]["holdings"]) / f"rank-{world.rank}.npz"),
+            world,
+            exchange=partial(locate(exchange["_target_"]), **options),
+            optimizer=build(config["optimizer"]),
+            shape=build(model["shape"]),
+            order=model["order"],
+            epoch=model["epoch"],
+            dtype=model["dtype"],
+            seed=config["seed"],
+            memory=build(config["memory"]["layout"]),
+        )
+
+    def train_batch(self, batch: Value) -> float:
+        """An epoch; the graph is the batch."""
+        return self.trainer.epoch()
+
+    def evaluate(self, batches: Sequence[Value]) -> float:
+        return self.trainer.score()["loss"]
+
+    def score(self, batches: Sequence[Value]) -> dict[str, float]:
+        """Over the validation vertices of the whole graph; nothing where there are none."""
+        return self.trainer.score() if self.trainer.holding.counts["validation"] else {}
+
+    def observe(self) -> Trace:
+        return self.trainer.watch.trace
+
+    def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
+        return self.trainer.memory()
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+_PLACED = ("name", "_target_", "oblivious", "replication", "assignment")  # of an exchange's keys, those of the plan

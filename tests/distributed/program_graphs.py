@@ -16,6 +16,7 @@ from suite.comm import here
 from suite.core.protocols import World
 from suite.engine.optimizer import SGD
 from suite.gnn.holding import plans
+from suite.gnn.memory import predicted
 from suite.gnn.plan import Placement
 from suite.gnn.train import Trainer
 from suite.workload.gcn import GCN
@@ -72,6 +73,12 @@ def check(world: World, placement: Placement, exchange: str) -> None:
     ]
     wanted = sum(8 * one.width * rows[one.backward] for one in trainer.shape.products(6, 3))
     assert counted[0] == trainer.sent == wanted, (counted, trainer.sent, wanted, placement, exchange)
+    trainer.epoch()
+    _, ours = trainer.memory()
+    foretold = predicted(own, trainer.shape, form=exchange.replace("overlapped", "fused"), width=8, moments=1)
+    assert {**ours, "activations": 0} == {**foretold, "activations": 0}, (ours, foretold)
+    few = 512  # bytes of numbers that no size counts: losses, counts
+    assert abs(ours["activations"] - foretold["activations"]) <= few, (ours, foretold)
 
 
 def main() -> None:

@@ -1,0 +1,120 @@
+"""Decides how many bytes a process needs to train on its share of a graph: O(nnz / P + (n_i + halo) f L), never O(n).
+
+Counted are tensors: matrices with their indices, features, model states, rooms for rows that travel, and what an epoch
+holds at its worst moment, which is found by walking through the epoch (models/gcn.py) and adding up what lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from suite.gnn.holding import Holding
+from suite.gnn.share import Share
+from suite.workload.gcn import DENSE_FIRST, DENSE_LAST, GCN, KEPT, PRINTED, how
+
+INDEX = 8  # bytes: torch's kernels on a CPU take 64-bit indices, and copy narrower ones
+
+
+def matrix_bytes(share: Share, *, form: str, width: int) -> int:
+    """Of the matrices that an exchange makes of a share: every entry once, and the row pointers of each matrix."""
+    if form == "fused":  # one of its own columns, one of those that come
+        own = share.compact(share.row).nnz
+        made = (own > 0) + (share.matrix.nnz > own)
+    else:
+        made = sum(share.compact(q).nnz > 0 for q in share.placement.stages(share.rank))
+    return int(share.matrix.nnz * (INDEX + width) + made * (share.rows + 1) * INDEX)
+
+
+def room_bytes(share: Share, widths: Sequence[int], *, form: str, width: int) -> int:
+    """Of the rooms for rows that travel, one for each width that is multiplied."""
+    if form == "oblivious":
+        sizes = {int(share.sizes[q]) for q in share.placement.stages(share.rank) if q != share.row}
+        rows = sum(sizes)
+    else:
+        rows = len(share.gathered) + share.halo
+    return rows * sum(set(widths)) * width
+
+
+class _Walk:
+    """What lives, in numbers of values, and the most that ever did."""
+
+    def __init__(self) -> None:
+        self.live = self.peak = 0
+
+    def take(self, *sizes: int) -> None:
+        for size in sizes:
+            self.live += size
+            self.peak = max(self.peak, self.live)
+
+    def drop(self, *sizes: int) -> None:
+        self.live -= sum(sizes)
+
+
+def activations(widths: Sequence[int], rows: int, trained: int, *, order: str = "paper", epoch: str = "paper") -> int:
+    """The most values that live at once in an epoch beside features, rooms and model states.
+
+    widths: columns of H^0 to H^L; rows: n_i; trained: of them the training vertices
+    """
+    walk, modes = _Walk(), [how(at, b, a, order=order, epoch=epoch) for at, (b, a) in enumerate(pairwise(widths))]
+    last = len(modes) - 1
+    for at, (before, after) in enumerate(pairwise(widths)):
+        first = {PRINTED: before, DENSE_LAST: before, DENSE_FIRST: after, KEPT: 0}[modes[at]] * rows
+        walk.take(first, after * rows)
+        walk.drop(0 if modes[at] == DENSE_LAST else first)  # DENSE_LAST saves it for dW
+        if at < last:
+            walk.take(after * rows)  # of the activation, which is saved
+            walk.drop(after * rows)
+    asked, classes = trained * widths[-1], widths[-1] * rows
+    walk.take(asked, asked)  # the outputs that the loss reads, and their logarithms
+    walk.drop(asked, classes)
+    walk.take(asked, asked)
+    walk.drop(asked, asked)
+    walk.take(classes)
+    walk.drop(asked)
+    for at in range(last, -1, -1):
+        before, after = widths[at] * rows, widths[at + 1] * rows
+        weights = widths[at] * widths[at + 1]
+        outer = before if at else 0
+        if modes[at] in (PRINTED, DENSE_FIRST):
+            walk.take(after, outer, weights)
+            walk.drop(after, after, weights)
+        else:
+            walk.take(weights, *([outer, outer] if at else []))
+            walk.drop(weights, after, *([outer] if at else []), *([before] if modes[at] == DENSE_LAST else []))
+        if at:
+            walk.take(outer)
+            walk.drop(outer, outer)
+    return walk.peak
+
+
+def predicted(
+    holding: Holding,
+    shape: GCN,
+    *,
+    form: str,
+    width: int,
+    moments: int = 2,
+    order: str = "paper",
+    epoch: str = "paper",
+) -> dict[str, int]:
+    """Bytes of one process by kind, as Trainer.memory counts them. form: of the exchange, fused, staged or
+    oblivious; width: bytes of a value; moments: states of the optimizer, 2 of Adam."""
+    rows, features = holding.features.shape
+    widths = shape.widths(int(features), holding.classes)
+    moved = shape.products(int(features), holding.classes, order=order, epoch=epoch)
+    ahead = [*(one.width for one in moved if not one.backward), *([features] if epoch == "lean" else [])]
+    back = [one.width for one in moved if one.backward]
+    both = [holding.forward] if holding.backward is holding.forward else [holding.forward, holding.backward]
+    used = [ahead + back] if len(both) == 1 else [ahead, back]
+    states = shape.parameters(int(features), holding.classes) * width
+    made = activations(widths, rows, int(holding.masks["train"].sum()), order=order, epoch=epoch)
+    return {
+        "weights": states,
+        "gradients": states,
+        "moments": moments * states,
+        "graph": sum(matrix_bytes(share, form=form, width=width) for share in both),
+        "features": rows * features * width * (2 if epoch == "lean" else 1),  # and the product that is kept
+        "rows": sum(room_bytes(share, of, form=form, width=width) for share, of in zip(both, used, strict=True)),
+        "activations": made * width,
+    }
