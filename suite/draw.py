@@ -3,15 +3,18 @@
 python -m suite.draw system=gpipe grid.inter=4 draw.microbatches=4
 python -m suite.draw system=axonn grid.inter=3 draw.microbatches=5 schedule.prefer=forward
 python -m suite.draw system=pipeoptim grid.inter=4
+python -m suite.draw system=sparsity_aware_metis graph=amazon_like grid.data=4 draw.plan=plan.npz
 
 A system that updates without draining also shows which version of its weights each pass reads, `2+3` for version 2
-predicted 3 updates ahead, and PipeOptim's Table II at this depth, all from the ledgers that a run keeps.
+predicted 3 updates ahead, and PipeOptim's Table II at this depth, all from the ledgers that a run keeps. A system that
+trains a whole graph shows its plan instead: which rows each process needs. `draw.plan` keeps it in a file, or reads it.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from suite.bench.experiment import resolve
@@ -19,6 +22,11 @@ from suite.core.build import build
 from suite.core.errors import SuiteError
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import WeightPolicy
+from suite.gnn import prepare
+from suite.gnn.draw import chart as chart_of
+from suite.gnn.draw import tables
+from suite.gnn.holding import plans
+from suite.gnn.plan import Plan
 from suite.schedule.check import Timeline, check
 from suite.schedule.draw import chart, columns
 from suite.weights import Ledger
@@ -30,6 +38,8 @@ TABLE_2 = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
 def draw(overrides: Sequence[str]) -> str:
     """The grid, its makespan and idle times, and what each stage holds at most."""
     config = resolve(overrides)
+    if config["system"].get("graphs"):
+        return graph(config)
     plan = config["draw"]
     ticks = {Kind.FORWARD: plan["forward"], Kind.BACKWARD: plan["backward"]}
 
@@ -47,6 +57,22 @@ def draw(overrides: Sequence[str]) -> str:
     if every is None:
         return told
     return f"{told}\n\n{versions(account(policy, timeline, work))}\n\n{table_2(config)}"
+
+
+def graph(config: Mapping[str, Any]) -> str:
+    """The plan of a full-graph system's forward product: its needs as a picture, and its volumes."""
+    file = Path(config["draw"]["plan"]) if config["draw"]["plan"] else None
+    if file is not None and file.exists():
+        plan = Plan.load(file)
+    else:
+        prepare.check(config)
+        _, matrix = prepare.graph_of(config)
+        placement = prepare.placement_of(config)
+        parts = prepare.partition_of(config, matrix, placement.parts).parts
+        plan, _ = plans(matrix, parts, placement)
+        if file is not None:
+            plan.save(file)
+    return f"{chart_of(plan, config['draw']['width'])}\n\n{tables(plan)}"
 
 
 def account(policy: WeightPolicy, timeline: Timeline, work: Work) -> list[Ledger]:

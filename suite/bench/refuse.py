@@ -84,6 +84,9 @@ def check(config: Mapping[str, Any]) -> None:
         locate(config["executor"]["system"]).check(config)
         return
     shape = build(config["model"]["shape"])
+    if not hasattr(shape, "shapes"):
+        what = f"model={config['model']['name']} under system={config['system']['name']}"
+        raise Unsupported(what, rule="its layers are those of a whole graph", legal="system=sparsity_aware")
     _network(config, shape)
     split = divide(shape, grid.inter, config["split"])
     _numbers_of_ranks(config)

@@ -51,6 +51,11 @@ WANTED = {  # beside the folders of corpora
         ("weights", name): ("update.every=1", "memory=dense", *UNTIED) for name in ("stash", "double_buffer", "predict")
     },
     ("weights", "spectrain"): ("update.every=1", "memory=dense", "optimizer=sgd", *UNTIED),
+    ("model", "gcn"): ("system=sparsity_aware",),
+    ("executor", "full_graph"): ("system=sparsity_aware",),
+    ("executor", "volumes"): ("system=sparsity_aware",),
+    ("exchange", "aware"): ("system=sparsity_aware",),
+    ("exchange", "oblivious"): ("system=cagnet",),
     ("data", "snippets"): ("model=residual_lstm_narrow",),
     ("model", "residual_lstm_narrow"): ("data=snippets",),
     ("model", "residual_lstm"): ("data=snippets", "model.shape.classes=8"),  # as many as snippets have
@@ -203,6 +208,9 @@ def test_every_model_builds(choice: str) -> None:
     config = config_of("model", choice)
     shape = build(config["model"]["shape"])
     made = network(config)
+    if choice == "gcn":  # its layers want a product: tests/laws/test_graphs.py
+        assert shape.parameters(300, 24) == 300 * 16 + 16 * 16 + 16 * 24
+        return
     layers = made.layers(shape, dropout=config["model"]["dropout"], dtype=config["model"]["dtype"])
     assert len(layers) == len(shape.shapes())
     if isinstance(shape, Transformer):
@@ -227,6 +235,9 @@ def test_every_executor_builds_and_names_its_sources(choice: str) -> None:
     executor = config_of("executor", choice)["executor"]
     if choice == "real":
         assert set(executor) == {"name"}
+        return
+    if "prepares" in executor:  # the parent builds this
+        assert callable(locate(executor["prepares"]).check)
         return
     if "replays" in executor:  # a rank builds this for the system and all its ranks
         assert callable(locate(executor["replays"]))
