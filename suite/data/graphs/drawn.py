@@ -64,15 +64,9 @@ class Drawn:
     def load(self, seed: int) -> Graph:
         """The graph of `seed`, with random features and labels."""
         u, v = self._edges(seed)
-        n, rest = self.vertices, shares(self.vertices, self.train, self.validation, seed)
-        drawn = []
-        if self.features:
-            rest["features"] = Draws(seed, "features").flat(n, self.features)
-            drawn.append("features")
-        if self.classes:
-            rest |= {"labels": Draws(seed, "labels").below(self.classes, n), "classes": self.classes}
-            drawn.append("labels")
-        return self._graph(u, v, random=tuple(drawn), **rest)
+        counts = {"features": self.features, "classes": self.classes}
+        dress = dressed(self.vertices, **counts, train=self.train, validation=self.validation, seed=seed)
+        return self._graph(u, v, **dress)
 
     def _graph(self, u: Ints, v: Ints, **rest: Any) -> Graph:
         both = np.concatenate((u, v)), np.concatenate((v, u))
@@ -84,6 +78,22 @@ class Drawn:
     def _renamed(self, u: Ints, v: Ints, seed: int) -> tuple[Ints, Ints]:
         rank = Draws(seed, "names").order(self.vertices)
         return rank[u], rank[v]
+
+
+def dressed(
+    vertices: int, *, features: int, classes: int, train: float, validation: float, seed: int
+) -> dict[str, Any]:
+    """What a graph of edges alone lacks, as arguments of Graph: the parts, and features and labels by chance, marked as
+    such; 0 leaves them out."""
+    made = shares(vertices, train, validation, seed)
+    drawn = []
+    if features:
+        made["features"] = Draws(seed, "features").flat(vertices, features)
+        drawn.append("features")
+    if classes:
+        made |= {"labels": Draws(seed, "labels").below(classes, vertices), "classes": classes}
+        drawn.append("labels")
+    return made | {"random": tuple(drawn)}
 
 
 def shares(vertices: int, train: float, validation: float, seed: int) -> dict[str, Any]:

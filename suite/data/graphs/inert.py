@@ -1,0 +1,157 @@
+"""Decides how a published pickle is read without being run: its numbers are taken out, and everything else is refused.
+
+Planetoid's files are pickles, and a pickle is a program. Here the names that it may call are those of a few classes
+below, which keep what they are given and do nothing; any other is refused by its name. So neither numpy's nor scipy's
+own unpickling runs, and what comes out is checked like any other file. The text form of Cora that others publish would
+need none of this, but has no split of the vertices, and PubMed's is another.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from suite.core.errors import Refused
+
+NUMBERS = "biuf"  # kinds of arrays that are read: no objects, no records
+
+
+class _Kept:
+    """Whatever was called, with what it was called with, and what it was told to become.
+
+    Every class here has its own __setstate__: without one a pickle could set attributes of the class itself.
+    """
+
+    given: tuple[Any, ...] = ()
+    state: Any = None
+
+    def __init__(self, *given: Any) -> None:
+        self.given = given
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _Array(_Kept):
+    pass
+
+
+class _Kind(_Kept):
+    pass
+
+
+class _Matrix(_Kept):
+    pass
+
+
+class _Map(dict[Any, Any]):
+    def __init__(self, *given: Any) -> None:
+        super().__init__()
+
+    def __setstate__(self, state: Any) -> None:
+        raise pickle.UnpicklingError("a dictionary with a state")
+
+
+class _Rebuilt(_Kept):
+    """What copyreg makes of an old style of object: here a matrix and nothing else."""
+
+    def __new__(cls, kind: Any, *given: Any) -> Any:
+        if kind is not _Matrix:
+            raise pickle.UnpicklingError(f"copyreg._reconstructor of {getattr(kind, '__name__', kind)}")
+        return _Matrix(*given)
+
+
+class _Encoded(_Kept):
+    """How a pickle of an older protocol writes bytes."""
+
+    def __new__(cls, text: Any = "", encoding: Any = "latin1") -> Any:
+        if not isinstance(text, str) or encoding != "latin1":
+            raise pickle.UnpicklingError(f"_codecs.encode of {type(text).__name__} to {encoding}")
+        return text.encode("latin1")
+
+
+class _Empty(_Kept):
+    """How the same writes bytes where there are none."""
+
+    def __new__(cls) -> Any:
+        return b""
+
+
+_NAMES: dict[tuple[str, str], type] = {
+    ("collections", "defaultdict"): _Map,
+    ("copy_reg", "_reconstructor"): _Rebuilt,
+    ("copyreg", "_reconstructor"): _Rebuilt,
+    ("_codecs", "encode"): _Encoded,
+    **{(module, name): _Kept for module in ("__builtin__", "builtins") for name in ("list", "object")},
+    **{(module, "bytes"): _Empty for module in ("__builtin__", "builtins")},
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): _Array for core in ("core", "_core")},
+    **{("numpy", name): kind for name, kind in (("ndarray", _Array), ("dtype", _Kind))},
+    **{(f"scipy.sparse.{module}", "csr_matrix"): _Matrix for module in ("csr", "_csr")},
+}
+
+
+class _Reader(pickle.Unpickler):
+    def __init__(self, path: Path, data: bytes) -> None:
+        super().__init__(io.BytesIO(data), encoding="latin1")
+        self._path = path
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _NAMES:
+            known = ", ".join(sorted({".".join(pair) for pair in _NAMES}))
+            raise Refused(f"{self._path}: the pickle calls {module}.{name}", rule=f"it may name {known}")
+        return _NAMES[module, name]
+
+
+def read(path: Path) -> Any:
+    """What a pickle of plain values, arrays of numbers, csr matrices and dictionaries holds. Nothing of it is run.
+
+    Raises Refused with the name for one that calls anything else, and for one that is damaged.
+    """
+    try:
+        return _plain(path, _Reader(path, path.read_bytes()).load())
+    except Refused:
+        raise
+    except Exception as error:  # a damaged or a hostile file may fail anywhere
+        raise Refused(f"{path}: {error or type(error).__name__}", rule="a pickle of arrays and dictionaries") from error
+
+
+def _plain(path: Path, value: Any) -> Any:
+    if isinstance(value, _Array):
+        return _numbers(path, value)
+    if isinstance(value, _Matrix):
+        return _matrix(path, value)
+    if isinstance(value, dict):
+        return {_plain(path, key): _plain(path, item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(path, item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return value
+    raise Refused(
+        f"{path}: a {type(value).__name__.strip('_').lower()}", rule="arrays, csr matrices, lists and numbers"
+    )
+
+
+def _numbers(path: Path, value: _Array) -> NDArray[Any]:
+    """An array from its state: version, shape, kind, whether columns come first, and its bytes."""
+    _version, shape, kind, columns_first, data = value.state
+    order: Any = kind.state[1] if kind.state else "="
+    made = np.dtype(str(kind.given[0])).newbyteorder("=" if order == "|" else order)
+    if made.kind not in NUMBERS:
+        raise Refused(f"{path}: an array of {made}", rule="arrays of numbers", legal="float32")
+    raw = data.encode("latin1") if isinstance(data, str) else bytes(data)
+    return np.frombuffer(raw, made).reshape(shape, order="F" if columns_first else "C").astype(made.newbyteorder("="))
+
+
+def _matrix(path: Path, value: _Matrix) -> sparse.csr_array:
+    held = {str(key).lstrip("_"): item for key, item in value.state.items()}
+    data, indices, indptr = (_plain(path, held[name]) for name in ("data", "indices", "indptr"))
+    rows, columns = _plain(path, held["shape"])
+    made = sparse.csr_array((data, indices, indptr), shape=(int(rows), int(columns)))
+    made.check_format(full_check=True)
+    return made

@@ -1,0 +1,125 @@
+"""Decides how the Open Graph Benchmark's graphs are read: from the raw files of its archives, without its code.
+
+Arxiv and Products come as compressed text, Papers as arrays. All are stored in one direction of each edge. The paper
+has Papers with both, and so do the others here: reverse edges are added and none merged, so that two papers that cite
+each other are joined with weight 2 (decision G8).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from suite.core.errors import Refused
+from suite.data.graphs.graph import Graph
+from suite.data.graphs.reading import archive, classes_of, located, mask_of, sealed, table
+
+SPLITS = {"ogbn-arxiv": "time", "ogbn-products": "sales_ranking", "ogbn-papers100M": "time"}  # the benchmark's own
+UNPACKED = {"ogbn-arxiv": "arxiv", "ogbn-products": "products", "ogbn-papers100M": "papers100M-bin"}
+PARTS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ogb:
+    """A graph for node property prediction.
+
+    name: as the benchmark has it, ogbn-arxiv
+    folder: holds raw and split, or the folder that does
+    split: folder under split; None is the benchmark's own for this name
+    symmetrise: whether reverse edges are added
+    features: False leaves them out: those of Papers are 57 GB
+    """
+
+    name: str
+    folder: str | os.PathLike[str]
+    split: str | None = None
+    symmetrise: bool = True
+    features: bool = True
+
+    def load(self, seed: int = 0) -> Graph:
+        """The graph; nothing in it depends on the seed."""
+        found = self._paths()
+        read = _binary if "data" in found else _text
+        edges, features, labels, n = read(found, self.features)
+        numbers, classes = classes_of(found["labels"], labels, n)
+        masks = [mask_of(found[part], table(found[part], np.int64, columns=1)[:, 0], n) for part in PARTS]
+        return Graph.of(
+            self.name,
+            edges[0],
+            edges[1],
+            n,
+            symmetrise=self.symmetrise,
+            features=None if features is None else features.astype(np.float32, copy=False),
+            labels=numbers,
+            classes=classes,
+            train=masks[0],
+            validation=masks[1],
+            test=masks[2],
+        )
+
+    def provenance(self) -> dict[str, str | int]:
+        """Name, bytes and sha256 of the files that are read."""
+        return sealed(self.name, self._paths().values())
+
+    def _paths(self) -> dict[str, Path]:
+        split = self.split or SPLITS.get(self.name)
+        if split is None:
+            what, legal = f"{self.name}: no split is known", ", ".join(SPLITS)
+            raise Refused(what, rule="the name of a folder under split", legal=f"split=time, or one of {legal}")
+        root = Path(self.folder)
+        nested = [root / name for name in (self.name.replace("-", "_"), UNPACKED.get(self.name, "")) if name]
+        root = next((folder for folder in nested if (folder / "raw").is_dir()), root)
+        wanted: dict[str, tuple[str, ...]] = {part: _gz(f"split/{split}/{part}.csv") for part in PARTS}
+        if (root / "raw" / "data.npz").is_file():
+            wanted |= {"data": ("raw/data.npz",), "labels": ("raw/node-label.npz",)}
+        else:
+            wanted |= {"edges": _gz("raw/edge.csv"), "labels": _gz("raw/node-label.csv")}
+            wanted |= {"vertex count": _gz("raw/num-node-list.csv"), "edge count": _gz("raw/num-edge-list.csv")}
+            if self.features:
+                wanted["features"] = _gz("raw/node-feat.csv")
+        return dict(zip(wanted, located(self.name, root, list(wanted.values())), strict=True))
+
+
+Read = tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any], int]  # edges [2, m], features, labels, vertices
+
+
+def _gz(name: str) -> tuple[str, str]:
+    return f"{name}.gz", name
+
+
+def _text(found: dict[str, Path], features: bool) -> Read:
+    n, m = (_one(found[count], table(found[count], np.int64)) for count in ("vertex count", "edge count"))
+    edges = table(found["edges"], np.int64, columns=2).T
+    if edges.shape[1] != m:
+        raise Refused(f"{found['edges']}: {edges.shape[1]} edges", rule=f"{m}, as {found['edge count'].name} has it")
+    rows = table(found["features"], np.float32) if features else None
+    if rows is not None and len(rows) != n:
+        raise Refused(f"{found['features']}: {len(rows)} rows", rule=f"{n}, as {found['vertex count'].name} has it")
+    return edges, rows, table(found["labels"], np.float64), n
+
+
+def _binary(found: dict[str, Path], features: bool) -> Read:
+    path = found["data"]
+    names = ["edge_index", "num_nodes_list", "num_edges_list", *(["node_feat"] if features else [])]
+    data = archive(path, names)
+    n, m = (_one(path, data[name]) for name in ("num_nodes_list", "num_edges_list"))
+    edges = data["edge_index"]
+    if edges.shape != (2, m):
+        raise Refused(f"{path}: edge_index of shape {edges.shape}", rule=f"(2, {m}), as num_edges_list has it")
+    if features and data["node_feat"].shape[:1] != (n,):
+        raise Refused(
+            f"{path}: node_feat of shape {data['node_feat'].shape}", rule=f"({n}, f), as num_nodes_list has it"
+        )
+    return edges, data.get("node_feat"), archive(found["labels"], ["node_label"])["node_label"], n
+
+
+def _one(path: Path, counts: NDArray[Any]) -> int:
+    """A data set of node property prediction is one graph."""
+    if counts.size != 1:
+        raise Refused(f"{path}: {counts.size} graphs", rule="one graph", legal="a data set named ogbn-...")
+    return int(counts.reshape(-1)[0])

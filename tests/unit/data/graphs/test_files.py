@@ -1,0 +1,164 @@
+"""Decides whether a graph of one's own is read from each form of file, and a bad file refused with what is wrong."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import io, sparse
+
+from suite.core.errors import Refused
+from suite.data.graphs.files import EdgeList, MatrixMarket, Npz
+
+DENSE = np.array([[0, 2.5, 0], [0, 1, 0], [4, 0, 0]])
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def market(kind: str, *lines: str) -> str:
+    return "\n".join((f"%%MatrixMarket matrix {kind}", "% a comment", *lines)) + "\n"
+
+
+@pytest.mark.parametrize("end", [".mtx", ".mtx.gz"])
+def test_a_matrix_market_file_is_read(tmp_path: Path, end: str) -> None:
+    path = written(tmp_path / f"g{end}", market("coordinate real general", "3 3 3", "1 2 2.5", "2 2 1", "3 1 4"))
+    graph = MatrixMarket(file=path, features=4, classes=2).load(0)
+    assert np.array_equal(graph.adjacency.toarray(), DENSE)
+    assert (graph.name, graph.random, graph.classes) == ("g", ("features", "labels"), 2)
+    assert graph.features is not None
+    assert graph.features.shape == (3, 4)
+    both = MatrixMarket(file=path, symmetrise=True, weighted=False).load(0)
+    assert np.array_equal(both.adjacency.toarray(), [[0, 1, 1], [1, 1, 0], [1, 0, 0]])
+    assert both.notes == ("2 reverse edges added",)
+    assert both.symmetric
+
+
+def test_both_triangles_of_a_symmetric_pattern_are_made(tmp_path: Path) -> None:
+    path = written(tmp_path / "g.mtx", market("coordinate pattern symmetric", "3 3 2", "2 1", "3 3"))
+    graph = MatrixMarket(file=path, features=0, classes=0).load(0)
+    assert np.array_equal(graph.adjacency.toarray(), [[0, 1, 0], [1, 0, 0], [0, 0, 1]])
+    assert (graph.features, graph.labels, graph.random) == (None, None, ())
+
+
+def test_entries_that_come_twice_are_added_up_and_noted(tmp_path: Path) -> None:
+    path = written(tmp_path / "g.mtx", market("coordinate integer general", "2 2 3", "1 2 2", "1 2 3", "2 1 0"))
+    graph = MatrixMarket(file=path).load(0)
+    assert np.array_equal(graph.adjacency.toarray(), [[0, 5], [0, 0]])
+    assert graph.notes == ("1 duplicate edges added up", "1 edges of weight 0 left out")
+    pattern = MatrixMarket(file=path, weighted=False).load(0)
+    assert np.array_equal(pattern.adjacency.toarray(), [[0, 1], [1, 0]]), "an edge of the file, whatever its weight"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (market("coordinate real general", "2 3 1", "1 2 1"), "2 x 3.*square"),
+        (market("coordinate real general", "2 2 1", "3 1 1"), r"g\.mtx"),
+        (market("coordinate real general", "2 2 2", "1 1 1"), r"g\.mtx"),
+        (market("coordinate real general", "2 2 1", "1 2 nan"), "weight nan at 0"),
+        (market("coordinate complex general", "2 2 1", "1 2 1 1"), "coordinate of complex"),
+        (market("array real general", "1 1", "1"), "array of real"),
+        ("1 2\n", r"g\.mtx"),
+        ("", "is empty"),
+    ],
+)
+def test_another_matrix_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        MatrixMarket(file=written(tmp_path / "g.mtx", text)).load(0)
+
+
+def test_a_file_cut_off_is_refused(tmp_path: Path) -> None:
+    text = market("coordinate real general", "3 3 3", "1 2 2.5", "2 2 1", "3 1 4")
+    path = tmp_path / "g.mtx.gz"
+    path.write_bytes(gzip.compress(text.encode())[:-12])
+    with pytest.raises(Refused, match=r"g\.mtx\.gz"):
+        MatrixMarket(file=path).load(0)
+    for kind in (MatrixMarket, Npz, EdgeList):
+        with pytest.raises(Refused, match="there is no file"):
+            kind(file=tmp_path / "none").load(0)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+def test_a_scipy_archive_is_read(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "g.npz"
+    sparse.save_npz(path, sparse.csr_array(DENSE).asformat(form))
+    assert np.array_equal(Npz(file=path).load(0).adjacency.toarray(), DENSE)
+    sparse.save_npz(path, sparse.csr_matrix(DENSE != 0).asformat(form))
+    assert np.array_equal(Npz(file=path).load(0).adjacency.toarray(), DENSE != 0)
+
+
+def test_another_archive_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "g.npz"
+    sparse.save_npz(path, sparse.csr_array(DENSE[:2]))
+    with pytest.raises(Refused, match=r"\(2, 3\)"):
+        Npz(file=path).load(0)
+    sparse.save_npz(path, sparse.dia_array(DENSE))
+    with pytest.raises(Refused, match="dia form"):
+        Npz(file=path).load(0)
+    np.savez(path, adjacency=DENSE)
+    with pytest.raises(Refused, match="it holds adjacency, and no format"):
+        Npz(file=path).load(0)
+    np.savez(path, format=np.array("csr"), shape=(3, 3), data=np.array([object()]), indices=[0], indptr=[0, 1, 1, 1])
+    with pytest.raises(Refused, match="allow_pickle"):
+        Npz(file=path).load(0)
+    for indices, indptr in (([7], [0, 1, 1, 1]), ([0], [0, 9, 0, 1]), ([-1], [0, 1, 1, 1])):
+        np.savez(path, format=np.array("csr"), shape=(3, 3), data=[1.0], indices=indices, indptr=indptr)
+        with pytest.raises(Refused, match=r"g\.npz: "):
+            Npz(file=path).load(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "expected"),
+    [
+        ("# source target\n0 1 2.5\n1 1 1\n2 0 4\n", {}, DENSE),
+        ("0,1,2.5\n1,1,1\n2,0,4\n", {}, DENSE),
+        ("% numbered from 1\n\n1\t2\n2 2 # its own\n3 1\n", {"first": 1}, DENSE != 0),
+        ("0 1\n1 1\n2 0\n", {"vertices": 3}, DENSE != 0),
+        ("10 20\n20 20\n500000 10\n", {"compact": True}, DENSE != 0),
+        ("0 1\n", {"vertices": 3}, [[0, 1, 0], [0, 0, 0], [0, 0, 0]]),
+        ("# none\n", {"vertices": 2}, [[0, 0], [0, 0]]),
+    ],
+)
+@pytest.mark.parametrize("end", [".txt", ".txt.gz"])
+def test_a_list_of_edges_is_read(tmp_path: Path, end: str, text: str, arguments: dict[str, Any], expected: Any) -> None:
+    graph = EdgeList(file=written(tmp_path / f"g{end}", text), **arguments).load(0)
+    assert np.array_equal(graph.adjacency.toarray(), expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "said"),
+    [
+        ("0 1\n1 7\n", {"vertices": 3}, "target 7 of edge 1"),
+        ("0 1\n", {"first": 1}, "source -1 of edge 0"),
+        ("-1 1\n", {"compact": True}, "vertex -1"),
+        ("0 1\n1 2 3\n", {}, "columns"),
+        ("0 1 2 3\n", {}, "4 columns"),
+        ("0 1.5\n", {}, r"edge 0 is \[0.0, 1.5\]"),
+        ("0 1\n0 nan\n", {}, "edge 1 is"),
+        ("0 1 inf\n", {}, "weight inf at 0"),
+        ("a b\n", {}, "could not convert"),
+        ("# nothing\n", {}, "no edge, and no number of vertices"),
+    ],
+)
+def test_a_bad_list_of_edges_is_refused(tmp_path: Path, text: str, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        EdgeList(file=written(tmp_path / "g.txt", text), **arguments).load(0)
+
+
+def test_the_forms_agree_and_features_are_those_of_the_seed(tmp_path: Path) -> None:
+    sparse.save_npz(tmp_path / "g.npz", sparse.csr_array(DENSE))
+    io.mmwrite(tmp_path / "g.mtx", sparse.coo_matrix(DENSE))
+    written(tmp_path / "g.txt", "".join(f"{u} {v} {DENSE[u, v]}\n" for u, v in np.argwhere(DENSE)))
+    sources = [Npz(file=tmp_path / "g.npz"), MatrixMarket(file=tmp_path / "g.mtx"), EdgeList(file=tmp_path / "g.txt")]
+    one, two, three = (source.load(5) for source in sources)
+    assert one.hash == two.hash == three.hash
+    assert np.array_equal(one.features, two.features)  # type: ignore[arg-type]
+    assert not np.array_equal(one.features, sources[0].load(6).features)  # type: ignore[arg-type]
+    said = sources[2].provenance()
+    assert (said["name"], said["bytes"]) == ("g", (tmp_path / "g.txt").stat().st_size)

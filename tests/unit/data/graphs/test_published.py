@@ -1,0 +1,307 @@
+"""Decides whether published data sets are read from files of their form, and whether a hostile or a broken one is not.
+
+Every test writes its own tiny files in the published form: what is tested is the reading, not the data.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import pickle
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from suite.core.errors import Refused, UnknownName
+from suite.data.graphs import inert
+from suite.data.graphs.ogb import Ogb
+from suite.data.graphs.pyg import Planetoid, Reddit
+
+EDGES = [(0, 1), (1, 0), (1, 2), (3, 2), (4, 4)]  # 0 and 1 cite each other; 4 cites itself
+FEATURES = np.arange(10, dtype=np.float32).reshape(5, 2)
+
+
+def write(path: Path, rows: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(",".join(map(str, row)) + "\n" for row in rows)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+
+def ogb_text(folder: Path, name: str = "time", end: str = ".gz") -> Path:
+    write(folder / f"raw/edge.csv{end}", EDGES)
+    write(folder / f"raw/num-node-list.csv{end}", [[5]])
+    write(folder / f"raw/num-edge-list.csv{end}", [[5]])
+    write(folder / f"raw/node-feat.csv{end}", FEATURES)
+    write(folder / f"raw/node-label.csv{end}", [[2], [0], [1], [2], [0]])
+    for part, ids in (("train", [0, 3]), ("valid", [1]), ("test", [4])):
+        write(folder / f"split/{name}/{part}.csv{end}", [[i] for i in ids])
+    return folder
+
+
+def ogb_binary(folder: Path) -> Path:
+    ogb_text(folder)
+    for path in (folder / "raw").iterdir():
+        path.unlink()
+    counts = {"num_nodes_list": np.array([5]), "num_edges_list": np.array([5])}
+    np.savez(folder / "raw/data.npz", edge_index=np.array(EDGES).T, node_feat=FEATURES, node_year=np.ones(5), **counts)
+    labels = np.array([[2.0], [np.nan], [1.0], [2.0], [0.0]], np.float32)
+    np.savez(folder / "raw/node-label.npz", node_label=labels)
+    return folder
+
+
+def test_arxiv_is_read_and_joined_both_ways(tmp_path: Path) -> None:
+    graph = Ogb(name="ogbn-arxiv", folder=ogb_text(tmp_path)).load()
+    expected = np.zeros((5, 5))
+    for u, v in EDGES:
+        expected[u, v] += 1
+        expected[v, u] += u != v
+    assert np.array_equal(graph.adjacency.toarray(), expected), "none merged: who cite each other have weight 2"
+    assert graph.notes == ("4 reverse edges added", "2 duplicate edges added up")
+    assert graph.symmetric
+    assert graph.features is not None
+    assert graph.labels is not None
+    assert np.array_equal(graph.features, FEATURES)
+    assert (graph.labels.tolist(), graph.classes, graph.random) == ([2, 0, 1, 2, 0], 3, ())
+    assert [np.flatnonzero(part).tolist() for part in (graph.train, graph.validation, graph.test)] == [[0, 3], [1], [4]]
+    one_way = Ogb(name="ogbn-arxiv", folder=tmp_path, symmetrise=False, features=False).load()
+    assert (one_way.edges, one_way.symmetric, one_way.features) == (5, False, None)
+
+
+def test_an_archive_may_lie_in_its_own_folder_and_be_unpacked(tmp_path: Path) -> None:
+    ogb_text(tmp_path / "ogbn_products", "sales_ranking", end="")
+    assert Ogb(name="ogbn-products", folder=tmp_path).load().vertices == 5
+    ogb_text(tmp_path / "mine", "by_hand")
+    assert Ogb(name="ogbn-mine", folder=tmp_path / "mine", split="by_hand").load().edges == 7
+
+
+def test_papers_are_arrays_and_some_have_no_label(tmp_path: Path) -> None:
+    graph = Ogb(name="ogbn-papers100M", folder=ogb_binary(tmp_path)).load()
+    text = Ogb(name="ogbn-arxiv", folder=ogb_text(tmp_path / "text")).load()
+    assert graph.hash == text.hash
+    assert graph.labels is not None
+    assert graph.labels.tolist() == [2, -1, 1, 2, 0]
+    assert np.array_equal(graph.features, FEATURES)  # type: ignore[arg-type]
+    assert Ogb(name="ogbn-papers100M", folder=tmp_path, features=False).load().features is None
+
+
+@pytest.mark.parametrize(
+    ("file", "rows", "said"),
+    [
+        ("raw/edge.csv.gz", [*EDGES, (5, 0)], "6 edges.*5, as num-edge-list"),
+        ("raw/edge.csv.gz", [*EDGES[:4], (5, 0)], "source 5 of edge 4"),
+        ("raw/edge.csv.gz", [(0, 1, 1)] * 5, "3 columns in 5 rows"),
+        ("raw/edge.csv.gz", [("a", "b")] * 5, "edge.csv.gz: could not convert"),
+        ("raw/node-feat.csv.gz", FEATURES[:4], "4 rows.*5, as num-node-list"),
+        ("raw/node-feat.csv.gz", [*FEATURES[:4], ("nan", "1")], "feature nan at 8"),
+        ("raw/num-node-list.csv.gz", [[5], [6]], "2 graphs"),
+        ("raw/node-label.csv.gz", [[0, 1]] * 5, r"labels of shape \(5, 2\)"),
+        ("raw/node-label.csv.gz", [[0.5]] * 5, "label 0.5 of vertex 0"),
+        ("raw/node-label.csv.gz", [["nan"]] * 5, "no vertex of 5 has a label"),
+        ("split/time/test.csv.gz", [[5]], "vertex 5 in row 0 of a graph of 5"),
+    ],
+)
+def test_text_that_does_not_hold_together_is_refused(tmp_path: Path, file: str, rows: Any, said: str) -> None:
+    write(ogb_text(tmp_path) / file, rows)
+    with pytest.raises(Refused, match=said):
+        Ogb(name="ogbn-arxiv", folder=tmp_path).load()
+
+
+def test_arrays_that_do_not_hold_together_are_refused(tmp_path: Path) -> None:
+    path = ogb_binary(tmp_path) / "raw/data.npz"
+    held = dict(np.load(path))
+    for changed, said in (
+        ({"edge_index": held["edge_index"][:, :4]}, r"\(2, 4\).*\(2, 5\)"),
+        ({"node_feat": FEATURES[:3]}, r"\(3, 2\).*\(5, f\)"),
+        ({"num_nodes_list": np.array([3])}, r"\(5, 2\).*\(3, f\)"),
+        ({"node_feat": np.array([object()])}, "allow_pickle=False"),
+    ):
+        np.savez(path, **{**held, **changed})
+        with pytest.raises(Refused, match=said):
+            Ogb(name="ogbn-papers100M", folder=tmp_path).load()
+    np.savez(path, edge_index=held["edge_index"])
+    with pytest.raises(Refused, match="it holds edge_index, and no num_nodes_list"):
+        Ogb(name="ogbn-papers100M", folder=tmp_path).load()
+    path.write_bytes(b"PK\x03\x04 cut off")
+    with pytest.raises(Refused, match=r"data\.npz"):
+        Ogb(name="ogbn-papers100M", folder=tmp_path).load()
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="there is no folder"):
+        Ogb(name="ogbn-arxiv", folder=tmp_path / "none").load()
+    (ogb_text(tmp_path) / "raw/edge.csv.gz").unlink()
+    with pytest.raises(Refused, match=r"no raw/edge\.csv\.gz, or an empty one; node-feat\.csv\.gz, node-label"):
+        Ogb(name="ogbn-arxiv", folder=tmp_path).provenance()
+    with pytest.raises(Refused, match="ogbn-other: no split is known"):
+        Ogb(name="ogbn-other", folder=tmp_path).load()
+
+
+def reddit(folder: Path, **changed: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    held = {
+        "feature": FEATURES.astype(np.float64),
+        "label": np.array([2, 0, 1, 2, 0], np.int32),
+        "node_types": np.array([1, 1, 2, 3, 3]),
+        "node_ids": np.arange(5),
+    }
+    np.savez(folder / "reddit_data.npz", **{**held, **changed})
+    u, v = np.array([(0, 1), (1, 0), (1, 2), (2, 1)]).T
+    sparse.save_npz(folder / "reddit_graph.npz", sparse.coo_matrix((np.ones(4), (u, v)), shape=(5, 5)))
+    return folder
+
+
+def test_reddit_is_read_with_the_self_loops_of_the_paper(tmp_path: Path) -> None:
+    graph = Reddit(folder=reddit(tmp_path)).load()
+    assert (graph.vertices, graph.edges, graph.classes, graph.symmetric) == (5, 4 + 5, 3, True)
+    assert graph.notes == ("5 self loops added",)
+    assert graph.features is not None
+    assert graph.features.dtype == np.float32
+    assert [part.sum() for part in (graph.train, graph.validation, graph.test)] == [2, 1, 2]
+    assert Reddit(folder=tmp_path, loops=False).load().edges == 4
+    for changed, said in (
+        ({"node_types": np.array([1, 1, 2, 3, 0])}, "type 0 of vertex 4"),
+        ({"feature": FEATURES[:4]}, "4 features, 5 types"),
+        ({"label": np.array([1])}, r"labels of shape \(1,\)"),
+    ):
+        with pytest.raises(Refused, match=said):
+            Reddit(folder=reddit(tmp_path, **changed)).load()
+
+
+def planetoid(folder: Path, name: str = "cora", old: bool = True) -> Path:
+    """Three known vertices, of which one is for training, and three for test, listed out of order, with a gap at 4."""
+    folder.mkdir(exist_ok=True)
+    rows = np.array([[1, 1, 0], [0, 2, 0], [0, 0, 3], [4, 0, 0], [0, 0, 0], [0, 6, 6], [7, 7, 7]], np.float32)
+    hot = np.eye(3, dtype=np.int32)[[0, 1, 2, 0, 0, 1, 2]]
+    hot[4] = 0
+    tests = [6, 3, 5]
+    lists = defaultdict(list, {0: [1, 1, 2], 1: [0], 2: [0, 2], 3: [6], 6: [3], 5: []})
+    for end, value in {
+        "x": sparse.csr_matrix(rows[:1]),
+        "tx": sparse.csr_matrix(rows[tests]),
+        "allx": sparse.csr_matrix(rows[:3]),
+        "y": hot[:1],
+        "ty": hot[tests],
+        "ally": np.asfortranarray(hot[:3]),
+        "graph": lists,
+    }.items():
+        written = pickle.dumps(value, protocol=2)
+        if old:  # as Python 2 and the packages of its time named these
+            for now, then in ((b"numpy._core", b"numpy.core"), (b"scipy.sparse._csr", b"scipy.sparse.csr")):
+                written = written.replace(now, then)
+        (folder / f"ind.{name}.{end}").write_bytes(written)
+    (folder / f"ind.{name}.test.index").write_text("".join(f"{i}\n" for i in tests))
+    return folder
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_planetoid_is_read_without_running_its_pickles(tmp_path: Path, old: bool) -> None:
+    graph = Planetoid(name="cora", folder=planetoid(tmp_path, old=old), normalise=False).load()
+    expected = np.zeros((7, 7))
+    for u, v in ((0, 1), (0, 2), (3, 6)):
+        expected[u, v] = expected[v, u] = 1
+    assert np.array_equal(graph.adjacency.toarray(), expected), "each edge once, no self loop"
+    assert graph.features is not None
+    assert graph.labels is not None
+    assert graph.features.tolist()[3:] == [[4, 0, 0], [0, 0, 0], [0, 6, 6], [7, 7, 7]]
+    assert (graph.labels.tolist(), graph.classes) == ([0, 1, 2, 0, -1, 1, 2], 3)
+    parts = [np.flatnonzero(part).tolist() for part in (graph.train, graph.validation, graph.test)]
+    assert parts == [[0], [1, 2], [3, 5, 6]]
+    assert graph.notes == (
+        "1 self loops left out",
+        "8 entries of neighbour lists made 3 edges of two directions",
+        "1 vertices without features and labels",
+    )
+    even = Planetoid(name="cora", folder=tmp_path).load().features
+    assert even is not None
+    assert even.tolist()[5] == [0, 0.5, 0.5]
+    assert even.sum(axis=1) == pytest.approx([1, 1, 1, 1, 0, 1, 1])
+
+
+class Hostile:
+    """Runs what it is told when it is unpickled."""
+
+    def __init__(self, call: Any, *given: Any) -> None:
+        self.call, self.given = call, given
+
+    def __reduce__(self) -> Any:
+        return self.call, self.given
+
+
+def test_a_pickle_that_calls_anything_is_refused_by_name_and_not_run(tmp_path: Path) -> None:
+    import os
+
+    mark = tmp_path / "was_run"
+    path = planetoid(tmp_path) / "ind.cora.graph"
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        for call, given, name in (
+            (os.system, (f"touch {mark}",), "system"),
+            (eval, (f"open({str(mark)!r}, 'w')",), "builtin.*eval"),
+            (getattr, (np.ndarray, "tofile"), "builtin.*getattr"),
+            (sparse.load_npz, ("x",), "load_npz"),
+            (np.frombuffer, (b"12345678",), "frombuffer"),
+        ):
+            path.write_bytes(pickle.dumps({0: [Hostile(call, *given)]}, protocol=protocol))
+            with pytest.raises(Refused, match=rf"ind\.cora\.graph: the pickle calls .*{name}"):
+                Planetoid(name="cora", folder=tmp_path).load()
+            assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "an empty one"),
+        (b"not a pickle", "ind.cora.graph"),
+        (pickle.dumps(np.zeros(3))[:-9], "ind.cora.graph"),
+        (pickle.dumps(np.array([object()]), protocol=2), "calls|kinds|array of object"),
+        (pickle.dumps([0]), "ind.cora.graph is a list"),
+        (pickle.dumps({0: [9]}), "vertex 9 in row 0 of a graph of 7"),
+        (pickle.dumps({-1: [0]}), "vertex -1"),
+        (b"ccopyreg\n_reconstructor\n(cnumpy\nndarray\nNNtR.", "copyreg._reconstructor of _Array"),
+        (b"c_codecs\nencode\n(N(dtb.", "ind.cora.graph"),
+        (b"ccollections\ndefaultdict\n(N(S'__init__'\nI1\ndtb.", "ind.cora.graph"),
+        (b"cbuiltins\nobject\n(tR.", "a kept"),
+    ],
+)
+def test_a_pickle_of_another_form_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
+    (planetoid(tmp_path) / "ind.cora.graph").write_bytes(data)
+    with pytest.raises(Refused, match=said):
+        Planetoid(name="cora", folder=tmp_path).load()
+    assert inert.read(planetoid(tmp_path) / "ind.cora.graph")[0] == [1, 1, 2], "nothing of it stays behind"
+
+
+def test_numbers_come_out_as_they_went_in(tmp_path: Path) -> None:
+    path = tmp_path / "value"
+    for made in (np.arange(6.0).reshape(2, 3).T, np.array([[1, -2]], ">i2"), np.zeros((0, 3), np.float32)):
+        path.write_bytes(pickle.dumps(made, protocol=2))
+        found = inert.read(path)
+        assert np.array_equal(found, made)
+        assert found.shape == made.shape
+        assert found.dtype == made.dtype.newbyteorder("=")
+    path.write_bytes(pickle.dumps((1, 2.5, "three", b"4", None, True), protocol=2))
+    assert inert.read(path) == [1, 2.5, "three", b"4", None, True]
+
+
+def test_a_graph_that_is_not_planetoid_s_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="'cora'"):
+        Planetoid(name="core", folder=tmp_path)
+    listed = planetoid(tmp_path) / "ind.cora.test.index"
+    for text, said in (("6\n3\n", "2 vertices from 3, features of 3"), ("6\n2\n5\n", "from 2.*numbered from 3")):
+        listed.write_text(text)
+        with pytest.raises(Refused, match=said):
+            Planetoid(name="cora", folder=tmp_path).load()
+    planetoid(tmp_path)
+    (tmp_path / "ind.cora.tx").write_bytes(pickle.dumps(np.zeros((3, 3)), protocol=2))
+    with pytest.raises(Refused, match=r"ind\.cora\.tx is a ndarray"):
+        Planetoid(name="cora", folder=tmp_path).load()
+
+
+def test_provenance_is_of_the_files(tmp_path: Path) -> None:
+    said = Reddit(folder=reddit(tmp_path)).provenance()
+    data = (tmp_path / "reddit_data.npz").read_bytes() + (tmp_path / "reddit_graph.npz").read_bytes()
+    assert said == {"name": "reddit", "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    assert Planetoid(name="cora", folder=planetoid(tmp_path)).provenance()["name"] == "cora"
+    assert Ogb(name="ogbn-arxiv", folder=ogb_text(tmp_path)).provenance()["name"] == "ogbn-arxiv"
