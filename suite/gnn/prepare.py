@@ -23,7 +23,7 @@ from suite.core.record import Metric
 from suite.data.graphs import Graph, operator
 from suite.gnn.holding import holdings, plans
 from suite.gnn.memory import predicted
-from suite.gnn.partition import Partition, partition
+from suite.gnn.partition import Partition, Partitioner, partition
 from suite.gnn.plan import Placement, Plan, check_form
 from suite.memory.rule import states_of
 from suite.workload.gcn import GCN, check_order
@@ -49,11 +49,15 @@ def placement_of(config: Mapping[str, Any]) -> Placement:
     return Placement.of(Grid(**config["grid"]).size, exchange["replication"], exchange["assignment"])
 
 
+def partitioner_of(config: Mapping[str, Any]) -> Partitioner:
+    made: Partitioner = build({key: value for key, value in config["partitioner"].items() if key != "name"})
+    return made
+
+
 def partition_of(config: Mapping[str, Any], matrix: csr_array, k: int) -> Partition:
     """A config's partition of a graph into k parts, kept in its reports folder."""
     folder = Path(config["reports"]) / CACHE / "partitions"
-    chosen = build({key: value for key, value in config["partitioner"].items() if key != "name"})
-    return partition(chosen, matrix, k, seed=config["seed"], folder=folder)
+    return partition(partitioner_of(config), matrix, k, seed=config["seed"], folder=folder)
 
 
 def check(config: Mapping[str, Any]) -> None:

@@ -6,12 +6,20 @@ The graphs are directed and weighted, so that a matrix in the place of its trans
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from graphs import EXCHANGES, dense, problem, trainers, uneven
 
+from suite.bench.experiment import groups, resolve
+from suite.comm.loopback import LoopbackWorld, run
+from suite.core.build import locate
 from suite.engine.optimizer import Adam
+from suite.gnn import prepare
+from suite.gnn.holding import plans
 from suite.gnn.plan import ASSIGNMENTS, Placement
 
 GRIDS = [(1, 1), (2, 1), (4, 1), (6, 1), (8, 1), (2, 2), (4, 2), (6, 2), (8, 2), (6, 3), (8, 4)]
@@ -106,8 +114,6 @@ def test_bytes_handed_over_are_the_plans(grid: tuple[int, int], exchange: str, s
         return first, trainer.sent - first, trainer.products, volumes, [s.bytes for s in trainer.watch.trace]
 
     results = trainers(given, placement, uneven(50, placement.parts), then, exchange=exchange)
-    from suite.gnn.holding import plans
-
     forward, backward = plans(given.operator, uneven(50, placement.parts), placement)
     for rank, (first, second, products, (calls, *_), spans) in enumerate(results):
         whole = [plan.volumes.oblivious() if exchange == "oblivious" else plan.volumes for plan in (forward, backward)]
@@ -143,3 +149,46 @@ def test_a_part_of_lone_vertices_and_a_world_of_more_parts_than_vertices() -> No
         alone = trainers(given, Placement(1), np.zeros(6, int), lambda trainer, _: [trainer.epoch() for _ in range(3)])
         assert losses[-1] == pytest.approx(alone[0], rel=1e-12)
     assert torch.get_default_dtype() == torch.float32
+
+
+# -- every system of conf/system -------------------------------------------------------------------------------------
+
+
+def systems() -> list[str]:
+    """Those that train a whole graph: a new YAML is tested by being there."""
+    return [name for name in groups()["system"] if resolve([f"system={name}"])["system"].get("graphs")]
+
+
+@pytest.mark.parametrize("grid", [(2, 1), (4, 2)], ids=["2", "4x2"])
+def test_every_system_trains_as_one_process_does(grid: tuple[int, int], tmp_path: Path) -> None:
+    """The losses of five epochs on its own partition, and its bytes, are what they should be."""
+    shared = ["graph=rmat", "graph.source.vertices=256", "graph.source.features=6", "graph.source.classes=3"]
+    shared += [f"reports={tmp_path}", "model.dtype=float64"]
+
+    def losses(name: str, processes: int, replication: int) -> list[float]:
+        asked = [f"system={name}", f"grid.data={processes}", f"exchange.replication={replication}"]
+        config = resolve([*shared, *asked])
+        folder = tmp_path / f"{name}-{processes}"
+        made = prepare.Prepared(config, folder)
+        config["graph"]["holdings"] = str(folder)
+
+        def rank(world: LoopbackWorld) -> tuple[list[float], int]:
+            system = locate(config["system"]["_target_"])(world, config)
+            found = [system.train_batch(()) for _ in range(5)]
+            return [*found, system.evaluate(())], system.trainer.sent
+
+        results = run(processes, rank, deadline=60)
+        assert sum(sent for _, sent in results) == 5 * made.metrics["planned_bytes"].values[0] + evaluated(
+            made, results
+        )
+        assert all(curve == results[0][0] for curve, _ in results)
+        return results[0][0]
+
+    def evaluated(made: prepare.Prepared, results: Any) -> int:
+        """Forward products of the evaluation: 6, 16 and 16 columns of float64."""
+        return int(made.metrics["rows_sent"].values[0]) * 8 * (6 + 16 + 16)
+
+    alone = losses("cagnet", 1, 1)
+    assert len(systems()) >= 4
+    for name in systems():
+        assert losses(name, *grid) == pytest.approx(alone, rel=1e-9), name

@@ -1,0 +1,88 @@
+"""How long a local product takes over compact columns, beside one scipy product of the same block.
+
+What a process multiplies is its rows over [its own | received] columns: two torch matrices here, so that its own rows
+are not copied beside those that come, against one matrix and one dense operand that is already whole. Turns, A B A B.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from samples import measured_elsewhere, play, tell
+
+from suite.bench.experiment import resolve
+from suite.comm.loopback import Hub, LoopbackWorld
+from suite.gnn import prepare
+from suite.gnn.exchange import Aware, Watch
+from suite.gnn.plan import Placement, Plan
+from suite.gnn.share import Share
+
+GRAPHS = {
+    "amazon_like": ("graph.source.vertices=131072",),
+    "rmat": ("graph.source.vertices=65536",),
+    "protein_like": (),
+    "reddit_like": (),
+}
+WIDTHS = (16, 300)
+TURNS = 9
+
+
+class _Alone(LoopbackWorld):
+    """A rank of a larger world whose others never come: for products, not for messages."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        super().__init__(Hub(size), rank)
+
+
+@cache
+def times(graph: str, width: int, parts: int) -> dict[str, list[float]]:
+    """Seconds of the first process's product, by who makes it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    config = resolve([f"graph={graph}", *GRAPHS[graph], "graph.source.features=1", "partitioner=metis", "reports=."])
+    _, matrix = prepare.graph_of(config)
+    chosen = prepare.partitioner_of(config).parts(matrix, parts, 0)
+    share = Share.of(Plan.of(matrix, chosen, Placement(parts)), 0)
+    world = _Alone(0, parts)
+    ours = Aware(share, world, watch=Watch(world), dtype=torch.float32)
+    whole = share.matrix.astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((whole.shape[1], width), np.float32)
+    own, halo = torch.from_numpy(x[: share.rows]), torch.from_numpy(x[share.rows :])
+    calls = {
+        "compact columns": lambda: ours.add(ours.add(None, ours.local, own), ours.halo[-1], halo),
+        "scipy": lambda: whole @ x,
+    }
+    assert np.abs(calls["compact columns"]().numpy() - calls["scipy"]()).max() < 1e-3
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(TURNS + 1):
+        for name, call in calls.items():
+            begin = perf_counter()
+            call()
+            if turn:
+                found[name].append(perf_counter() - begin)
+    torch.set_num_threads(threads)
+    return found
+
+
+@measured_elsewhere
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("who", ["compact columns", "scipy"])
+def test_a_product(benchmark: Any, who: str, width: int, graph: str) -> None:
+    benchmark.group = f"a product of {graph} by {width} columns, one of 4 parts"
+    found = times(graph, width, 4)
+    play(benchmark, found[who])
+    tell(
+        benchmark,
+        peer=who == "scipy",
+        timing="seconds of one product, in turns",
+        graph=graph,
+        width=width,
+        times_scipy=median(found[who]) / median(found["scipy"]),
+    )
