@@ -43,6 +43,11 @@ COLOURS = {
     categories.STEP: "#2f9e77",
     categories.EXPAND: "#14573f",
     categories.EVALUATE: "#c65d8f",
+    categories.PRODUCT: "#3f8fd0",
+    categories.GEMM: "#1d4e79",
+    categories.GATHER: "#d9b44a",
+    categories.EXCHANGE: "#d1603d",
+    categories.ROW_REDUCE: "#5d4a9c",
     categories.TRANSFER: "#c5483a",
     categories.WAIT: "#7f8993",
     categories.BUBBLE: "#b9c1c9",
@@ -53,6 +58,9 @@ KINDS = {
     "moments": "#2f9e77",
     "activations": "#8668c4",
     "scratch": "#8b939b",
+    "graph": "#d9b44a",
+    "features": "#14573f",
+    "rows": "#c65d8f",
 }
 OTHER = "#a08a5b"  # a category or kind that this module does not know: both sets are open
 _MARKERS = "osD^vPX*"
