@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 from ranks import run_ranks
+
+from suite.bench.experiment import expand
+from suite.bench.measure import measure
+from suite.bench.progress import Progress
+from suite.core.record import Outcome
 
 PROGRAM = Path(__file__).parent / "program_graphs.py"
 
@@ -15,3 +21,25 @@ PROGRAM = Path(__file__).parent / "program_graphs.py"
 def test_every_grid_and_exchange_over_real_messages(ranks: int, launcher: str) -> None:
     grids = sum(ranks % replication == 0 for replication in range(1, ranks + 1))
     assert f"{4 * grids} epochs" in run_ranks(ranks, PROGRAM, launcher=launcher)
+
+
+@pytest.mark.ranks
+def test_a_run_from_the_command_line_leaves_what_it_promised(tmp_path: Path) -> None:
+    """Bytes counted are the plan's, bytes held are those predicted, and the validation is a percent."""
+    overrides = ["system=sparsity_aware", "partitioner=metis", "grid.data=2", "graph.source.vertices=2048"]
+    runs = expand([*overrides, "measure.turns=2", f"reports={tmp_path}"])
+    (record,) = measure(runs, Progress(1.0, io.StringIO()))
+    assert (record.outcome, record.reason) == (Outcome.OK, "")
+    planned = record.metrics["planned_bytes"].values[0]
+    assert planned > 0
+    assert set(record.metrics["exchanged_bytes"].values) == {planned}
+    for rank in (0, 1):
+        ours, foretold = (
+            sum(kind[rank] for kind in record.memory[side].values()) for side in ("measured", "predicted")
+        )
+        assert ours == pytest.approx(foretold, rel=0.05)
+    assert record.metrics["top_1"].values[0] > 50  # eight labels that can be learnt
+    assert record.series["loss"][-1] < record.series["loss"][0]
+    assert {"time_gather", "time_exchange", "time_product", "time_gemm", "time_reduce"} < record.metrics.keys()
+    assert record.provenance["data"]["vertices"] == 2048
+    assert not list(tmp_path.glob("**/rank-*.npz"))

@@ -1,0 +1,113 @@
+"""Decides whether a full-graph run is refused by its parent where it cannot, and else prepared."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from suite.bench.experiment import freeze, resolve
+from suite.bench.rank import GraphRank, kind_of
+from suite.core.errors import Refused
+from suite.gnn import prepare
+from suite.gnn.holding import Holding, holdings, plans
+from suite.gnn.plan import Placement
+
+TINY = ["graph=rmat", "graph.source.vertices=256", "graph.source.features=6", "graph.source.classes=3"]
+
+
+def config_of(*overrides: str) -> dict[str, Any]:
+    return resolve([*TINY, "system=sparsity_aware", *overrides])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["grid.data=8", "exchange.replication=3"], "8 processes with a replication of 3.*c divides P"),
+        (["grid.inter=2"], "grid.inter=2.*split no layers"),
+        (["exchange.form=round"], "no exchange.form named 'round'"),
+        (["exchange.form=staged", "exchange.overlap=true"], "exchange.overlap with exchange.form=staged"),
+        (["system=cagnet", "exchange.form=fused"], "broadcasts in stages"),
+        (["system=cagnet", "grid.data=4", "exchange.replication=2", "exchange.assignment=interleaved"], "whole column"),
+        (["model=gpt_tiny"], "model=gpt_tiny on a whole graph"),
+        (["model.order=mine"], "no model.order named 'mine'"),
+        (["model.epoch=short"], "no model.epoch named 'short'"),
+        (["model.dtype=float16"], "model.dtype=float16"),
+        (["precision=bf16"], "precision.half=bfloat16"),
+        (["update.clip=1.0"], "update.clip=1.0"),
+        (["resume.folder=there"], "resume.folder=there"),
+        (["system=axonn", "executor=full_graph"], "system=axonn under executor=full_graph"),
+        (["executor=real"], "system=sparsity_aware under executor=real"),
+        (["executor=replay"], "executor=replay"),
+        (["system=axonn", "model=gcn"], "model=gcn under system=axonn"),
+        (["exchange.replication=0"], "replication=0"),
+        (["model.shape.layers=0"], "model.shape.layers=0"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_run_is_refused_before_any_rank_starts(overrides: list[str], said: str) -> None:
+    def refusal() -> Exception | None:
+        try:
+            return freeze(config_of(*overrides), "").refusal
+        except Refused as error:
+            return error
+
+    assert re.search(said, str(refusal()))
+
+
+def test_a_run_of_another_kind_says_nothing_of_graphs() -> None:
+    assert not {"graph", "partitioner", "exchange"} & freeze(resolve([]), "").config.keys()
+    run = freeze(config_of("grid.data=4"), "")
+    assert {"graph", "partitioner", "exchange"} < run.config.keys()
+    assert (run.label, run.ranks, run.refusal) == ("sparsity_aware p=4 c=1", 4, None)
+    assert kind_of(run.config["executor"]) is GraphRank
+
+
+def test_what_is_prepared_is_what_ranks_read(tmp_path: Path) -> None:
+    config = config_of("grid.data=4", "exchange.replication=2", f"reports={tmp_path}", "partitioner=metis")
+    made = prepare.Prepared(config, tmp_path / "own")
+    held = [Holding.load(tmp_path / "own" / f"rank-{rank}.npz") for rank in range(4)]
+    assert sum(len(own.vertices) for own in held) == 2 * 256
+    assert sorted(np.concatenate([own.vertices for own in held[::2]])) == list(range(256))
+    assert sum(own.forward.matrix.nnz for own in held) == made.provenance["edges"] + 256  # a loop each
+    assert made.metrics["rows_sent"].values[0] == sum(own.forward.sent.sum() for own in held)
+    assert made.metrics["max_send"].values[0] == max(own.forward.sent.sum() for own in held)
+    assert made.provenance["random"] == ["features", "labels"]
+    assert any("random features and labels" in note for note in made.notes)
+    assert all(len(ranks) == 4 for ranks in made.memory.values())
+    again = prepare.Prepared(config, tmp_path / "again")
+    assert again.partition.cached
+    assert again.metrics["partition_time"].note == "kept from before"
+
+
+def test_a_graph_without_labels_or_anything_to_learn_is_refused(tmp_path: Path) -> None:
+    np.savetxt(tmp_path / "edges.txt", [[0, 1], [1, 2]], fmt="%d")
+    config = resolve(
+        [
+            "system=sparsity_aware",
+            "graph=edge_list",
+            f"graph.source.file={tmp_path / 'edges.txt'}",
+            f"reports={tmp_path}",
+        ]
+    )
+    source = config["graph"]["source"]
+    if "features" in source:
+        source |= {"features": 0, "classes": 0}
+    with pytest.raises(Refused, match=r"features|labels|classes"):
+        prepare.Prepared(config, tmp_path / "own")
+
+
+def test_a_vertex_that_is_asked_for_has_a_label() -> None:
+    masks = {name: np.array([name == "train", False, False]) for name in ("train", "validation", "test")}
+    matrix = np.zeros((3, 3))
+    forward, backward = plans(csr_array(matrix), np.zeros(3, int), Placement(1))
+    given = {"features": np.ones((3, 2)), "masks": masks, "classes": 2}
+    with pytest.raises(Refused, match=r"vertex 0 is asked for and has the label -1"):
+        list(holdings(forward, backward, labels=np.array([-1, 0, 0]), **given))
+    masks["train"][0] = False
+    with pytest.raises(Refused, match="no vertex to train on"):
+        list(holdings(forward, backward, labels=np.zeros(3, int), **given))
