@@ -118,7 +118,6 @@ class Graph:
         if zeros:
             matrix.eliminate_zeros()
             said.append(f"{zeros} edges of weight 0 left out")
-        matrix.sort_indices()
         return cls(name, matrix, notes=tuple(said), **rest)
 
     @property

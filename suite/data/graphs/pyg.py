@@ -116,7 +116,7 @@ class Planetoid:
         u, v, notes = self._edges(lists, n)
         bare = int((labels < 0).sum())
         if bare:
-            notes.append(f"{bare} vertices without features and labels")
+            notes.append(f"{bare} vertices without a label")
         first = len(y)
         train, validation = (np.isin(np.arange(n), part) for part in (range(first), range(first, first + VALIDATION)))
         return Graph.of(

@@ -149,6 +149,50 @@ def test_communities_keep_all_but_the_far_edges() -> None:
     assert degrees.max() > 4 * degrees.mean()
 
 
+def far_edges(**changed: Any) -> tuple[Graph, np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """A graph of communities, the community of each vertex, and the places on the ring of both ends of far edges."""
+    arguments = {"vertices": 6000, "degree": 12, "far": 0.2, "features": 0, "classes": 0, **changed}
+    graph = Communities(**arguments).load(0)
+    starts = blocks(Draws(0, "shape"), 6000, smallest=18, largest=48, exponent=2.0)
+    place = np.argsort(Draws(0, "names").order(6000))
+    own = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    matrix = graph.adjacency.tocoo()
+    here, there = place[matrix.row], place[matrix.col]
+    far = own[here] != own[there]
+    return graph, matrix.row[far], here[far], there[far]
+
+
+def test_far_edges_prefer_hubs_as_much_as_they_are_told() -> None:
+    def mean(hub: float) -> float:
+        graph, ends, *_ = far_edges(hub=hub)
+        inside = np.diff(graph.adjacency.indptr) - np.bincount(ends, minlength=6000)
+        return float(inside[ends].mean() / inside.mean())
+
+    assert mean(0.0) == pytest.approx(1, abs=0.05), "no preference for vertices of many edges"
+    assert mean(1.0) > 1.2
+
+
+def test_far_edges_go_as_far_as_they_are_told() -> None:
+    def median(reach: float) -> float:
+        _, _, here, there = far_edges(reach=reach, nearest=1 / 256)
+        apart = np.abs(here - there)
+        return float(np.median(np.minimum(apart, 6000 - apart)) / 6000)
+
+    near, far = 2.0, 0.1  # median of the law: nearest / (1 - (1 - least) / 2)^(1 / reach), least = 128^-reach
+    assert median(near) == pytest.approx(2**0.5 / 256, rel=0.25)
+    assert median(far) == pytest.approx((1 - (1 - 128**-0.1) / 2) ** -10 / 256, rel=0.25)
+
+
+def test_regions_mix_as_unequally_as_they_are_told() -> None:
+    def busiest(mixing: float) -> float:
+        _, _, here, _ = far_edges(mixing=(mixing,), regions=(4,), nearest=1 / 16)
+        counts = np.bincount(here * 4 // 6000)
+        return float(counts.max() / counts.mean())
+
+    assert busiest(0.0) < 1.15
+    assert busiest(1.0) == pytest.approx(4 * 0.57, rel=0.15)  # normal quantiles at 1/8, 3/8, ...: e^1.15 of 5.58
+
+
 def test_proteins_fall_into_blocks() -> None:
     source = ProteinLike(vertices=3000, degree=10, bridges=1, features=0, classes=0)
     starts = blocks(Draws(0, "shape"), 3000, smallest=25, largest=200, exponent=1.0)

@@ -162,6 +162,9 @@ def test_reddit_is_read_with_the_self_loops_of_the_paper(tmp_path: Path) -> None
     assert graph.features.dtype == np.float32
     assert [part.sum() for part in (graph.train, graph.validation, graph.test)] == [2, 1, 2]
     assert Reddit(folder=tmp_path, loops=False).load().edges == 4
+    some = Reddit(folder=reddit(tmp_path, label=np.array([2, -7, 1, 2, 0]))).load().labels
+    assert some is not None
+    assert some.tolist() == [2, -1, 1, 2, 0], "a negative label is none"
     for changed, said in (
         ({"node_types": np.array([1, 1, 2, 3, 0])}, "type 0 of vertex 4"),
         ({"feature": FEATURES[:4]}, "4 features, 5 types"),
@@ -176,7 +179,7 @@ def planetoid(folder: Path, name: str = "cora", old: bool = True) -> Path:
     folder.mkdir(exist_ok=True)
     rows = np.array([[1, 1, 0], [0, 2, 0], [0, 0, 3], [4, 0, 0], [0, 0, 0], [0, 6, 6], [7, 7, 7]], np.float32)
     hot = np.eye(3, dtype=np.int32)[[0, 1, 2, 0, 0, 1, 2]]
-    hot[4] = 0
+    hot[[4, 5]] = 0  # of the gap, and of one that is listed
     tests = [6, 3, 5]
     lists = defaultdict(list, {0: [1, 1, 2], 1: [0], 2: [0, 2], 3: [6], 6: [3], 5: []})
     for end, value in {
@@ -207,13 +210,13 @@ def test_planetoid_is_read_without_running_its_pickles(tmp_path: Path, old: bool
     assert graph.features is not None
     assert graph.labels is not None
     assert graph.features.tolist()[3:] == [[4, 0, 0], [0, 0, 0], [0, 6, 6], [7, 7, 7]]
-    assert (graph.labels.tolist(), graph.classes) == ([0, 1, 2, 0, -1, 1, 2], 3)
+    assert (graph.labels.tolist(), graph.classes) == ([0, 1, 2, 0, -1, -1, 2], 3)
     parts = [np.flatnonzero(part).tolist() for part in (graph.train, graph.validation, graph.test)]
     assert parts == [[0], [1, 2], [3, 5, 6]]
     assert graph.notes == (
         "1 self loops left out",
         "8 entries of neighbour lists made 3 edges of two directions",
-        "1 vertices without features and labels",
+        "2 vertices without a label",
     )
     even = Planetoid(name="cora", folder=tmp_path).load().features
     assert even is not None
