@@ -79,8 +79,8 @@ class Published:
         )
 
 
-def metrics(figure: Figure, published: Mapping[str, Claim], lab: Lab) -> dict[str, Metric]:
-    """Our values of the figure's claims, in the order of the claims."""
+def metrics(figure: Figure, published: Mapping[str, Claim], lab: Any) -> dict[str, Metric]:
+    """Our values of the figure's claims, in the order of the claims; `lab`: what its answers are asked with."""
     known = set(figure.answers.ids())
     asked = [Question.of(claim) for name, claim in published.items() if name in known]
     found = {question.id: figure.answers.answer(question, lab) for question in asked}

@@ -1,8 +1,9 @@
 """Decides how long the rows of a distributed sparse product are under way: each form of exchange, on nodes of devices.
 
-All times are alpha-beta: a message costs its link's latency and its bytes over what is reached of the link. Collectives
-are NCCL's, with the latencies of its own tuning table; rows that only some need go from a process to a process, through
-the sender's and the receiver's own adapters. Ranks fill nodes in order (suite.simulate.machine). Seconds and bytes.
+All times are alpha-beta: a message costs its link's latency, and its bytes over what is reached of it. Collectives are
+NCCL's, with the latencies of its own tuning table, or rings whose steps cost what a link's messages do. Rows that
+only some need go from process to process, through the sender's and the receiver's own adapters. Ranks fill nodes in
+order (suite.simulate.machine). Seconds and bytes.
 
     stages       block rows are broadcast one after the other (CAGNET; the c columns of a 1.5D grid at once)
     all_to_all   everybody sends what others need at once (Algorithm 1; and Algorithm 2 with its stages fused)
@@ -52,10 +53,17 @@ RINGS = (
     Protocol("ring, LL", 3.6e-6, 0.47e-6, 2.7e-6, apart=1.8, share=1 / 4, most=19.0e9),
     Protocol("ring, simple", 8.4e-6, 3.4e-6, 9.6e-6),
 )
-TREES = (  # of all-reduces alone
+CHAINS = (  # of broadcasts: a step passes a whole chunk on; with several nodes, each counts as one between two
+    Protocol("chain, LL", 3.6e-6, 0.47e-6, 2.7e-6, share=1 / 4, most=19.0e9),
+    Protocol("chain, simple", 8.4e-6, 28.0e-6, 28.0e-6),
+)
+TREES = (  # of all-reduces
     Protocol("tree, LL", 4.4e-6, 0.52e-6, 5.0e-6, apart=1.8, share=1 / 3.8, most=19.0e9),
     Protocol("tree, simple", 0.0, 28.0e-6, 28.0e-6, share=0.92),
 )
+
+
+NCCL, LINKS = "nccl", "links"
 
 
 def messages(volumes: Volumes, row: float) -> Bytes:
@@ -70,15 +78,22 @@ def messages(volumes: Volumes, row: float) -> Bytes:
 
 class Wires:
     """What exchanges reach of `machine` with `stack`: its shares of an adapter for rings (`network`) and for messages
-    between two processes (`pairs`), of the links within a node, and how many adapters of a node it uses."""
+    between two processes (`pairs`), of the links within a node, and how many adapters of a node one ring uses. A
+    message between two processes leaves through the sender's adapter, whatever rings do.
 
-    def __init__(self, machine: Machine, stack: Stack) -> None:
+    library: whose collectives: nccl, or links, where every step costs the latency of its link"""
+
+    def __init__(self, machine: Machine, stack: Stack, library: str = NCCL) -> None:
+        if library not in (NCCL, LINKS):
+            raise UnknownName("library of collectives", library, (NCCL, LINKS))
         self.machine, self.stack = machine, stack
-        self.adapters = min(stack.adapters, machine.adapters)
+        plain = (Protocol("a link's", 0.0, machine.within.latency, machine.between.latency),)
+        ways: tuple[tuple[Protocol, ...], ...] = (plain, plain, ()) if library == LINKS else (CHAINS, RINGS, TREES)
+        self.chains, self.rings, self.trees = ways
         self.within = machine.within.bandwidth * stack.within
         self.ring = machine.between.bandwidth * stack.network
         self.pair = machine.between.bandwidth * stack.pairs
-        self.own = min(1.0, self.adapters / machine.devices_per_node)  # adapters of a device
+        self.own = machine.adapters / machine.devices_per_node  # adapters of a device
 
     # -- rows that only some need --------------------------------------------------------------------------------------
 
@@ -89,7 +104,7 @@ class Wires:
         near = node[:, None] == node[None, :]
         far = np.where(near, 0.0, size)
         sums = [np.bincount(node, weights=far.sum(axis)) for axis in (0, 1)]
-        busiest = max(float(each.max()) for each in sums) / (self.adapters * self.pair)
+        busiest = max(float(each.max()) for each in sums) / (self.machine.adapters * self.pair)
         alone = max(float(far.sum(axis).max()) for axis in (0, 1)) / self.pair
         inside = float(np.where(near, size, 0.0).max()) / self.within
         count = size > 0
@@ -130,7 +145,8 @@ class Wires:
         )
 
     def broadcast(self, size: float, ranks: Sequence[int]) -> float:
-        return self._collective(size, size, ranks, RINGS, lambda n, nodes: (n - nodes, nodes - 1))
+        """Of one process's `size` bytes to the others of `ranks`, along a chain."""
+        return self._collective(size, size, ranks, self.chains, lambda n, nodes: (0, n) if nodes > 1 else (n, 0))
 
     def all_reduce(self, size: float, ranks: Sequence[int]) -> float:
         """By a ring or, where that is quicker, by a tree over nodes."""
@@ -138,14 +154,14 @@ class Wires:
             size,
             ring_volume(size, len(ranks)),
             ranks,
-            RINGS,
+            self.rings,
             lambda n, nodes: (2 * max(0, n - 1 - nodes), 2 * nodes) if nodes > 1 else (2 * (n - 1), 0),
         )
         tree = self._collective(
             size,
             2 * size,
             ranks,
-            TREES,
+            self.trees,
             lambda n, nodes: (2 * (-(-n // nodes) - 1), 2 * math.ceil(math.log2(nodes))),
         )
         return min(ring, tree)
@@ -162,7 +178,7 @@ class Wires:
         if nodes == 1:
             return self.within
         held = len(ranks) / nodes
-        through = self.ring * self.own * held
+        through = self.ring * min(self.stack.adapters, self.own * held)
         return min(self.within, through) if held > 1 else through
 
     def _collective(
@@ -184,7 +200,7 @@ class Wires:
             within = way.within * (way.apart if nodes > 1 else 1.0)
             return way.base + near * within + far * way.between + moved / min(way.share * rate, way.most)
 
-        return self.stack.collective + min(map(seconds, protocols))
+        return self.stack.collective + min(map(seconds, protocols), default=math.inf)
 
     # -- a system's product ------------------------------------------------------------------------------------------
 

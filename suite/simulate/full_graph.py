@@ -12,7 +12,7 @@ the local matrix held both whole and in blocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 
 from suite.core.errors import DoesNotFit, Refused
 from suite.gnn.plan import Volumes
-from suite.simulate.exchange import Wires
+from suite.simulate.exchange import NCCL, Wires
 from suite.simulate.machine import Machine
 from suite.simulate.stack import Stack
 from suite.workload.gcn import GCN
@@ -65,7 +65,8 @@ class Epoch:
 class FullGraph:
     """A network on a distributed graph.
 
-    volumes: of one product, in vertices and entries of the graph that is meant
+    volumes: of a forward product, in vertices and entries of the graph that is meant; back: of a backward one, where
+        the graph is directed and it is another
     form: of the exchange (suite.simulate.exchange.FORMS); published: whether local work is the published code's
     order, epoch: suite.workload.gcn.how
     """
@@ -78,12 +79,19 @@ class FullGraph:
     published: bool = False
     order: str = "paper"
     epoch: str = "paper"
+    back: Volumes | None = None
 
     @cached_property
-    def widths(self) -> Sequence[int]:
-        """Columns of what each sparse product of an epoch multiplies."""
+    def products(self) -> Sequence[tuple[FullGraph, int]]:
+        """The sparse products of an epoch: what each moves, as this or its reverse, and how many columns."""
+        reverse = replace(self, volumes=self.back, back=None) if self.back else self
         made = self.shape.products(self.features, self.classes, order=self.order, epoch=self.epoch)
-        return [one.width for one in made]
+        return [(reverse if one.backward else self, one.width) for one in made]
+
+    @property
+    def widths(self) -> Sequence[int]:
+        """Columns of what each sparse product multiplies."""
+        return [width for _, width in self.products]
 
     @property
     def oblivious(self) -> bool:
@@ -96,22 +104,29 @@ class FullGraph:
 
     def sent(self) -> Any:
         """(P,) bytes of rows that each process sends in an epoch."""
-        return VALUE * sum(self.widths) * self.moved.send
+        return VALUE * sum(width * one.moved.send for one, width in self.products)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def seconds(self, machine: Machine, stack: Stack) -> Epoch:
-        wires = Wires(machine, stack)
-        placement = self.volumes.placement
-        column = placement.column(0)
+    def seconds(self, machine: Machine, stack: Stack, library: str = NCCL) -> Epoch:
+        wires = Wires(machine, stack, library)
+        column = self.volumes.placement.column(0)
         layers = list(pairwise(self.shape.widths(self.features, self.classes)))
-        known = {width: wires.exchange(self.moved, VALUE * width, self.form) for width in set(self.widths)}
-        sums = {width: wires.sum_rows(self.volumes, VALUE * width) for width in set(self.widths)}
+        times: dict[tuple[int, int], tuple[float, float, float]] = {}
+        for one, width in self.products:
+            if (id(one), width) not in times:
+                row = float(VALUE * width)
+                times[id(one), width] = (
+                    wires.exchange(one.moved, row, self.form),
+                    wires.sum_rows(one.volumes, row),
+                    one.product(machine, stack, width),
+                )
+        exchange, sums, products = zip(*(times[id(one), width] for one, width in self.products), strict=True)
         return Epoch(
-            exchange=sum(known[width] for width in self.widths),
-            sums=sum(sums[width] for width in self.widths),
+            exchange=sum(exchange),
+            sums=sum(sums),
             weights=sum(wires.all_reduce(VALUE * a * b, column) for a, b in layers),
-            products=sum(self.product(machine, stack, width) for width in self.widths),
+            products=sum(products),
             dense=sum(self.dense(machine, stack, a, b) * (3 if at else 2) for at, (a, b) in enumerate(layers)),
         )
 
@@ -158,6 +173,9 @@ class FullGraph:
         widest, widths = max(self.widths), self.shape.widths(self.features, self.classes)
         weights = STATES * VALUE * self.shape.parameters(self.features, self.classes)
         kept = sum(widths[1:]) * 2  # Z and H of each layer, which the backward pass asks for
+        both = [volumes] if self.back is None else [volumes, self.back]
+        entries = sum(each.entries for each in both)
+        moved = np.max([each.send + each.receive for each in both], axis=0)
         found = {
             "weights": np.full(placement.processes, weights),
             "features": VALUE * own * self.features,
@@ -165,13 +183,13 @@ class FullGraph:
         }
         if self.published:  # its features ask for a gradient too, which is kept from epoch to epoch
             found["gradient of features"] = VALUE * own * self.features
-            found["graph"] = 2 * LOOSE * volumes.entries
+            found["graph"] = 2 * LOOSE * entries
         else:
-            found["graph"] = (VALUE + INDEX) * volumes.entries + INDEX * (own + 1)
+            found["graph"] = (VALUE + INDEX) * entries + INDEX * (own + 1) * len(both)
         if self.oblivious:
             found["rows"] = np.full(placement.processes, VALUE * widest * int(np.max(volumes.rows, initial=0)))
         else:
-            found["rows"] = VALUE * widest * (volumes.send + volumes.receive)
+            found["rows"] = VALUE * widest * moved
             if self.published:
                 found["rows"] = found["rows"] + VALUE * widest * int(np.max(volumes.rows, initial=0))
         return found

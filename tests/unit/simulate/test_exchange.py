@@ -17,7 +17,9 @@ from modelled import machine, stack
 from suite.core.errors import UnknownName
 from suite.gnn.plan import Placement, Volumes
 from suite.simulate.exchange import (
+    CHAINS,
     FORMS,
+    LINKS,
     RINGS,
     TREES,
     Wires,
@@ -136,14 +138,13 @@ def test_interleaved_columns_share_the_sends() -> None:
 
 
 def test_a_broadcast_pays_its_bytes_once_and_every_step() -> None:
-    """By hand: 8 processes on two nodes are 7 steps, one of them between nodes; the ring has four adapters."""
+    """By hand: 8 processes on two nodes are 8 steps, as NCCL counts a broadcast's; the ring has four adapters."""
     wires = Wires(nodes_of_four(between=Link(0.0, 10e9), within=Link(0.0, 100e9)), WIRES)
-    simple = RINGS[1]
-    size = 400e9
-    assert wires.broadcast(size, range(8)) == pytest.approx(10 + simple.base + 6 * simple.within + simple.between)
-    ll = RINGS[0]
-    small = ll.base + 6 * 1.8 * ll.within + ll.between + 40 / (10e9)
-    assert wires.broadcast(40.0, range(8)) == pytest.approx(small)  # a quarter of the 40 GB/s
+    ll, simple = CHAINS
+    assert wires.broadcast(400e9, range(8)) == pytest.approx(10 + simple.base + 8 * simple.between)
+    small = ll.base + 8 * ll.between + 40 / 10e9  # a quarter of the 40 GB/s
+    assert wires.broadcast(40.0, range(8)) == pytest.approx(small)
+    assert wires.broadcast(40.0, range(4)) == pytest.approx(ll.base + 4 * ll.within + 40 / 19e9)
 
 
 def test_stages_are_one_after_the_other_and_their_steps_grow_with_the_square() -> None:
@@ -241,3 +242,15 @@ def test_the_printed_costs_by_hand() -> None:
     volumes = equal(8, 7, replication=2, rows=30)
     assert bound_1_5d(volumes, 5, alpha=2.0, beta=0.5) == pytest.approx(2.0 * 4 * math.log(4) + 4 * 7 * 5 * 0.5)
     assert bound_sum(volumes, 5, beta=0.5) == pytest.approx(30 * 5 * 0.5)
+
+
+# -- another library -------------------------------------------------------------------------------------------------
+
+
+def test_steps_of_a_plain_ring_cost_their_links_latency() -> None:
+    wires = Wires(nodes_of_four(between=Link(0.5, 10.0), within=Link(0.1, 100.0)), WIRES, LINKS)
+    assert wires.broadcast(200.0, range(4)) == pytest.approx(4 * 0.1 + 2.0)
+    assert wires.all_reduce(200.0, range(4)) == pytest.approx(6 * 0.1 + 3.0)
+    assert wires.broadcast(200.0, range(8)) == pytest.approx(8 * 0.5 + 200 / 40)
+    with pytest.raises(UnknownName, match="links"):
+        Wires(nodes_of_four(), WIRES, "link")

@@ -144,3 +144,16 @@ def test_volumes_are_scaled_by_vertices_and_by_entries() -> None:
     assert found.imbalance == volumes().imbalance
     empty = Volumes(np.zeros((2, 2), int), np.full(2, 5), np.zeros((2, 2), int), Placement(2))
     assert scaled(empty, vertices=100, entries=7).nonzeros.sum() == 0
+
+
+def test_a_directed_graph_sends_other_rows_backward() -> None:
+    """Forward products of 300, 16 and 16 columns by one plan, backward ones of 24, 16 and 16 by another."""
+    ahead = graph()
+    back = replace(ahead.volumes, needed=2 * ahead.volumes.needed)
+    both = replace(ahead, back=back)
+    assert list(both.sent()) == [4 * (332 * 15 + 56 * 30)] * 4
+    times = [replace(ahead, volumes=v).seconds(WHERE, REACHED).exchange for v in (ahead.volumes, back)]
+    found = both.seconds(WHERE, REACHED).exchange
+    assert times[0] < found < times[1]
+    assert both.memory()["graph"][0] == 2 * ahead.memory()["graph"][0]
+    assert both.memory()["rows"][0] == 2 * ahead.memory()["rows"][0]

@@ -1,0 +1,164 @@
+"""Decides what the sparsity-aware GNN paper says of a whole training, by one on threads: a small graph in float64.
+
+Exchanges are named by their class paths in the executor's config, as systems name theirs. Torch is imported for these
+answers alone. The graph, its parts, optimizer and rate are ours (G15): what counts is that systems agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from suite.analytic.question import Cases, Question
+from suite.clusters.graph_lab import GraphLab
+from suite.clusters.sparse_gnn_small import small
+from suite.core.build import locate
+from suite.core.protocols import Missing, Ready
+from suite.data.graphs import operator
+from suite.data.graphs.generate import Planted
+from suite.gnn.holding import holdings, plans
+from suite.gnn.partition import partition
+from suite.gnn.partition.plain import Random
+from suite.gnn.plan import Placement, Plan
+from suite.gnn.share import Share
+from suite.workload.gcn import GCN
+
+GRAPH = Planted(vertices=128, blocks=8, classes=4, features=12)
+GRIDS = ((4, 1), (4, 2))  # processes and c: 1D and 1.5D
+EPOCHS, RATE = 10, 0.02
+VALUE = 8  # bytes
+ZEROS = 1e-300  # an entry of no product is compared as nothing beside another
+
+
+@dataclass
+class Watched:
+    """A random order that counts how often it is asked for."""
+
+    asked: list[int] = field(default_factory=list)
+    objective = "none"
+    seedable = True
+    packages = ()
+
+    def probe(self) -> Ready | Missing:
+        return Ready()
+
+    def parts(self, matrix: csr_array, k: int, seed: int) -> Any:
+        self.asked.append(k)
+        return Random().parts(matrix, k, seed)
+
+
+@dataclass(frozen=True)
+class Training:
+    """Of one system on one grid. epochs: loss, and percent right, of each; extra: bytes that an epoch sends beside its
+    sparse products; partitions: how often the partitioner was asked."""
+
+    epochs: tuple[tuple[float, float], ...]
+    extra: int
+    partitions: int
+
+
+@cache
+def trained(exchange: str, processes: int, replication: int) -> Training:
+    """`exchange`: a class path."""
+    from suite.comm.loopback import LoopbackWorld, run
+    from suite.engine.optimizer import Adam
+    from suite.gnn.train import Trainer
+
+    graph = GRAPH.load(0)
+    assert graph.features is not None
+    assert graph.labels is not None
+    matrix, placement, watched = operator(graph), Placement.of(processes, replication), Watched()
+    parts = partition(watched, matrix, placement.parts, seed=0, folder=None).parts
+    forward, backward = plans(matrix, parts, placement)
+    masks = {"train": graph.train, "validation": graph.validation, "test": graph.test}
+    sizes: dict[str, Any] = {"features": graph.features, "labels": graph.labels, "classes": graph.classes}
+    everyone = list(holdings(forward, backward, masks=masks, dtype="float64", **sizes))
+    kind, shape = locate(exchange), GCN()
+
+    def main(world: LoopbackWorld) -> tuple[list[tuple[float, float]], int]:
+        trainer = Trainer(
+            everyone[world.rank], world, exchange=kind, optimizer=Adam(RATE), shape=shape, dtype="float64"
+        )
+        found = []
+        for _ in range(EPOCHS):
+            loss = trainer.epoch()
+            sent = trainer.sent
+            found.append((loss, trainer.score("validation")["top_1"]))
+            trainer.watch.sent = sent  # scoring is no training
+        return found, trainer.sent
+
+    results = run(processes, main, deadline=120)
+    moved = forward.volumes.oblivious() if kind.oblivious else forward.volumes
+    width = sum(one.width for one in shape.products(graph.features.shape[1], graph.classes))
+    extra = sum(sent for _, sent in results) - EPOCHS * VALUE * width * moved.total
+    return Training(tuple(results[0][0]), extra, len(watched.asked))
+
+
+def _of(lab: GraphLab, system: str, grid: tuple[int, int]) -> Training:
+    return trained(lab.exchanges[system], *grid)
+
+
+@small("sparse_gnn.sec6.2.accuracy_unchanged", unit="percent")
+def accuracy(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    cases = []
+    for grid in GRIDS:
+        both = [_of(lab, term, grid).epochs for term in question.terms]
+        for epoch in range(EPOCHS):
+            cases += [[each[epoch][what] for each in both] for what in (0, 1)]
+    return cases, f"loss and validation accuracy of {EPOCHS} epochs on a planted partition, 1D and 1.5D on 4 processes"
+
+
+@small("sparse_gnn.sec4.1.activation_free", unit="byte")
+def activation(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    return [
+        [_of(lab, s, grid).extra] for s in lab.exchanges for grid in GRIDS
+    ], "sent beside the rows of sparse products"
+
+
+@small("sparse_gnn.sec1.partition_once", unit="run")
+def once(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    return [[_of(lab, "sparsity_aware", grid).partitions] for grid in GRIDS], f"in a training of {EPOCHS} epochs"
+
+
+@small("sparse_gnn.sec7.2.c1_is_1d", unit="none")
+def replicated_once(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    """1D by Algorithm 1, on the rows that a whole matrix's columns name; 1.5D by the blocks of its plan, summed."""
+    rng = np.random.default_rng(0)
+    matrix = operator(GRAPH.load(0))
+    x = rng.standard_normal((matrix.shape[0], 3))
+    plan = Plan.of(matrix, Random().parts(matrix, 4, 0), Placement.of(4, 1))
+    ours, sent = on_grid(plan, x[plan.order])
+    theirs, theirs_sent = in_one_dimension(plan.matrix, plan.offsets, x[plan.order])
+    pairs = zip(theirs.ravel(), ours.ravel(), strict=True)
+    return [*([a or ZEROS, b or ZEROS] for a, b in pairs), *([theirs_sent[i], sent[i]] for i in range(4))], "bytes last"
+
+
+def on_grid(plan: Plan, x: Any) -> tuple[Any, list[int]]:
+    """A x by the blocks that each process of the plan's grid multiplies, and bytes that each sends."""
+    z = np.zeros((plan.vertices, x.shape[1]))
+    sent = []
+    for rank in range(plan.placement.processes):
+        share = Share.of(plan, rank)
+        own = slice(plan.offsets[share.row], plan.offsets[share.row + 1])
+        for q in plan.placement.stages(rank):
+            z[own] += share.whole(q) @ x[plan.offsets[q] : plan.offsets[q + 1]]
+        sent.append(int(share.sent.sum()) * x.shape[1] * VALUE)
+    return z, sent
+
+
+def in_one_dimension(matrix: csr_array, offsets: Any, x: Any) -> tuple[Any, list[int]]:
+    """Algorithm 1 without a plan: every process takes the rows of x that its block row's columns name."""
+    k = len(offsets) - 1
+    z, sent = np.zeros((matrix.shape[0], x.shape[1])), [0] * k
+    for i in range(k):
+        rows = csr_array(matrix[offsets[i] : offsets[i + 1]])
+        needed = np.unique(rows.indices)
+        z[offsets[i] : offsets[i + 1]] = rows[:, needed] @ x[needed]
+        for q in range(k):
+            count = int(np.count_nonzero((needed >= offsets[q]) & (needed < offsets[q + 1])))
+            sent[q] += count * x.shape[1] * VALUE if q != i else 0
+    return z, sent
