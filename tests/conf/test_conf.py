@@ -43,6 +43,11 @@ WANTED = {  # beside the folders of corpora
     ("data", "digits"): ("model=vgg_narrow",),
     **{("pruning", name): ("memory=samo",) for name in ("early_bird", "magnitude", "random")},
     ("pruning", "saved"): ("memory=samo", "pruning.ticket.path=SOMEWHERE"),
+    **{("graph", name): ("graph.source.file=SOMEWHERE",) for name in ("edge_list", "matrix_market", "npz")},
+    **{
+        ("graph", name): ("graph.source.folder=SOMEWHERE",)
+        for name in ("cora", "ogbn_arxiv", "ogbn_papers100m", "ogbn_products", "reddit")
+    },
     **{("model", name): ("data=digits",) for name in OF_IMAGES},
     ("model", "inception_v3"): ("data=digits", "model.shape.image=304"),  # digits are enlarged a whole number of times
     **{("system", name): UNTIED for name in ("pipedream", "pipedream_2bw", "pipeoptim")},
