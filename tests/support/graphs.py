@@ -105,8 +105,9 @@ def dense(
         h = np.maximum(outputs[-1], 0)
     z, rows = outputs[-1], np.flatnonzero(given.masks["train"])
     shifted = z - z.max(axis=1, keepdims=True)
-    chances = np.exp(shifted) / np.exp(shifted).sum(axis=1, keepdims=True)
-    loss = -np.log(chances[rows, given.labels[rows]]).mean()
+    logarithms = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    chances = np.exp(logarithms)
+    loss = -logarithms[rows, given.labels[rows]].mean()
     g = np.zeros_like(z)
     g[rows] = chances[rows]
     g[rows, given.labels[rows]] -= 1
