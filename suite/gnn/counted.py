@@ -1,0 +1,163 @@
+"""Decides what a full-graph run comes to without a rank: rows, bytes and memory from its plan, an epoch modelled.
+
+The `volumes` executor. Any number of processes, as nothing is started: the config's graph and partition, the rows that
+its exchange sends, what a process holds, and the seconds of an epoch on a modelled cluster; beside it on this machine,
+where `make doctor` has measured its links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from suite.core.build import build
+from suite.core.errors import Refused
+from suite.core.protocols import Carried
+from suite.core.record import Metric, Source
+from suite.gnn import prepare
+from suite.gnn.partition.plain import Random
+from suite.gnn.plan import volumes
+from suite.simulate.exchange import LINKS
+from suite.simulate.full_graph import VALUE, FullGraph
+from suite.simulate.machine import Machine, measured
+from suite.simulate.stack import Stack
+
+HERE = Stack("as measured", products=1.0)  # what was measured is what is reached
+CARRIER = "suite over gloo"  # what carries an exchange between processes on CPUs
+
+
+class Counted:
+    """machine, stack: of the modelled cluster; local: the file that `make doctor` writes; published: whether local work
+    is the published code's or the engine's."""
+
+    def __init__(
+        self,
+        *,
+        machine: Machine,
+        stack: Stack,
+        local: str | None = None,
+        published: bool = False,
+        name: str = "volumes",
+        label: str = "",
+        graphs: bool = True,
+        sources: Sequence[str] = (),
+    ) -> None:
+        self.machine, self.stack, self.local, self.published = machine, stack, local, published
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        prepare.check(config)
+
+    def run(self, config: Mapping[str, Any]) -> Carried:
+        """Raises DoesNotFit where a process needs more memory than a device of the modelled cluster has."""
+        graph, matrix = prepare.graph_of(config)
+        placement = prepare.placement_of(config)
+        found = prepare.partition_of(config, matrix, placement.parts)
+        one = self.full_graph(config, graph, matrix, found.parts)
+        one.check_memory(self.machine)
+        times, notes = self.times(one)
+        order = self.full_graph(config, graph, matrix, Random().parts(matrix, placement.parts, config["seed"]))
+        saved = order.seconds(self.machine, self.stack).seconds - times["epoch_time"].values[0]
+        if saved > 0 and found.seconds > 0:
+            told = "the partitioner's seconds here over those that an epoch saves on the modelled cluster"
+            times["epochs_to_repay"] = Metric("epoch", "lower", (found.seconds / saved,), told)
+        cached = "kept from before" if found.cached else ""
+        return Carried(
+            Source.ANALYTIC,
+            metrics={
+                **of_plan(one),
+                "nnz_imbalance": Metric("percent", "lower", (found.quality.nnz_imbalance,), "of 1D parts"),
+                "edge_cut": Metric("edge", "lower", (float(found.quality.edge_cut),), "entries between parts"),
+                "partition_time": Metric("s", "lower", (found.seconds,), cached),
+                **times,
+            },
+            memory={"predicted": {kind: [int(b) for b in each] for kind, each in one.memory().items()}},
+            notes=(*notes, *graph.notes, *found.notes),
+            calibrated_on=self.stack.calibrated_on,
+        )
+
+    def full_graph(self, config: Mapping[str, Any], graph: Any, matrix: csr_array, parts: Any) -> FullGraph:
+        """What the config trains, on these parts."""
+        exchange, model = config["exchange"], config["model"]
+        placement = prepare.placement_of(config)
+        back = volumes(matrix, parts, placement.parts, placement)
+        ahead = back
+        if not graph.symmetric:  # forward multiplies the transposed
+            turned = csr_array(matrix.T.tocsr())
+            ahead = volumes(turned, parts, placement.parts, placement)
+        return FullGraph(
+            ahead,
+            build(model["shape"]),
+            *widths(config, graph),
+            "oblivious" if exchange["oblivious"] else exchange["form"],
+            published=self.published,
+            order=model["order"],
+            epoch=model["epoch"],
+            back=None if graph.symmetric else back,
+        )
+
+    def times(self, one: FullGraph) -> tuple[dict[str, Metric], list[str]]:
+        """Seconds of an epoch by phase, and of one on this machine; notes."""
+        epoch = one.seconds(self.machine, self.stack)
+        told = f"simulated on {self.machine.name} with the stack {self.stack.name}"
+        found = {"epoch_time": Metric("s", "lower", (epoch.seconds,), told)}
+        found |= {f"epoch_{phase}": Metric("s", "lower", (time,), told) for phase, time in epoch.phases().items()}
+        here, why = self.here(one)
+        if here is not None:
+            found["epoch_time_here"] = here
+        reasons = [f"stack.{name} {reason}" for name, reason in self.stack.reasons.items()]
+        return found, [*reasons, *([why] if why else [])]
+
+    def here(self, one: FullGraph) -> tuple[Metric | None, str]:
+        """An epoch on as many cores of this machine's kind, by the links that were measured between two ranks."""
+        try:
+            machine = measured(name="local", file=self.local or "")
+        except Refused as error:
+            return None, str(error)
+        carriers = machine.carriers.get("point_to_point", {})
+        if CARRIER in carriers:
+            machine = replace(machine, within=carriers[CARRIER], between=carriers[CARRIER])
+        # all processes are on this machine, however many it has cores for
+        machine = replace(machine, devices_per_node=max(machine.devices_per_node, one.volumes.placement.processes))
+        seconds = one.seconds(machine, HERE, LINKS).seconds
+        told = f"a core a process, links as {CARRIER} between two ranks; broadcasts as a chain of them"
+        return Metric("s", "lower", (seconds,), told), ""
+
+
+def widths(config: Mapping[str, Any], graph: Any) -> tuple[int, int]:
+    """Columns of the features and labels. Raises Refused for a graph without either."""
+    if graph.features is None or not graph.classes:
+        what = f"graph={config['graph']['name']} has {'labels' if graph.classes else 'features'} only"
+        raise Refused(what, rule="features and labels, read or drawn", legal="graph.source.features=300")
+    return int(graph.features.shape[1]), int(graph.classes)
+
+
+def of_plan(one: FullGraph) -> dict[str, Metric]:
+    """Rows of one forward product, bytes of an epoch, and what a process holds."""
+    moved = one.moved
+    send, own = moved.send, np.repeat(one.volumes.rows, one.volumes.placement.replication)
+    halo = np.full_like(own, int(one.volumes.rows.max(initial=0))) if one.oblivious else moved.receive
+    memory = np.sum(list(one.memory().values()), axis=0)
+
+    def rows(value: float, note: str = "") -> Metric:
+        return Metric("row", "lower", (float(value),), note)
+
+    return {
+        "rows_sent": rows(moved.total, "of one product, by all processes"),
+        "max_send": rows(send.max()),
+        "mean_send": rows(send.mean()),
+        "send_imbalance": Metric("percent", "lower", (moved.imbalance,), "of the busiest sender over the mean"),
+        "max_receive": rows(moved.receive.max()),
+        "max_pair": rows(moved.pair, "cut_P(G) in rows (G3)"),
+        "planned_bytes": Metric("B", "lower", (float(np.sum(one.sent())),), "an epoch, by all processes"),
+        "max_bytes": Metric("B", "lower", (float(np.max(one.sent())),), "an epoch, of the busiest sender"),
+        "row_sums": Metric(
+            "B", "lower", (float(VALUE * sum(one.widths) * np.max(moved.summed)),), "a process brings, an epoch (G2)"
+        ),
+        "local_rows": rows(own.max(), "of H on the fullest process"),
+        "halo_rows": rows(halo.max(), "received and held, on the fullest process"),
+        "memory_per_process": Metric("B", "lower", (float(memory.max()),), "of the fullest, counted"),
+    }
