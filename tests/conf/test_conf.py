@@ -44,6 +44,7 @@ WANTED = {  # beside the folders of corpora
     **{("pruning", name): ("memory=samo",) for name in ("early_bird", "magnitude", "random")},
     ("pruning", "saved"): ("memory=samo", "pruning.ticket.path=SOMEWHERE"),
     **{("graph", name): ("graph.source.file=SOMEWHERE",) for name in ("edge_list", "matrix_market", "npz")},
+    ("partitioner", "external"): ("partitioner.file=SOMEWHERE",),
     **{
         ("graph", name): ("graph.source.folder=SOMEWHERE",)
         for name in ("cora", "ogbn_arxiv", "ogbn_papers100m", "ogbn_products", "reddit")

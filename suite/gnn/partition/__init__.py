@@ -5,8 +5,8 @@ block      nothing: the order given                         no     -            
 random     nothing: equal numbers of vertices               yes    -                               Section 5
 metis      edge cut                                         yes    pymetis                         Karypis, Kumar 1998
 kahip      edge cut                                         yes    kahip (extra gnn)               Sanders, Schulz 2013
-mtkahypar  total volume: km1 of the column-net hypergraph   yes    mtkahypar (extra gnn)           Gottesbueren 2021
-gvb        most rows sent by a part, then the total volume  yes    pymetis, numba; kahip if there  Acer et al. 2016
+mtkahypar  total volume: km1 of the column-net hypergraph   no     mtkahypar (extra gnn)           Gottesbueren 2021
+gvb        most rows sent by a part, then the total volume  yes    pymetis, numba                  as Acer et al. 2016
 external   what another program did                         no     its file                        -
 
 The paper's partitioner for balanced volumes is Graph-VB. `gvb` is GVB-style: it has the same two goals and none of

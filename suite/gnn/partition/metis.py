@@ -40,9 +40,8 @@ class Metis:
     def parts(self, matrix: csr_array, k: int, seed: int) -> Rows:
         """(n,) int32; of a directed matrix, edges either way are edges."""
         check(matrix, k, seed)
-        return connected(
-            matrix, k, lambda pattern: kway(pattern, k, seed, ufactor=self.ufactor), room=self.ufactor / 1e3
-        )
+        room = self.ufactor / 1000
+        return connected(matrix, k, lambda pattern, _: kway(pattern, k, seed, ufactor=self.ufactor), room=room)
 
 
 def kway(pattern: csr_array, k: int, seed: int, *, ufactor: int = 30) -> Rows:

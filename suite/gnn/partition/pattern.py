@@ -56,11 +56,12 @@ def entries(matrix: csr_array) -> Rows:
     return np.diff(matrix.indptr).astype(np.int64)
 
 
-def connected(matrix: csr_array, k: int, solve: Callable[[csr_array], Rows], *, room: float = 0.0) -> Rows:
+def connected(matrix: csr_array, k: int, solve: Callable[[csr_array, Rows], Rows], *, room: float = 0.0) -> Rows:
     """(n,) int32 parts: what `solve` says of the vertices with edges, and the others spread.
 
-    solve: from the undirected pattern among them, (m, m), to (m,) part ids; not asked where there is nothing to decide
-    (one part, or no more vertices than parts). room: share by which a part may exceed the mean of entries
+    solve: from the undirected pattern among them, (m, m), and their numbers, (m,) ascending, to (m,) part ids; not
+    asked where there is nothing to decide (one part, or no more vertices than parts). room: share by which a part may
+    exceed the mean of entries
     """
     pattern = undirected(matrix)
     n = pattern.shape[0]
@@ -71,29 +72,27 @@ def connected(matrix: csr_array, k: int, solve: Callable[[csr_array], Rows], *, 
     elif len(linked) <= k:
         parts[linked] = np.arange(len(linked))
     else:
-        parts[linked] = solve(pattern[linked][:, linked] if len(linked) < n else pattern)
+        parts[linked] = solve(csr_array(pattern[linked][:, linked]) if len(linked) < n else pattern, linked)
     return spread(parts, entries(matrix), k, room=room)
 
 
 def spread(parts: Rows, weight: Rows, k: int, *, room: float) -> Rows:
     """`parts` with every -1 replaced: the parts with the fewest vertices are filled up to one level.
 
-    weight: (n,) entries of each vertex. A part takes none beyond the entries of the fullest part, or `room` above the
-    mean, unless all parts are at that limit
+    weight: (n,) entries of each vertex. Vertices that weigh something, by a loop, come first, and a part takes none
+    beyond the entries of the fullest part, or `room` above the mean, unless all parts are at that limit
     """
-    lonely = np.flatnonzero(parts < 0)
-    if not len(lonely):
-        return parts
-    there = parts >= 0
-    count = np.bincount(parts[there], minlength=k)
-    load = np.bincount(parts[there], weights=weight[there], minlength=k).astype(np.int64)
-    heaviest = int(weight[lonely].max())
-    limit = max(int(load.max(initial=0)), int((1 + room) * weight.sum() / k))
-    space = (limit - load) // heaviest if heaviest else np.full(k, len(lonely))
-    given = _level(count, np.maximum(space, 0), len(lonely))
-    given += _level(count + given, np.full(k, len(lonely)), len(lonely) - int(given.sum()))
     parts = parts.copy()
-    parts[lonely] = np.repeat(np.arange(k, dtype=np.int32), given)
+    load = np.bincount(parts[parts >= 0], weights=weight[parts >= 0], minlength=k).astype(np.int64)
+    limit = max(int(load.max(initial=0)), int((1 + room) * weight.sum() / k))
+    for lonely in (np.flatnonzero((parts < 0) & (weight > 0)), np.flatnonzero((parts < 0) & (weight == 0))):
+        number = len(lonely)
+        if number:
+            count = np.bincount(parts[parts >= 0], minlength=k)
+            space = np.maximum(limit - load, 0) // max(int(weight[lonely].max()), 1) if weight[lonely[0]] else number
+            given = _level(count, np.broadcast_to(space, k), number)
+            given += _level(count + given, np.full(k, number), number - int(given.sum()))
+            parts[lonely] = np.repeat(np.arange(k, dtype=np.int32), given)
     return parts
 
 
