@@ -15,6 +15,12 @@ knows which plan the papers ran (plans.yaml), what each figure measured, and whi
     small_samo.py  the same of SAMO; what is said of tensors is looked up in a network that is trained
     small_pipeoptim.py           PipeOptim's Table II from ledgers
     small_pipeoptim_weights.py   its formulas by update rules, and how far predicted weights are from those that came
+    graph_lab.py   the published full-graph runs, on stand-ins that are partitioned once each
+    graph_figures.py             the executor of their figures
+    sparse_gnn.py  the GNN paper's Figures 3 to 6 and what is said of 1D; sparse_gnn_grid.py: Figure 7, 1.5D, 2D and 3D;
+                   sparse_gnn_fitted.py: the constants of its stack
+    sparse_gnn_counted.py        its Table 2 and Section 5, counted on stand-ins; sparse_gnn_small.py: its formulas;
+                   sparse_gnn_trained.py: what is said of a training, by one on threads
     unit.py        an executor without a machine: the order alone in time, PipeOptim's Figure 1
     scaling.py     13B beyond the published counts, and what dominates
     calibrate.py   the constants of a stack, fitted to the cells they name

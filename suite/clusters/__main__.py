@@ -1,10 +1,10 @@
-"""Decides what `python -m suite.clusters` says: the constants of three stacks, fitted anew beside those of conf."""
+"""Decides what `python -m suite.clusters` says: the constants of four stacks, fitted anew beside those of conf."""
 
 from __future__ import annotations
 
 from suite import claims
 from suite.bench.experiment import resolve
-from suite.clusters import pipeoptim
+from suite.clusters import pipeoptim, sparse_gnn_fitted
 from suite.clusters.calibrate import constants
 from suite.clusters.lab import Lab
 from suite.clusters.published import Published
@@ -16,9 +16,12 @@ def main() -> None:
     labs = [_lab("samo_clusters"), _lab("pipeoptim_clusters")]
     printed = anchors({claim.id: claim for claim in claims.load()})
     fitted = {**refitted(labs[0], VARIANTS[0], printed).stacks, "pipeoptim": pipeoptim.fitted(labs[1], printed)}
+    graphs = build(resolve(["experiment=gnn_clusters"])["executor"]).lab
+    fitted["gnn"] = sparse_gnn_fitted.fitted(graphs, printed)
+    known = {**labs[0].stacks, **graphs.stacks}
     for paper, stack in fitted.items():
         for name, value in constants(stack).items():
-            print(f"{paper:<9} {name:<10} {value}   in conf/stack: {getattr(labs[0].stacks[paper], name)}")
+            print(f"{paper:<9} {name:<10} {value}   in conf/stack: {getattr(known[paper], name)}")
 
 
 def _lab(experiment: str) -> Lab:

@@ -8,9 +8,9 @@ paper is read here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from suite import claims
-from suite.clusters import figure
-from suite.clusters.published import metrics, series
 from suite.core.errors import UnknownName
-from suite.core.protocols import Carried, Missing
-from suite.core.record import Source
 from suite.gnn.chance import by_chance
 from suite.gnn.partition import Partition, Partitioner, partition
 from suite.gnn.plan import Placement, Volumes, volumes
@@ -39,20 +35,11 @@ PARTITIONERS = {  # of the systems compared
     "sparsity_aware_gvb": "gvb",
 }
 SEED = 0
-# what a stand-in was drawn to agree with, so that agreement proves nothing (suite/data/graphs)
-TUNED = {
-    "amazon": (
-        *(
-            f"sparse_gnn.table2.{what}.p_{p}"
-            for what in ("average", "maximum", "imbalance")
-            for p in (16, 32, 64, 128, 256)
-        ),
-        *(f"sparse_gnn.table2.{name}" for name in ("max_imbalance", "bottleneck_ratio", "imbalance_grows")),
-        "sparse_gnn.sec7.1.1.bottleneck_p64",
-    ),
-    "protein": ("sparse_gnn.sec7.1.1.protein_edgecut",),
-}
-_LABS: dict[str, GraphLab] = {}
+
+
+@cache
+def _datasets() -> Mapping[str, Mapping[str, Any]]:
+    return {row["id"]: row for row in claims.settings()["datasets"] if row.get("paper") == "sparse_gnn"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +53,7 @@ class Dataset:
 
     @classmethod
     def of(cls, name: str) -> Dataset:
-        rows = {row["id"]: row for row in claims.settings()["datasets"] if row.get("paper") == "sparse_gnn"}
+        rows = _datasets()
         if name not in rows:
             raise UnknownName("published graph", name, rows)
         return cls(*(int(rows[name][key]) for key in ("vertices", "edges", "features", "labels")))
@@ -173,58 +160,3 @@ class GraphLab:
         for name in ("_matrices", "_partitions", "_counted"):
             made.__dict__[name] = getattr(self, name)
         return made
-
-
-class GraphFigures:
-    """The executor of one figure of the sparsity-aware GNN paper. stand_ins: configs of conf/graph, built, by
-    the published graph; counted: whether the figure is counted, without machine and stack."""
-
-    def __init__(
-        self,
-        *,
-        figure: str,
-        machine: Machine,
-        stacks: Mapping[str, Stack],
-        stand_ins: Mapping[str, Mapping[str, Any]],
-        partitioners: Mapping[str, Partitioner],
-        exchanges: Mapping[str, str] | None = None,
-        folder: str | None = None,
-        counted: bool = False,
-        name: str = "graph_clusters",
-        label: str = "",
-        sources: Sequence[str] = (),
-    ) -> None:
-        self.figure, self.counted = figure, counted
-        sources_of = {dataset: config["source"] for dataset, config in stand_ins.items()}
-        parts = machine, stacks, sources_of, partitioners, Path(folder) if folder else None, exchanges or {}
-        # figures of one experiment share graphs and partitions, as long as this process lives
-        self.lab = _LABS.setdefault(repr(parts), GraphLab(*parts))
-
-    def check(self, config: Mapping[str, Any]) -> None:
-        figure.find(self.figure)
-
-    def run(self, config: Mapping[str, Any]) -> Carried:
-        found = figure.find(self.figure)
-        published = {claim.id: claim for claim in claims.load()}
-        panels = found.panels(self.lab, published)
-        stack, told = self.lab.stack, self.told()
-        fitted = () if self.counted else stack.calibrated_on
-        tuned = (name for graph in self.lab.graphs for name in TUNED.get(graph, ()))
-        return Carried(
-            Source.ANALYTIC if self.counted else Source.SIMULATED,
-            metrics=metrics(found, published, self.lab),
-            series=series(panels),
-            notes=(*told, *(() if self.counted else (f"{name}: {why}" for name, why in stack.reasons.items()))),
-            calibrated_on=(*fitted, *tuned),
-        )
-
-    def told(self) -> list[str]:
-        """What stands for what, and what a partitioner lacks here."""
-        said = []
-        for graph, source in self.lab.graphs.items():
-            counts = source.provenance()
-            said.append(f"{graph}: {counts['name']} of {counts['vertices']} vertices, {counts['edges']} entries")
-        for name, one in self.lab.partitioners.items():
-            if isinstance(ready := one.probe(), Missing):
-                said.append(f"{name}: {ready.reason}")
-        return said

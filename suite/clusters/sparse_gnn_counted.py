@@ -1,7 +1,7 @@
 """Decides what the sparsity-aware GNN paper's statements about volumes come to on stand-ins: Table 2, Section 5.
 
 Counts are of plans and cost no machine. The stand-in for Amazon was drawn to agree with Table 2, and that for Protein
-to be cut as little as the paper says, so those rows are calibrated, never reproduced (suite.clusters.graph_lab.TUNED).
+to be cut as little as the paper says: those rows are calibrated, never reproduced (suite.clusters.graph_figures).
 """
 
 from __future__ import annotations

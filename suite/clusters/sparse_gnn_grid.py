@@ -111,9 +111,7 @@ def tradeoff(question: Question, lab: GraphLab) -> tuple[Cases, str]:
             two, four = (lab.epoch(graph, CAGNET, p, c) for c in REPLICAS)
             cases += [[four.exchange, two.exchange], [two.sums, four.sums], [four.seconds, two.seconds]]
     lost = [f"{GRAPHS[i // 15]} on {COUNTS[i // 3 % 5]}" for i in range(2, len(cases), 3) if cases[i][0] >= cases[i][1]]
-    told = (
-        "bytes of a broadcast cost the same at c = 2 and 4, as a column has as many adapters less: only latency falls"
-    )
+    told = "each column's broadcasts leave a node through one adapter, and it broadcasts a c-th of the block rows"
     return cases, told + (f"; the epoch is no shorter on {', '.join(lost)}" if lost else "")
 
 
@@ -147,5 +145,5 @@ def one_d(question: Question, lab: GraphLab) -> tuple[Cases, str]:
             two, three = planes(lab, graph, p), planes(lab, graph, p, math.isqrt(math.isqrt(p) * 2) if p == 64 else 1)
             found = [lab.epoch(graph, CAGNET, p, c) for c in (1, 2)]
             cases += [[one.communication + one.local, two + one.local, three + one.local] for one in found]
-    told = "by bytes 2D and 3D move less from 16 processes on; what slows their products down is not modelled"
+    told = "at 64 processes 2D and 3D move fewer bytes in fewer steps; what else slows them down is not modelled"
     return cases, told

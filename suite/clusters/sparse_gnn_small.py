@@ -258,7 +258,7 @@ def amplified(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     return [[extra(p["f"]) / extra(1) for p in points(question)]], "one more row in every pair's cut"
 
 
-@small("sparse_gnn.sec1.volume_bound", unit="second")
+@small("sparse_gnn.sec1.volume_bound", unit="none")
 def volume_bound(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     published = {claim.id: claim for claim in rows.load()}
     cases = []
@@ -266,7 +266,7 @@ def volume_bound(question: Question, lab: GraphLab) -> tuple[Cases, str]:
         size = 1e6 * number(published, f"sparse_gnn.table2.average.p_{p}")
         latency = apart(lab.machine.between.latency, 1e-30).all_to_all(even(p, p, 1), 1)
         cases.append([latency, size / lab.machine.between.bandwidth])
-    return cases, "Table 2's averages over one adapter; 4 microseconds a message, of 16 to 256 processes"
+    return cases, "seconds: Table 2's averages over one adapter; 4 microseconds a message, on 16 to 256 processes"
 
 
 @small("sparse_gnn.sec7.1.broadcast_log_p2p_linear", unit="second")

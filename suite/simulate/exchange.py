@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,15 @@ def messages(volumes: Volumes, row: float) -> Bytes:
     return row * found.reshape(k * c, k * c)
 
 
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Ranks of a collective: how many, on how many nodes, and bytes/s of a ring over them."""
+
+    size: int
+    nodes: int
+    rate: float
+
+
 class Wires:
     """What exchanges reach of `machine` with `stack`: its shares of an adapter for rings (`network`) and for messages
     between two processes (`pairs`), of the links within a node, and how many adapters of a node one ring uses. A
@@ -112,15 +121,19 @@ class Wires:
         return self._called(waited) + max(alone, busiest, inside)
 
     def staged(self, volumes: Volumes, row: float) -> float:
-        """The sum over the stages of a column: while one process sends through its adapter, the others wait for it."""
+        """The sum over the stages of a column: while one process sends through its adapter, the others wait for it. As
+        printed, it sends to each other process of the column, and each receives, were it nothing but the message."""
+        placement = volumes.placement
         size = messages(volumes, row)
         node = np.arange(len(size)) // self.machine.devices_per_node
         near = node[:, None] == node[None, :]
-        far, count = np.where(near, 0.0, size), size > 0
+        far = np.where(near, 0.0, size)
+        ones = np.where(np.eye(placement.parts, dtype=bool), 0, 1)
+        count = messages(replace(volumes, needed=ones), 1.0) > 0
         sent = np.maximum(far.sum(0) / self.pair, np.where(near, size, 0.0).max(0) / self.within)
         waited = self._latency(count & ~near, count & near, 0)
         seconds = np.where(count.any(0), sent + waited + self.stack.collective, 0.0)
-        return float(seconds.reshape(volumes.placement.parts, volumes.placement.replication).sum(0).max())
+        return float(seconds.reshape(placement.parts, placement.replication).sum(0).max())
 
     def _latency(self, far: Bytes, near: Bytes, axis: int) -> Bytes:
         """(P,) seconds of the messages that each process sends (axis 0) or receives."""
@@ -134,37 +147,33 @@ class Wires:
 
     def stages(self, volumes: Volumes, row: float) -> float:
         """Broadcasts of whole block rows, each column of the grid its own, one after the other: every process takes
-        part in each, so the steps of a ring over P processes are waited for in each of P stages."""
+        part in each, so the steps of a chain of P processes are waited for in each of P stages."""
         placement = volumes.placement
+        columns = [self._group(placement.column(column)) for column in range(placement.replication)]
         return max(
             sum(
-                self.broadcast(row * float(volumes.rows[q]), placement.column(column))
+                self._broadcast(row * float(volumes.rows[q]), group)
                 for q in placement.stages(placement.rank(0, column))
             )
-            for column in range(placement.replication)
+            for column, group in enumerate(columns)
         )
 
     def broadcast(self, size: float, ranks: Sequence[int]) -> float:
         """Of one process's `size` bytes to the others of `ranks`, along a chain."""
-        return self._collective(size, size, ranks, self.chains, lambda n, nodes: (0, n) if nodes > 1 else (n, 0))
+        return self._broadcast(size, self._group(ranks))
+
+    def _broadcast(self, size: float, group: _Group) -> float:
+        steps = (0, group.size) if group.nodes > 1 else (group.size, 0)
+        return self._collective(size, size, group, self.chains, steps)
 
     def all_reduce(self, size: float, ranks: Sequence[int]) -> float:
         """By a ring or, where that is quicker, by a tree over nodes."""
-        ring = self._collective(
-            size,
-            ring_volume(size, len(ranks)),
-            ranks,
-            self.rings,
-            lambda n, nodes: (2 * max(0, n - 1 - nodes), 2 * nodes) if nodes > 1 else (2 * (n - 1), 0),
-        )
-        tree = self._collective(
-            size,
-            2 * size,
-            ranks,
-            self.trees,
-            lambda n, nodes: (2 * (-(-n // nodes) - 1), 2 * math.ceil(math.log2(nodes))),
-        )
-        return min(ring, tree)
+        group = self._group(ranks)
+        n, nodes = group.size, group.nodes
+        around = (2 * max(0, n - 1 - nodes), 2 * nodes) if nodes > 1 else (2 * (n - 1), 0)
+        over = (2 * (-(-n // nodes) - 1), 2 * math.ceil(math.log2(nodes)))
+        ring = self._collective(size, ring_volume(size, n), group, self.rings, around)
+        return min(ring, self._collective(size, 2 * size, group, self.trees, over))
 
     def sum_rows(self, volumes: Volumes, row: float) -> float:
         """The replicas of each block row add what they multiplied, all block rows at once."""
@@ -174,31 +183,27 @@ class Wires:
 
     def rate(self, ranks: Sequence[int]) -> float:
         """Bytes/s of a ring over `ranks`, while others like it use the other devices' adapters."""
+        return self._group(ranks).rate
+
+    def _group(self, ranks: Sequence[int]) -> _Group:
         nodes = len({self.machine.node(rank) for rank in ranks})
         if nodes == 1:
-            return self.within
+            return _Group(len(ranks), 1, self.within)
         held = len(ranks) / nodes
         through = self.ring * min(self.stack.adapters, self.own * held)
-        return min(self.within, through) if held > 1 else through
+        return _Group(len(ranks), nodes, min(self.within, through) if held > 1 else through)
 
     def _collective(
-        self,
-        size: float,
-        moved: float,
-        ranks: Sequence[int],
-        protocols: Sequence[Protocol],
-        steps: Callable[[int, int], tuple[int, int]],
+        self, size: float, moved: float, group: _Group, protocols: Sequence[Protocol], steps: tuple[int, int]
     ) -> float:
-        """As NCCL chooses: the protocol that its own model says is quickest."""
-        if len(ranks) == 1 or not size:
+        """As NCCL chooses: the protocol that its own model says is quickest. steps: within nodes, and between two."""
+        if group.size == 1 or not size:
             return 0.0
-        nodes = len({self.machine.node(rank) for rank in ranks})
-        near, far = steps(len(ranks), nodes)
-        rate = self.rate(ranks)
+        near, far = steps
 
         def seconds(way: Protocol) -> float:
-            within = way.within * (way.apart if nodes > 1 else 1.0)
-            return way.base + near * within + far * way.between + moved / min(way.share * rate, way.most)
+            within = way.within * (way.apart if group.nodes > 1 else 1.0)
+            return way.base + near * within + far * way.between + moved / min(way.share * group.rate, way.most)
 
         return self.stack.collective + min(map(seconds, protocols), default=math.inf)
 

@@ -39,6 +39,7 @@ UNTIED = ("model.shape.tied=false",)  # no stages that share a weight in an asyn
 WANTED = {  # beside the folders of corpora
     ("executor", "analytic"): ("executor.paper=axonn",),
     ("executor", "published"): ("executor.figure=samo_memory",),
+    ("executor", "graph_clusters"): ("executor.figure=gnn_small",),
     ("executor", "messages"): ("grid.data=2",),
     ("data", "digits"): ("model=vgg_narrow",),
     **{("pruning", name): ("memory=samo",) for name in ("early_bird", "magnitude", "random")},

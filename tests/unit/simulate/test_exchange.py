@@ -127,6 +127,13 @@ def test_stages_cost_latencies_of_every_message_and_call() -> None:
     assert wires.staged(volumes, 1.0) == pytest.approx(4 * (0.5 + 7 * 1.0 + 3.5))
 
 
+def test_a_stage_without_rows_still_has_its_messages() -> None:
+    """Algorithm 2 sends and receives without asking how many rows there are; all to all skips what is empty."""
+    wires = Wires(flat(between=Link(1.0, 10.0)), stack(adapters=1, collective=0.5))
+    assert wires.staged(equal(8, 0, replication=2), 1.0) == pytest.approx(4 * (0.5 + 7 * 1.0))
+    assert wires.all_to_all(equal(8, 0, replication=2), 1.0) == 0.0
+
+
 def test_interleaved_columns_share_the_sends() -> None:
     """Each part's rows leave through all of its replicas: a column has 8 stages with half the messages."""
     wires = Wires(flat(), WIRES)
