@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,9 +17,10 @@ from suite.workload import Transformer
 Layers = list[Callable[[], nn.Module]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
-    """A model as functions that make its layers, its loss, and batches of 8, 1, 3 and 5 microbatches per replica."""
+    """A model as functions that make its layers, its loss, and batches of 8, 1, 3 and 5 microbatches per replica. One
+    case is itself alone, and those below are made once, so that what is right of one is found once."""
 
     name: str
     layers: Layers
@@ -73,12 +75,14 @@ def text(shape: Transformer) -> Callable[[torch.Generator, int], tuple[torch.Ten
     return sample
 
 
+@cache
 def gpt_case(name: str, dtype: str, *, tied: bool = True, dropout: float = 0.0, layers: int = 3) -> Case:
     shape = Transformer(layers, 16, 2, 6, 11, tied=tied, attention_bias=False)
     made = gpt.layers(shape, dropout=dropout, dtype=dtype)
     return Case(f"{name}-{dtype}", made, gpt.loss, text(shape), ties=gpt.ties(shape))
 
 
+@cache
 def odd_case(dtype: torch.dtype) -> Case:
     """Odd widths, tuples, an integer, an unused float, in-place activation, running statistics."""
 

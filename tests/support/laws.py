@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock
+from typing import Any
+
 import torch
 from cases import Case
 from reference import SEED, Reference
@@ -37,6 +42,48 @@ def gradients_of(engine: Engine) -> list[torch.Tensor]:
     return list(flat.split([p.numel() for p in engine.state.parameters]))
 
 
+@dataclass(frozen=True)
+class Right:
+    """One batch in one process: its mean loss, and gradients and running statistics by layer; of what is held out the
+    loss, on one replica."""
+
+    loss: float
+    gradients: list[list[torch.Tensor]]
+    buffers: list[list[torch.Tensor]]
+    evaluation: float | None
+
+
+_one = Lock()  # ranks are threads here: one of them computes, for all and for every schedule
+
+
+def right(case: Case, replicas: int) -> list[Right]:
+    with _one:
+        return _right(case, replicas)
+
+
+@cache
+def _right(case: Case, replicas: int) -> list[Right]:
+    reference, first, found = Reference(case, replicas), 0, []
+    for number, microbatches in enumerate(BATCHES):
+        loss, flat = reference.gradients(case.batch(number, microbatches, replicas), first)
+        first += microbatches
+        each = iter(flat)
+        found.append(
+            Right(
+                loss,
+                [[next(each) for _ in layer.parameters()] for layer in reference.layers],
+                [[buffer.clone() for buffer in layer.buffers()] for layer in reference.layers],
+                # replicas keep their own running statistics
+                reference.evaluate(_held_out(case, number)) if replicas == 1 else None,
+            )
+        )
+    return found
+
+
+def _held_out(case: Case, number: int) -> tuple[Any, Any]:
+    return case.batch(100 + number, 2, 1)
+
+
 def check_gradients(
     case: Case,
     grid: Grid,
@@ -49,31 +96,25 @@ def check_gradients(
     """Over several batches with evaluation between them: this rank's gradients against the reference (bit for bit at
     tolerance 0), the loss that every rank is told, evaluation, running statistics. The number of tensors compared."""
     engine = engine_of(case, grid, schedule, world, weights)
-    reference = Reference(case, grid.data)
     own = engine.split[engine.place.stage]
-    mine = {id(p) for p in reference.parameters(own)}
-    first = compared = 0
-    for number, microbatches in enumerate(BATCHES):
+    compared = 0
+    for number, (microbatches, expected) in enumerate(zip(BATCHES, right(case, grid.data), strict=True)):
         where = f"{case.name} {grid} {schedule} batch {number} rank {world.rank}"
-        batch = case.batch(number, microbatches, grid.data)
-        expected_loss, everything = reference.gradients(batch, first)
-        expected = [g for p, g in zip(reference.parameters(), everything, strict=True) if id(p) in mine]
-        loss = engine.train_batch(batch)
-        assert abs(loss - expected_loss) <= 1e-12 * abs(expected_loss), f"{where}: loss {loss} for {expected_loss}"
-        for got, right in zip(gradients_of(engine), expected, strict=True):
-            difference = (got - right.flatten()).abs().max().item() if got.numel() else 0.0
+        loss = engine.train_batch(case.batch(number, microbatches, grid.data))
+        off = abs(loss - expected.loss)
+        assert off <= 1e-12 * abs(expected.loss), f"{where}: loss {loss} for {expected.loss}"
+        gradients = [gradient for k in own for gradient in expected.gradients[k]]
+        for got, wanted in zip(gradients_of(engine), gradients, strict=True):
+            difference = (got - wanted.flatten()).abs().max().item() if got.numel() else 0.0
             assert difference <= tolerance, f"{where}: a gradient is off by {difference}"
             compared += 1
         if engine.place.replica == 0:
-            buffers = zip(
-                engine.stage.layers.buffers(), (b for k in own for b in reference.layers[k].buffers()), strict=True
-            )
+            buffers = zip(engine.stage.layers.buffers(), (b for k in own for b in expected.buffers[k]), strict=True)
             assert all(torch.equal(a, b) for a, b in buffers), f"{where}: running statistics differ"
         assert engine.peak <= schedule.in_flight(engine.place, _work(microbatches)), where
-        first += microbatches
-        if grid.data == 1:  # replicas keep their own running statistics
-            held_out = case.batch(100 + number, 2, grid.data)
-            assert abs(engine.evaluate([held_out]) - reference.evaluate(held_out)) < 1e-6, f"{where}: evaluation"
+        if expected.evaluation is not None:
+            off = abs(engine.evaluate([_held_out(case, number)]) - expected.evaluation)
+            assert off < 1e-6, f"{where}: evaluation"
     engine.close()
     return compared
 
