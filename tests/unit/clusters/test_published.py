@@ -90,10 +90,10 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(axonn, "BATCHES", (256, 512, 1024, 2048))
 
 
-@pytest.mark.usefixtures("brief")
 OWN = [name for name in FIGURES if not name.startswith("gnn_")]  # those are asked with another lab
 
 
+@pytest.mark.usefixtures("brief")
 @pytest.mark.parametrize("name", [name for name in OWN if name not in ("axonn_table2", "samo_variants")])
 def test_answers_are_in_the_claims_unit_and_fill_its_cases(name: str) -> None:
     figure = find(name)
