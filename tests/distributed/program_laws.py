@@ -25,7 +25,7 @@ def world_of(transport: str, order: str, inline: int) -> World:
     return here(transport=transport, order=order, inline=inline)
 
 
-def compare(transport: str, order: str, inline: int) -> None:
+def compare(transport: str, order: str, inline: int, *, every_case: bool) -> None:
     world = world_of(transport, order, inline)
     grids = [Grid(data=data, inter=world.size // data) for data in range(1, world.size + 1) if world.size % data == 0]
     compared = 0
@@ -33,7 +33,7 @@ def compare(transport: str, order: str, inline: int) -> None:
     schedules = [MessageDriven(), GPipe()]
     if world.size == 2:  # four ranks share two cores on a laptop: the orders that differ most are enough there
         schedules += [MessageDriven(pipeline_limit=6, prefer="forward"), OneFOneB()]
-    if (transport, order) != ("auto", "any"):  # the usual transport faces every case, the others what may differ there
+    if not every_case:
         everything, schedules = [everything[0], everything[-1]], schedules[-2:]
     for grid in grids:
         cases = [gpt_case("tied", "float64", layers=4)] if grid.inter > 2 else everything
@@ -45,10 +45,8 @@ def compare(transport: str, order: str, inline: int) -> None:
         compared += staged(world, grids[0])
     world.close()
     if world.rank == 0:
-        told = (
-            f"{transport} {order} {inline}: {type(world).__name__}, {len(grids)} grids, {compared} gradients compared"
-        )
-        print(told, flush=True)
+        asked = f"{transport} {order} {inline} {'all' if every_case else 'some'}"
+        print(f"{asked}: {type(world).__name__}, {len(grids)} grids, {compared} gradients compared", flush=True)
 
 
 def staged(world: World, grid: Grid) -> int:
@@ -64,5 +62,5 @@ def staged(world: World, grid: Grid) -> int:
 
 if __name__ == "__main__":
     for line in sys.argv[1:]:  # one world after the other
-        name, ops, most = line.split()
-        compare(name, ops, int(most))
+        name, ops, most, cases = line.split()
+        compare(name, ops, int(most), every_case=cases == "all")
