@@ -47,8 +47,8 @@ class Gvb:
     """GVB-style: small total and maximum send volume of matrix @ X, exact for directed matrices too.
 
     starts: METIS partitions, of the seeds seed, seed + 1, ...
-    kahip: starts by KaHIP beside them. None by default: after refinement they are no better than METIS' (within 10 %
-      either way on community graphs of 2^15 vertices into 4 to 64 parts), and not every machine has it
+    kahip: starts by KaHIP beside them. None by default: after refinement they are no better than METIS' (a tenth
+      more or less on community graphs of 2^15 vertices into 4 to 64 parts), and not every machine has it
     imbalance: share by which the entries of a part may exceed the mean. Where every start exceeds it, and relieving it
       would cost more rows, no part grows beyond the fullest of its start. The paper calls Graph-VB's constraint rather
       loose (Section 7.1.1)
@@ -133,11 +133,15 @@ class _Search:
         return found.heaviest > self.cap, max(0, found.total - self.ceiling), found.most, found.total
 
     def improve(self, found: Found, penalties: Sequence[int], seed: int) -> Found:
-        """Cycles in turn. Where the parts stay too heavy, for one vertex may be, none grows beyond what it was."""
-        better = self._cycles(found, penalties, seed, self.cap)
-        if better.heaviest > self.cap:
-            better = self._cycles(found, penalties, seed, max(self.cap, found.heaviest))
-        return better
+        """Cycles in turn. Parts above the cap are relieved, at a loss if need be."""
+        from suite.gnn.partition.levels import Rule, cycle
+
+        rule = Rule(self.cap, self.ceiling, self.effort)
+        parts, send = found.parts, np.zeros(self.k, np.int64)
+        for number, penalty in enumerate(penalties):
+            parts, send = cycle(self.finest, parts, self.k, rule, penalty=penalty, seed=10 * (seed + number))
+        load = np.bincount(parts, weights=self.finest.weight, minlength=self.k)
+        return Found(int(load.max()), int(send.max()), int(send.sum()), parts)
 
     def exhaust(self, found: Found, seed: int) -> Found:
         """Cycles until two have hardly gained, or their number is up."""
@@ -149,16 +153,6 @@ class _Search:
             if idle == 2:
                 break
         return found
-
-    def _cycles(self, found: Found, penalties: Sequence[int], seed: int, cap: int) -> Found:
-        from suite.gnn.partition.levels import Rule, cycle
-
-        rule = Rule(cap, self.ceiling, self.effort)
-        parts, send = found.parts, np.zeros(self.k, np.int64)
-        for number, penalty in enumerate(penalties):
-            parts, send = cycle(self.finest, parts, self.k, rule, penalty=penalty, seed=10 * (seed + number))
-        load = np.bincount(parts, weights=self.finest.weight, minlength=self.k)
-        return Found(int(load.max()), int(send.max()), int(send.sum()), parts)
 
 
 def _moved(found: Found) -> tuple[int, int]:
