@@ -16,7 +16,9 @@ from covering import covering
 from suite.core.record import Record
 
 LIMIT = 10.0  # seconds after which no process may be left
-FORMULAS, MEASURED = 2, 5  # records that the smoke scale leaves: computed first, then from ranks
+FORMULAS, MEASURED = 2, 3  # records that SMALL leaves: computed first, then from ranks
+SMALL = "scale.reproduce=[formulas,smoke,'single grid.inter=2']"
+TURNS = "scale.reproduce=[formulas,smoke_grid]"  # one process alone is never far enough to be stopped
 
 
 def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
@@ -59,9 +61,10 @@ def records(folder: Path) -> dict[str, Record]:
     covering(
         [
             (signal.SIGTERM, "the first ranks are starting", "mpiexec"),
-            (signal.SIGINT, "two measured records are there", "mpiexec"),
-            (signal.SIGKILL, "ranks of two systems are stopped between their turns", "torchrun"),
+            (signal.SIGINT, "ranks of two systems are stopped between their turns", "torchrun"),
             (signal.SIGKILL, "two measured records are there and two ranks are up", "mpiexec"),
+            (signal.SIGINT, "two measured records are there and two ranks are up", "mpiexec"),
+            (signal.SIGKILL, "ranks of two systems are stopped between their turns", "torchrun"),
             (signal.SIGKILL, "ranks of two systems are stopped between their turns", "mpiexec"),
             (signal.SIGTERM, "ranks of two systems are stopped between their turns", "mpiexec"),
             (signal.SIGKILL, "the first ranks are starting", "mpiexec"),
@@ -71,8 +74,7 @@ def records(folder: Path) -> dict[str, Record]:
 )
 def test_killed(tmp_path: Path, number: signal.Signals, moment: str, starter: str) -> None:
     more = [] if starter == "mpiexec" else [f"launch.starter={starter}"]
-    if "stopped" in moment:
-        more += ["scale.reproduce=[formulas,smoke_grid]"]  # one process alone is never that far
+    more += [TURNS if "stopped" in moment else SMALL]
     parent = start(tmp_path, *more)
     end = time.monotonic() + 90
     reached = False
@@ -86,7 +88,7 @@ def test_killed(tmp_path: Path, number: signal.Signals, moment: str, starter: st
         elif "stopped" in moment:
             reached = sum(status(rank) == psutil.STATUS_STOPPED for rank in ranks) >= 3  # a system has two at most
         else:
-            reached = len(records(tmp_path)) >= FORMULAS + 2 and ("are up" not in moment or len(ranks) >= 3)
+            reached = len(records(tmp_path)) >= FORMULAS + 2 and len(ranks) >= 3  # mpiexec is one
     finished = records(tmp_path)
     parent.send_signal(number)
     assert parent.wait(LIMIT) != 0, "it went on to its end"
@@ -98,7 +100,7 @@ def test_killed(tmp_path: Path, number: signal.Signals, moment: str, starter: st
     assert {name: after[name] for name in finished} == finished
     assert not list((tmp_path / "reports").rglob("*.partial")) or number is signal.SIGKILL
     if "are up" in moment:
-        again = start(tmp_path)
+        again = start(tmp_path, *more)
         said = again.communicate(timeout=120)[0].decode()
         assert again.returncode == 0, said
         resumed = records(tmp_path)
