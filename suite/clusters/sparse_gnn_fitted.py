@@ -1,7 +1,7 @@
-"""Decides the two constants of the gnn stack: each is the root of one equation, ours = one cell of the paper.
+"""Decides the one fitted constant of the gnn stack: the root of one equation, ours = one cell of the paper.
 
-What messages between pairs reach of an adapter follows from the largest printed ratio, what a broadcast's ring reaches
-from the count at which the paper sees no gain. The results stand in conf/stack/gnn.yaml; a test keeps both equal.
+What a broadcast's ring reaches of a node's adapters follows from the count at which the paper sees no gain in sending
+less. The result stands in conf/stack/gnn.yaml; a test keeps both equal.
 
     python -m suite.clusters
 """
@@ -13,29 +13,16 @@ from dataclasses import replace
 
 from suite.clusters.calibrate import root
 from suite.clusters.graph_lab import GraphLab
-from suite.clusters.sparse_gnn import AWARE, CAGNET, GVB, ratio
+from suite.clusters.sparse_gnn import AWARE, CAGNET, ratio
 from suite.simulate.stack import Stack
 
-FITTED = {  # a constant of the stack, and the cell that it was fitted to
-    "pairs": "sparse_gnn.sec7.1.1.gvb_over_sa.protein",
-    "network": "sparse_gnn.fig3.amazon_p16_no_gain",
-}
-ROUNDS = 3  # the constants move each other a little
+FITTED = {"network": "sparse_gnn.fig3.amazon_p16_no_gain"}  # the constant, and the cell that it was fitted to
 
 
 def fitted(lab: GraphLab, published: Mapping[str, float]) -> Stack:
-    """The stack with each constant the root of one equation, ours = the cell that FITTED names."""
+    """The stack with its constant the root of ours = the cell that FITTED names, whose words are: about equal."""
 
-    def wrong_pairs(stack: Stack) -> float:
-        return ratio(lab.on(stack), "protein", 256, AWARE, GVB) - published[FITTED["pairs"]]
+    def wrong(network: float) -> float:
+        return ratio(lab.on(replace(lab.stack, network=network)), "amazon", 16, AWARE, CAGNET) - 1
 
-    def wrong_network(stack: Stack) -> float:
-        return ratio(lab.on(stack), "amazon", 16, AWARE, CAGNET) - 1  # the cell has words: about equal
-
-    stack = lab.stack
-    for _ in range(ROUNDS):
-        before = stack
-        stack = replace(stack, pairs=root("pairs", lambda v: wrong_pairs(replace(before, pairs=v)), 0.02, 1.0))  # noqa: B023
-        now = stack
-        stack = replace(stack, network=root("network", lambda v: wrong_network(replace(now, network=v)), 0.02, 1.0))  # noqa: B023
-    return stack
+    return replace(lab.stack, network=root("network", wrong, 0.02, 1.0))

@@ -123,7 +123,7 @@ def test_what_is_counted_without_a_graph() -> None:
     assert all(aware <= oblivious for aware, oblivious in ours("sec4.1.aware_never_more"))
     assert sum(aware < oblivious for aware, oblivious in ours("sec4.1.aware_never_more")) > 10
     assert all(latency < volume for latency, volume in ours("sec1.volume_bound"))
-    assert all(broadcast < 1.5 and pairs > 1.9 for broadcast, pairs in ours("sec7.1.broadcast_log_p2p_linear"))
+    assert all(broadcast < 1.7 and pairs > 1.9 for broadcast, pairs in ours("sec7.1.broadcast_log_p2p_linear"))
     assert ours("sec6.3.amazon_sparsest")[0][0] == pytest.approx(16.196, rel=1e-4)
     assert ours("table3.amazon.features") == [(300,)]
 
@@ -194,14 +194,14 @@ def test_graphs_are_drawn_without_features_and_partitioned_once() -> None:
 # -- the constants -----------------------------------------------------------------------------------------------------
 
 
-def test_the_constants_are_the_roots_that_the_stack_says() -> None:
+def test_the_constant_is_the_root_that_the_stack_says() -> None:
     """At the sizes of the executor's config, but for parts of Protein by METIS, which send a little more."""
     executor: GraphFigures = build(resolve(["executor=graph_clusters", "executor.figure=gnn_fig3"])["executor"])
     configured = replace(executor.lab, partitioners={RANDOM: Random(), "gvb": Metis()}, folder=None)
-    found = sparse_gnn_fitted.fitted(configured, {sparse_gnn_fitted.FITTED["pairs"]: 14.0})
+    found = sparse_gnn_fitted.fitted(configured, {})
     assert set(stack().fitted) == set(sparse_gnn_fitted.FITTED)
     assert all(stack().fitted[name] == [cell] for name, cell in sparse_gnn_fitted.FITTED.items())
-    assert (stack().network, stack().pairs) == pytest.approx((found.network, found.pairs), rel=0.02)
+    assert stack().network == pytest.approx(found.network, rel=0.02)
 
 
 # -- what comes out ----------------------------------------------------------------------------------------------------
