@@ -14,6 +14,8 @@ from suite.__main__ import exit_code, run
 from suite.bench.experiment import expand
 from suite.bench.measure import measure
 from suite.bench.progress import Progress
+from suite.bench.provenance import circumstances
+from suite.bench.store import key_of
 from suite.core.record import Outcome, Record
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -52,9 +54,11 @@ def no_rank_left() -> bool:
     ("fault", "outcome", "words", "more"),
     [
         ("raise", Outcome.FAILED, "a deliberate fault", ["grid.inter=2"]),
-        ("kill", Outcome.LOST_RANK, "rank 1 ended without a word", ["grid.inter=2"]),
-        ("kill", Outcome.LOST_RANK, "rank 1 ended without a word", ["grid.data=2"]),  # the other waits in gloo
-        ("raise", Outcome.FAILED, "a deliberate fault", ["grid.inter=2", "comm.transport=gloo"]),
+        ("kill", Outcome.LOST_RANK, "rank 1 ended without a word", ["grid.data=2"]),  # in a reduction
+        pytest.param(
+            *("raise", Outcome.FAILED, "a deliberate fault", ["grid.inter=2", "comm.transport=gloo"]),
+            marks=pytest.mark.exhaustive,
+        ),
         ("kill", Outcome.LOST_RANK, "rank 1 ended", ["grid.inter=2", "launch.starter=torchrun"]),  # over gloo
         ("hang", Outcome.TIMEOUT, "train_batch", ["grid.inter=2", "measure.deadline=3"]),
         ("oom", Outcome.OOM, "allocate memory", ["launch.memory_limit=8000000000"]),
@@ -78,7 +82,7 @@ def test_a_fault_is_an_outcome(tmp_path: Path, fault: str, outcome: Outcome, wor
     assert no_rank_left()
 
 
-@pytest.mark.parametrize("more", [["grid.inter=2"], []])
+@pytest.mark.parametrize("more", [["grid.inter=2"], pytest.param([], marks=pytest.mark.exhaustive)])
 def test_ranks_that_do_not_close_have_not_done_well(tmp_path: Path, more: list[str]) -> None:
     (record,) = run(faulty(tmp_path, "close", *more))
     assert record.outcome is Outcome.FAILED
@@ -91,11 +95,35 @@ def test_ranks_that_do_not_close_have_not_done_well(tmp_path: Path, more: list[s
     assert no_rank_left()
 
 
-def test_torchrun_starts_ranks_as_mpiexec_does(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def in_turns(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
+    """Of three systems in turns, the middle one killed."""
+    folder = tmp_path_factory.mktemp("turns")
+    runs = [
+        *expand([*SHORT, f"reports={folder}"]),
+        *expand(faulty(folder, "kill", "grid.inter=2")),
+        *expand([*SHORT, f"reports={folder}", "grid.inter=2"]),
+    ]
+    records = measure(runs, Progress(10))
+    assert [record.label for record in records] == [run.label for run in runs], "an experiment keeps its order"
+    assert {path.stem for path in (folder / "records").iterdir()} == {record.key for record in records}
+    assert no_rank_left()
+    return records
+
+
+def test_a_fault_ends_nothing_but_itself(in_turns: list[Record]) -> None:
+    """The others have all their samples."""
+    assert [record.outcome for record in in_turns] == [Outcome.OK, Outcome.LOST_RANK, Outcome.OK]
+    assert "rank 1 ended without a word" in in_turns[1].reason
+    assert [len(record.metrics["batch_time"].values) for record in in_turns] == [2, 1, 2]
+    assert exit_code(in_turns) == 1
+    assert in_turns[0].series["loss"] == pytest.approx(in_turns[2].series["loss"], rel=1e-5)
+
+
+def test_torchrun_starts_ranks_as_mpiexec_does(tmp_path: Path, in_turns: list[Record]) -> None:
     """The same losses, and a record that says what carried the values and in which order ops ran."""
-    args = [*SHORT, f"reports={tmp_path}", "grid.inter=2"]
-    (usual,) = run(args)
-    (other,) = run([*args, "launch.starter=torchrun", "comm.order=static"])
+    usual = in_turns[2]
+    (other,) = run([*SHORT, f"reports={tmp_path}", "grid.inter=2", "launch.starter=torchrun", "comm.order=static"])
     assert usual.outcome is other.outcome is Outcome.OK, other.reason
     assert usual.series == other.series
     (away,) = usual.notes
@@ -110,21 +138,6 @@ def test_one_rank_alone_fails_the_same_way(tmp_path: Path) -> None:
     (record,) = run(faulty(tmp_path, "kill"))
     assert record.outcome is Outcome.LOST_RANK
     assert no_rank_left()
-
-
-def test_a_fault_ends_nothing_but_itself(tmp_path: Path) -> None:
-    """Three systems in turns, the middle one killed: the others have all their samples."""
-    runs = [
-        *expand([*SHORT, f"reports={tmp_path}"]),
-        *expand(faulty(tmp_path, "kill", "grid.inter=2")),
-        *expand([*SHORT, f"reports={tmp_path}", "grid.inter=2"]),
-    ]
-    records = measure(runs, Progress(10))
-    assert [record.outcome for record in records] == [Outcome.OK, Outcome.LOST_RANK, Outcome.OK]
-    assert [record.label for record in records] == [run.label for run in runs], "an experiment keeps its order"
-    assert [len(record.metrics["batch_time"].values) for record in records] == [2, 1, 2]
-    assert exit_code(records) == 1
-    assert records[0].series["loss"] == pytest.approx(records[2].series["loss"], rel=1e-5)
 
 
 def test_refusals_are_records_and_start_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,19 +160,26 @@ def test_no_mpiexec_is_a_missing_dependency(tmp_path: Path) -> None:
     assert "mpiexec" in record.reason
 
 
+def key(command: list[str]) -> str:
+    """Of the record that a command would leave now."""
+    (asked,) = expand(command)
+    return key_of(asked.config, circumstances(asked.config))
+
+
 def test_the_same_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = [*SHORT, f"reports={tmp_path}"]
+    path = tmp_path / "records" / f"{key(command)}.json"
+    path.parent.mkdir()
+    path.write_text('{"schema_version": 1, "key": ')
     (first,) = run(command)
+    assert first.outcome is Outcome.OK, "a damaged record is measured anew"
+    assert Record.from_json(path.read_text()) == first
     monkeypatch.setattr("suite.bench.launch.Ranks.start", lambda *_: pytest.fail("measured again"))
     (again,) = run(command)
     assert again == first
     monkeypatch.undo()
     (other,) = run([*command, "measure.keep=none"])
     assert other.metrics["batch_time"].values != first.metrics["batch_time"].values
-    path = tmp_path / "records" / f"{first.key}.json"
-    path.write_text(path.read_text()[:100])
-    (mended,) = run(command)
-    assert mended.outcome is Outcome.OK, "a damaged record is measured anew"
 
 
 def test_failures_run_again_when_only_successes_are_kept(tmp_path: Path) -> None:
@@ -184,8 +204,7 @@ def test_a_refusal_is_asked_again(tmp_path: Path) -> None:
     (record,) = run(command)
     assert record.outcome is Outcome.OK, record.reason
     (folder / "wiki.train.tokens").write_text("= Another title =\n other words for a sequence " * 2000)
-    (other,) = run(command)
-    assert other.key != record.key, "a number must not be reused across changed data"
+    assert key(command) != record.key, "a number must not be reused across changed data"
 
 
 @pytest.mark.parametrize("arguments", [["grid.inter=1,9", "grid.data=1"], ["system=axonn,gpipe", "batch.size=7"]])
