@@ -16,7 +16,7 @@ from itertools import zip_longest
 import pandas as pd
 
 from suite.core.record import Outcome, Record
-from suite.core.trace import BUBBLE, allowed_makespan, breakdown
+from suite.core.trace import BUBBLE, EXCHANGE, allowed_makespan, breakdown
 from suite.report.load import Entry, Store, at, grid_of, real, text_at
 
 NAN = float("nan")
@@ -250,8 +250,9 @@ def shares(entry: Entry) -> dict[str, float]:
 
 
 def efficiency(entry: Entry) -> float:
-    """The makespan that the trace's own op times allow, over the makespan that was measured."""
-    if entry.trace is None:
+    """The makespan that the trace's own op times allow, over the makespan that was measured; nan of a run without ops,
+    whose exchanges are spans like any other."""
+    if entry.trace is None or any(span.category == EXCHANGE for span in entry.trace.spans):
         return NAN
     return ratio(allowed_makespan(entry.trace.spans, entry.trace.grid), entry.trace.spans.makespan)
 

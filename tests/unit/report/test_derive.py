@@ -13,7 +13,7 @@ import pytest
 from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.record import Metric, Outcome
-from suite.core.trace import BACKWARD, FORWARD, WAIT, Trace
+from suite.core.trace import BACKWARD, EXCHANGE, FORWARD, WAIT, Span, Trace
 from suite.report import derive, expect, load, view
 from suite.report.expect import Judgement
 
@@ -63,6 +63,12 @@ def test_efficiency_and_bubble_share(tmp_path, make, store, store_trace):
     row = row_of(tmp_path, "a")
     assert row["efficiency"] == pytest.approx(6 / 7)
     assert row["bubble_share"] == pytest.approx(3 / 7)
+
+
+def test_an_exchange_of_rows_is_no_op_of_a_pipeline(tmp_path, make, store, store_trace):
+    spans = Trace([Span(0, EXCHANGE, 0.0, 2.0, bytes=8), Span(0, "product", 2.0, 3.0)])
+    store(tmp_path, make("a", trace=store_trace(tmp_path, "a", spans, Grid(data=1))))
+    assert math.isnan(row_of(tmp_path, "a")["efficiency"])
 
 
 def test_memory_is_that_of_the_rank_that_holds_most(make):
