@@ -62,7 +62,7 @@ class Gvb:
     starts: int = 3
     kahip: int = 0
     imbalance: float = 0.10
-    effort: int = 64
+    effort: int = 32
     ufactor: int = 30
     name: str = "gvb"
     objective = "most rows sent by a part, then the total volume"

@@ -25,7 +25,7 @@ from suite.gnn.partition.pattern import Rows
 
 REFINE: Any = kernel.refine  # a compiled function, whose arguments numba checks
 SHARES = (64, 16, 4)  # a cluster weighs at most this fraction of a mean part, level by level
-SWEEPS = 4  # of label propagation: more move few vertices
+SWEEPS = 2  # of label propagation: two more find no better parts in the end
 SHRINK = 0.8  # a coarser level with more of the pins than this has no clusters to speak of
 ROUNDS = 12  # over the vertices of a level: most levels are done after 4 to 8
 
