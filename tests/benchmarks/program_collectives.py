@@ -32,7 +32,7 @@ def main(sizes: list[int], rounds: list[int]) -> None:
     assert isinstance(pair, PairGroup)
     sums: dict[str, Sum] = {
         "suite, exchange over MPI": polled(pair),
-        "suite, gloo": polled(pair.others),
+        "suite, gloo": polled(world.collectives.group(pair.ranks)),
         "torch all_reduce": lambda tensor: dist.all_reduce(tensor) and None,
     }
     took: dict[str, dict[int, list[float]]] = {}

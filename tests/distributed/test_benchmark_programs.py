@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from ranks import ROOT, run_ranks
+from ranks import ROOT
+from standing import standing
 
 BENCHMARKS = ROOT / "tests" / "benchmarks"
 
@@ -21,7 +22,7 @@ BENCHMARKS = ROOT / "tests" / "benchmarks"
     ],
 )
 def test_everybody_has_a_turn(program: str, contenders: set[str]) -> None:
-    took = json.loads(run_ranks(2, BENCHMARKS / program, "4096", "3", "100000", "2"))
+    took = json.loads(standing(2, BENCHMARKS / program, "4096", "3", "100000", "2"))
     assert took.keys() == contenders
     for samples in took.values():
         assert {size: len(times) for size, times in samples.items()} == {"4096": 3, "100000": 2}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from ranks import ROOT, run_ranks
+from ranks import ROOT
+from standing import standing
 
 PROGRAM = ROOT / "tests" / "distributed" / "program_mixed.py"
 
@@ -11,4 +12,4 @@ PROGRAM = ROOT / "tests" / "distributed" / "program_mixed.py"
 @pytest.mark.ranks
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_mixed_precision_over_mpi(ranks: int) -> None:
-    run_ranks(ranks, PROGRAM)
+    standing(ranks, PROGRAM)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ranks import run_ranks
+from standing import standing
 
 from suite.__main__ import run
 from suite.bench.experiment import resolve
@@ -19,7 +19,7 @@ SUPPORT = Path(__file__).parents[1] / "support"
 
 
 def test_two_ranks_resume_where_they_stopped(tmp_path: Path) -> None:
-    out = run_ranks(2, Path(__file__).with_name("program_resume.py"), str(tmp_path))
+    out = standing(2, Path(__file__).with_name("program_resume.py"), str(tmp_path))
     assert "MpiWorld: " in out
     assert len([*tmp_path.iterdir()]) == 4
 

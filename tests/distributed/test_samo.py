@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from ranks import ROOT, run_ranks
+from ranks import ROOT
+from standing import standing
 
 PROGRAM = ROOT / "tests" / "distributed" / "program_samo.py"
 
@@ -14,7 +15,7 @@ PROGRAM = ROOT / "tests" / "distributed" / "program_samo.py"
 @pytest.mark.parametrize("over", ["mpi", "gloo"])
 def test_bytes_of_a_reduction_are_those_of_what_is_kept(over: str) -> None:
     """SAMO IV-A: 2 f phi instead of 2 phi; of weights that stay whole all."""
-    rows = json.loads(run_ranks(2, PROGRAM, over).splitlines()[-1])
+    rows = json.loads(standing(2, PROGRAM, over).splitlines()[-1])
     assert len(rows) == 12
     dense = {(half, chunks): size for half, chunks, _, sparsity, _, _, size in rows if sparsity == 0}
     for half, chunks, what, sparsity, kept, whole, size in rows:

@@ -1,0 +1,37 @@
+"""Decides whether ranks that run several programs are as good as ranks that run one: each has its own arguments, a
+fault is told with all that was said, and whatever comes next has ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from standing import standing
+
+PROGRAM = """
+import sys, time
+from suite.comm import started
+
+if sys.argv[1] == "raise" and started().rank == 1:
+    print("before", file=sys.stderr, flush=True)
+    raise ValueError("a deliberate fault")
+if sys.argv[1] == "hang":
+    time.sleep(600)
+print(started().rank, __name__, *sys.argv[1:])
+left = "of one program"
+"""
+
+
+def test_programs_share_ranks_and_a_fault_ends_them(tmp_path: Path) -> None:
+    """Three, whom no other test asks: theirs go on."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    said = "0 __main__ {0}\n1 __main__ {0}\n2 __main__ {0}\n"
+    assert standing(3, program, "a b") == said.format("a b")
+    program.write_text(f"assert 'left' not in globals()\n{PROGRAM}")
+    assert standing(3, program, "again") == said.format("again")
+    with pytest.raises(AssertionError, match=r"(?s)3 ranks of program.py ended early\n.*before.*a deliberate fault"):
+        standing(3, program, "raise")
+    assert standing(3, program, "after all") == said.format("after all")
+    with pytest.raises(AssertionError, match="were not done in 1 s"):
+        standing(3, program, "hang", deadline=1)

@@ -1,0 +1,136 @@
+"""Decides how several programs share one start of MPI ranks, most of whose time is the import of torch.
+
+    standing(2, program, "argument")    # as run_ranks under mpiexec, by ranks that may have run other programs
+
+Each rank waits for the next program without MPI, so that it takes no core, runs it as its main module and leaves what
+it printed in a file. Ranks that fail or are late are ended, and whatever comes next has new ones; so do programs that
+end their process, time what they do or ask what a process has loaded: they are run_ranks's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import redirect_stdout
+from functools import cache
+from io import StringIO
+from pathlib import Path
+
+POLL = 0.01  # seconds between two looks at a folder: a hundredth of what a program takes
+
+
+class Ranks:
+    """Some ranks of one mpiexec, and the folder over which they are asked."""
+
+    def __init__(self, size: int) -> None:
+        from ranks import ROOT
+        from tools import needs
+
+        from suite.bench.starter import environment, placing
+
+        self.size, self.asked = size, 0
+        self.folder = Path(tempfile.mkdtemp(prefix="standing-"))
+        self.log = self.folder / "log"
+        env = environment({"threads": 1, "python_path": [str(ROOT), str(ROOT / "tests" / "support")]})
+        line = [needs("mpiexec"), "-n", str(size), *placing(None), sys.executable, "-m", "mpi4py", __file__]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*line, str(self.folder), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=env,
+            )
+        atexit.register(self.end)
+
+    def run(self, program: Path, arguments: tuple[str, ...], deadline: float) -> str:
+        """What all of them printed, by rank."""
+        before, late = self.log.stat().st_size, time.monotonic() + deadline
+        self.asked += 1
+        _whole(self.folder / f"ask{self.asked}", json.dumps([str(program), *arguments]))
+        answers = [self.folder / f"said{self.asked} {rank}" for rank in range(self.size)]
+        while not all(answer.exists() for answer in answers):
+            ended, missed = self.process.poll() is not None, time.monotonic() > late
+            if ended or missed:
+                said = self.log.read_bytes()[before:].decode(errors="replace")
+                how = "ended early" if ended else f"were not done in {deadline} s"
+                raise AssertionError(f"{self.size} ranks of {program.name} {how}\n{said}")
+            time.sleep(POLL)
+        return "".join(answer.read_text() for answer in answers)
+
+    def end(self) -> None:
+        atexit.unregister(self.end)
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@cache
+def _up(size: int) -> list[Ranks]:
+    """The ranks of that size: one entry, or none before the first start and after an end."""
+    return []
+
+
+def standing(ranks: int, program: Path, *arguments: str, deadline: float = 120) -> str:
+    """Standard output of `program` on ranks of mpiexec; an AssertionError with everything it said if it fails or is
+    late."""
+    up = _up(ranks)
+    if not up:
+        up.append(Ranks(ranks))
+    try:
+        return up[0].run(program, arguments, deadline)
+    except BaseException:
+        up.pop().end()
+        raise
+
+
+def _whole(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}")
+    partial.write_text(text)
+    partial.rename(path)
+
+
+def serve(folder: Path, parent: int) -> None:
+    """On a rank: one program after the other, until nobody asks any more."""
+    from mpi4py import MPI
+
+    from suite import comm
+
+    rank, number = MPI.COMM_WORLD.Get_rank(), 1
+    while _alive(parent):
+        ask = folder / f"ask{number}"
+        if not ask.exists():
+            time.sleep(POLL)
+            continue
+        sys.argv = json.loads(ask.read_text())
+        comm._world.cache_clear()  # the program before has closed its world
+        with redirect_stdout(StringIO()) as said:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        gc.collect()
+        _whole(folder / f"said{number} {rank}", said.getvalue())
+        number += 1
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]), int(sys.argv[2]))
