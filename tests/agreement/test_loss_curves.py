@@ -1,4 +1,4 @@
-"""AxoNN Figure 10 in small: on every grid the losses over 50 batches of gpt_tiny are those of one process."""
+"""AxoNN Figure 10 in small: on every grid the losses of gpt_tiny are those of one process."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from suite.data.text import batch_at
 from suite.engine.system import EngineSystem
 
 BATCHES = 50
+FEW = 20  # by then the loss has fallen by more than a quarter
 TOLERANCE = 1e-5
 EVERYTHING = ("update.bucket=20000", "update.chunk=2", "checkpoints=auto")  # beside the offload that axonn has
 # bfloat16 has 8 bits; on another number of replicas gradients are added in another order, and a weight's
@@ -41,40 +42,49 @@ def one_process() -> list[float]:
 
 
 GRIDS = [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)]
-USUAL = [*(("axonn", grid) for grid in GRIDS), ("gpipe", (2, 2))]
+USUAL = [*(("axonn", grid, FEW) for grid in GRIDS[:4]), ("axonn", (2, 2), BATCHES), ("gpipe", (2, 2), FEW)]
 
 
-@pytest.mark.parametrize(("system", "grid"), cells(["axonn", "gpipe"], GRIDS, always=USUAL), ids=str)
-def test_losses_are_those_of_one_process(system: str, grid: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("system", "grid", "batches"), cells(["axonn", "gpipe"], GRIDS, [FEW, BATCHES], always=USUAL), ids=str
+)
+def test_losses_are_those_of_one_process(system: str, grid: tuple[int, int], batches: int) -> None:
     inter, data = grid
     more = EVERYTHING if system == "axonn" else ()
-    losses = trained(f"system={system}", f"grid.inter={inter}", f"grid.data={data}", *more)
-    worst = apart(losses, one_process())
+    losses = trained(f"system={system}", f"grid.inter={inter}", f"grid.data={data}", *more, batches=batches)
+    worst = apart(losses, one_process()[:batches])
     assert worst <= TOLERANCE, f"{worst:.2e}"
     assert losses[-1] < losses[0] - 0.5, "it learns"
 
 
-def test_in_bfloat16_grids_differ_by_the_order_of_sums_alone() -> None:
+@pytest.mark.parametrize(
+    ("batches", "stages"), [(FEW, (4,)), pytest.param(BATCHES, (2, 4), marks=pytest.mark.exhaustive)], ids=str
+)
+def test_in_bfloat16_grids_differ_by_the_order_of_sums_alone(batches: int, stages: tuple[int, ...]) -> None:
     """With everything on: as many replicas, the same bits; twice as many, other roundings."""
-    one = trained("precision=bf16", *EVERYTHING)
-    for inter in (2, 4):
-        assert trained("precision=bf16", f"grid.inter={inter}", *EVERYTHING) == pytest.approx(one, rel=1e-12)
-    two = trained("precision=bf16", "grid.data=2", *EVERYTHING)
-    assert trained("precision=bf16", "grid.data=2", "grid.inter=2", *EVERYTHING) == pytest.approx(two, rel=1e-12)
+
+    def found(*overrides: str) -> list[float]:
+        return trained("precision=bf16", *overrides, *EVERYTHING, batches=batches)
+
+    one, right = found(), one_process()[:batches]
+    for inter in stages:
+        assert found(f"grid.inter={inter}") == pytest.approx(one, rel=1e-12)
+    two = found("grid.data=2")
+    assert found("grid.data=2", "grid.inter=2") == pytest.approx(two, rel=1e-12)
     assert 0 < apart(two, one) <= SPREAD, f"{apart(two, one):.2e}"
-    assert apart(one, one_process()) <= 2 * SPREAD, f"{apart(one, one_process()):.2e}"
+    assert apart(one, right) <= 2 * SPREAD, f"{apart(one, right):.2e}"
 
 
 def apart(losses: list[float], others: list[float]) -> float:
     return max(abs(a - b) / b for a, b in zip(losses, others, strict=True))
 
 
-def trained(*overrides: str) -> list[float]:
+def trained(*overrides: str, batches: int = BATCHES) -> list[float]:
     config = resolve(list(overrides))
 
     def rank(world: loopback.LoopbackWorld) -> list[float]:
         made = EngineSystem(world=world, config=config)
-        losses = [made.train_batch(batch(config, number)) for number in range(BATCHES)]
+        losses = [made.train_batch(batch(config, number)) for number in range(batches)]
         made.close()
         return losses
 
