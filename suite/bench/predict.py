@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from suite.comm import by_exchange
 from suite.core.build import build
 from suite.core.grid import Grid
 from suite.memory.budget import Budget
@@ -28,7 +29,7 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
     half = config["precision"]["half"]
     width = _WIDTH[half or config["model"]["dtype"]]
     shapes = shape.shapes(width)
-    update, exchanged = config["update"], _exchanged(config)
+    update, exchanged = config["update"], config["grid"]["data"] == 2 and by_exchange(config["comm"], config["launch"])
     overlaps = update["chunk"] and not update["clip"]
     chunk = update["chunk"] * update["bucket"] if overlaps else sys.maxsize
     schedule, layout = build(config["schedule"]), build(config["memory"]["layout"])
@@ -78,17 +79,6 @@ def _kept(pruning: Mapping[str, Any], own: Sequence[LayerShape]) -> dict[str, in
     sizes = alike or [size for layer in own for size in layer.prunable]
     density = 1 - float(pruning["sparsity"])
     return {"kept": sum(round(density * size) for size in sizes), "of": sum(sizes)} if sizes else {}
-
-
-def _exchanged(config: Mapping[str, Any]) -> bool:
-    """Whether two replicas add by an exchange of bytes (comm.mpi), which needs room for the other's part."""
-    over_mpi = config["comm"]["transport"] in ("auto", "mpi") and config["launch"]["starter"] == "mpiexec"
-    return (
-        config["grid"]["data"] == 2
-        and over_mpi
-        and bool(config["comm"]["pair_exchange"])
-        and config["launch"]["device"] == "cpu"
-    )
 
 
 def counts(config: Mapping[str, Any]) -> dict[str, float]:

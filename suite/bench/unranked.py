@@ -11,7 +11,7 @@ from suite.bench import provenance
 from suite.bench.experiment import Run
 from suite.bench.store import Store
 from suite.core.build import build
-from suite.core.errors import DoesNotFit, MissingDependency, Unsupported
+from suite.core.errors import DoesNotFit, MissingDependency, Refused, Unsupported
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Outcome, Record, Source
 
@@ -45,6 +45,10 @@ def carried(run: Run, key: str, store: Store) -> Record:
     except DoesNotFit as error:
         memory = {"predicted": error.memory} if error.memory else {}
         found, reason, outcome = Carried(Source.SIMULATED, memory=memory), str(error), Outcome.OOM
+    except (Refused, MissingDependency) as error:
+        missing = isinstance(error, MissingDependency)
+        outcome = Outcome.MISSING_DEPENDENCY if missing else Outcome.UNSUPPORTED
+        found, reason = Carried(Source.ANALYTIC), str(error)
     except Exception as error:  # must not end the others
         found, reason = Carried(Source.ANALYTIC), "".join(traceback.format_exception(error)).strip()
     return Record(

@@ -212,5 +212,5 @@ def edge_cut(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     def share(name: str, p: int) -> float:
         return float(lab.partition("protein", name, p).quality.edge_cut * size.vertices / n / size.entries)
 
-    values = [[10_000 / 2.1e9, *(share(name, p) for name in ("gvb", "metis"))] for p in counts(lab, "protein")]
+    values = [[10_000 / size.entries, *(share(name, p) for name in ("gvb", "metis"))] for p in counts(lab, "protein")]
     return values, f"a stand-in whose bridges are as many as the paper cuts; {told(lab, ['protein'])}"

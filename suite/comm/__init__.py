@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -12,7 +13,7 @@ from suite.core.protocols import World
 TRANSPORTS = ("auto", "mpi", "gloo", "nccl")
 ORDERS = ("any", "static")
 
-__all__ = ["ORDERS", "TRANSPORTS", "Start", "check_transport", "here", "started"]
+__all__ = ["ORDERS", "TRANSPORTS", "Start", "by_exchange", "check_transport", "here", "started"]
 
 
 def here(
@@ -53,6 +54,12 @@ def check_transport(transport: str, order: str, *, device: str, launcher: str) -
         raise Unsupported(
             "comm.transport=mpi under torchrun", rule="MPI starts its own ranks", legal="launch.starter=mpiexec"
         )
+
+
+def by_exchange(comm: Mapping[str, Any], launch: Mapping[str, Any]) -> bool:
+    """Whether two ranks of these configs add by an exchange of bytes (comm.mpi), with room for the other's part."""
+    over_mpi = comm["transport"] in ("auto", "mpi") and launch["starter"] == "mpiexec"
+    return over_mpi and bool(comm["pair_exchange"]) and launch["device"] == "cpu"
 
 
 @cache

@@ -22,7 +22,7 @@ from suite.gnn import prepare
 from suite.gnn.partition.plain import Random
 from suite.gnn.plan import volumes
 from suite.simulate.exchange import LINKS
-from suite.simulate.full_graph import VALUE, FullGraph
+from suite.simulate.full_graph import FullGraph
 from suite.simulate.machine import Machine, measured
 from suite.simulate.stack import Stack
 
@@ -55,7 +55,7 @@ class Counted:
         """Raises DoesNotFit where a process needs more memory than a device of the modelled cluster has."""
         graph, matrix = prepare.graph_of(config)
         placement = prepare.placement_of(config)
-        found = prepare.partition_of(config, matrix, placement.parts)
+        found = prepare.partition_of(config, prepare.forward_of(matrix), placement.parts)
         one = self.full_graph(config, graph, matrix, found.parts)
         one.check_memory(self.machine)
         times, notes = self.times(one)
@@ -97,6 +97,7 @@ class Counted:
             order=model["order"],
             epoch=model["epoch"],
             back=None if graph.symmetric else back,
+            value=prepare.WIDTH[model["dtype"]],
         )
 
     def times(self, one: FullGraph) -> tuple[dict[str, Metric], list[str]]:
@@ -155,7 +156,10 @@ def of_plan(one: FullGraph) -> dict[str, Metric]:
         "planned_bytes": Metric("B", "lower", (float(np.sum(one.sent())),), "an epoch, by all processes"),
         "max_bytes": Metric("B", "lower", (float(np.max(one.sent())),), "an epoch, of the busiest sender"),
         "row_sums": Metric(
-            "B", "lower", (float(VALUE * sum(one.widths) * np.max(moved.summed)),), "a process brings, an epoch (G2)"
+            "B",
+            "lower",
+            (float(one.value * sum(one.widths) * np.max(moved.summed)),),
+            "a process brings, an epoch (G2)",
         ),
         "local_rows": rows(own.max(), "of H on the fullest process"),
         "halo_rows": rows(halo.max(), "received and held, on the fullest process"),

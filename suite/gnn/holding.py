@@ -77,12 +77,20 @@ class Holding:
 def plans(operator: csr_array, parts: Array, placement: Placement) -> tuple[Plan, Plan]:
     """Of the forward product A^T X and of the backward product A X; the same plan where A is symmetric."""
     backward = Plan.of(operator, parts, placement)
-    transposed = csr_array(operator.T.tocsr())
-    transposed.sort_indices()
-    difference = transposed - operator
-    if difference.nnz == 0 or abs(difference).max() == 0:
+    if symmetric(operator):
         return backward, backward
-    return Plan.of(transposed, parts, placement), backward
+    return Plan.of(transposed(operator), parts, placement), backward
+
+
+def transposed(matrix: csr_array) -> csr_array:
+    """Sorted, as plans want it."""
+    found = csr_array(matrix.T.tocsr())
+    found.sort_indices()
+    return found
+
+
+def symmetric(matrix: csr_array) -> bool:
+    return bool((matrix != matrix.T).nnz == 0)
 
 
 def holdings(

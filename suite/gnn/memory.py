@@ -51,15 +51,22 @@ class _Walk:
         self.live -= sum(sizes)
 
 
-def activations(widths: Sequence[int], rows: int, trained: int, *, order: str = "paper", epoch: str = "paper") -> int:
+def activations(
+    widths: Sequence[int], rows: int, trained: int, *, order: str = "paper", epoch: str = "paper", paired: bool = False
+) -> int:
     """The most values that live at once in an epoch beside features, rooms and model states.
 
-    widths: columns of H^0 to H^L; rows: n_i; trained: of them the training vertices
+    widths: columns of H^0 to H^L; rows: n_i; trained: of them the training vertices; paired: whether a product is
+    summed with one other process's, for which there is room while it is
     """
     walk, modes = _Walk(), [how(at, b, a, order=order, epoch=epoch) for at, (b, a) in enumerate(pairwise(widths))]
     last = len(modes) - 1
     for at, (before, after) in enumerate(pairwise(widths)):
         first = {PRINTED: before, DENSE_LAST: before, DENSE_FIRST: after, KEPT: 0}[modes[at]] * rows
+        if paired:  # of the product: it comes first, or after the dense one
+            moved = 0 if modes[at] == KEPT else first
+            walk.take(*([first, moved] if modes[at] == DENSE_FIRST else [moved]), moved)
+            walk.drop(*([first, moved] if modes[at] == DENSE_FIRST else [moved]), moved)
         walk.take(first, after * rows)
         walk.drop(0 if modes[at] == DENSE_LAST else first)  # DENSE_LAST saves it for dW
         if at < last:
@@ -77,10 +84,13 @@ def activations(widths: Sequence[int], rows: int, trained: int, *, order: str = 
         weights = widths[at] * widths[at + 1]
         outer = before if at else 0
         if modes[at] in (PRINTED, DENSE_FIRST):
-            walk.take(after, outer, weights)
+            walk.take(after, after if paired else 0)
+            walk.drop(after if paired else 0)
+            walk.take(outer, weights)
             walk.drop(after, after, weights)
         else:
-            walk.take(weights, *([outer, outer] if at else []))
+            walk.take(weights, *([outer, outer] if at else []), *([outer] if at and paired else []))
+            walk.drop(*([outer] if at and paired else []))
             walk.drop(weights, after, *([outer] if at else []), *([before] if modes[at] == DENSE_LAST else []))
         if at:
             walk.take(outer)
@@ -95,6 +105,7 @@ def predicted(
     form: str,
     width: int,
     moments: int = 2,
+    paired: bool = False,
     order: str = "paper",
     epoch: str = "paper",
 ) -> dict[str, int]:
@@ -108,7 +119,7 @@ def predicted(
     both = [holding.forward] if holding.backward is holding.forward else [holding.forward, holding.backward]
     used = [ahead + back] if len(both) == 1 else [ahead, back]
     states = shape.parameters(int(features), holding.classes) * width
-    made = activations(widths, rows, int(holding.masks["train"].sum()), order=order, epoch=epoch)
+    made = activations(widths, rows, int(holding.masks["train"].sum()), order=order, epoch=epoch, paired=paired)
     return {
         "weights": states,
         "gradients": states,

@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from suite.comm import by_exchange
 from suite.core.build import build
 from suite.core.errors import Refused, Unsupported
 from suite.core.grid import Grid
 from suite.core.record import Metric
 from suite.data.graphs import Graph, operator
-from suite.gnn.holding import holdings, plans
+from suite.gnn.holding import holdings, plans, symmetric, transposed
 from suite.gnn.memory import predicted
 from suite.gnn.partition import Partition, Partitioner, partition
 from suite.gnn.plan import Placement, Plan, check_form
@@ -29,7 +30,7 @@ from suite.memory.rule import states_of
 from suite.workload.gcn import GCN, check_order
 
 CACHE = "cache"  # folder of a reports folder where partitions are kept
-_WIDTH = {"float32": 4, "float64": 8}
+WIDTH = {"float32": 4, "float64": 8}  # bytes of a value
 
 
 @lru_cache(maxsize=2)
@@ -41,6 +42,11 @@ def _graph(source: str, seed: int) -> tuple[Graph, csr_array]:
 def graph_of(config: Mapping[str, Any]) -> tuple[Graph, csr_array]:
     """A config's graph and its operator; the last two are kept, as the runs of an experiment share them."""
     return _graph(json.dumps(config["graph"]["source"], sort_keys=True), config["seed"])
+
+
+def forward_of(matrix: csr_array) -> csr_array:
+    """The matrix of the forward product, A^T, which moves the wide features: what partitioners are asked about."""
+    return transposed(matrix) if not symmetric(matrix) else matrix
 
 
 def placement_of(config: Mapping[str, Any]) -> Placement:
@@ -70,6 +76,9 @@ def check(config: Mapping[str, Any]) -> None:
         if grid[name] != 1:
             what = f"grid.{name}={grid[name]} of system={system['name']}"
             raise Unsupported(what, rule="processes share vertices and split no layers", legal=f"grid.{name}=1")
+    seed = config["seed"]
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise Refused(f"seed={seed}", rule="a whole number, not negative", legal="seed=0")
     placement, exchange = placement_of(config), config["exchange"]
     given = {"oblivious": bool(exchange["oblivious"]), "overlap": exchange["overlap"]}
     check_form(exchange["form"], assignment=placement.assignment, replication=placement.replication, **given)
@@ -77,7 +86,7 @@ def check(config: Mapping[str, Any]) -> None:
     if not isinstance(shape, GCN):
         raise Unsupported(f"model={model['name']} on a whole graph", rule="graph convolutions", legal="model=gcn")
     check_order(model.get("order", "paper"), model.get("epoch", "paper"))
-    if model["dtype"] not in _WIDTH:
+    if model["dtype"] not in WIDTH:
         raise Unsupported(f"model.dtype={model['dtype']}", rule="of sparse products", legal="model.dtype=float32")
     update = config["update"]
     asked = {
@@ -111,7 +120,7 @@ class Prepared:
                 legal="graph.source.features=300 graph.source.classes=24",
             )
         placement = placement_of(config)
-        self.partition = partition_of(config, matrix, placement.parts)
+        self.partition = partition_of(config, forward_of(matrix), placement.parts)
         begin = perf_counter()
         forward, backward = plans(matrix, self.partition.parts, placement)
         self.seconds = perf_counter() - begin
@@ -122,7 +131,9 @@ class Prepared:
         sizes = (int(graph.features.shape[1]), int(graph.classes))
         masks = {"train": graph.train, "validation": graph.validation, "test": graph.test}
         folder.mkdir(parents=True, exist_ok=True)
-        kinds, width = [], _WIDTH[model["dtype"]]
+        kinds, width = [], WIDTH[model["dtype"]]
+        # two ranks add by an exchange, for which each has room for the other's part
+        paired = placement.replication == 2 and by_exchange(config["comm"], config["launch"])
         moments = len(states_of(config["optimizer"], predicts=False))
         for own in holdings(
             forward,
@@ -134,7 +145,7 @@ class Prepared:
             dtype=model["dtype"],
         ):
             own.save(folder / f"rank-{own.forward.rank}.npz")
-            kinds.append(predicted(own, shape, form=form, width=width, moments=moments, **ways))
+            kinds.append(predicted(own, shape, form=form, width=width, moments=moments, paired=paired, **ways))
         self.memory = {kind: [rank[kind] for rank in kinds] for kind in kinds[0]}
         flops = shape.flops(*sizes, vertices=graph.vertices, entries=int(matrix.nnz), **ways)
         self.metrics = {

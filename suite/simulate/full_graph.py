@@ -68,7 +68,7 @@ class FullGraph:
     volumes: of a forward product, in vertices and entries of the graph that is meant; back: of a backward one, where
         the graph is directed and it is another
     form: of the exchange (suite.simulate.exchange.FORMS); published: whether local work is the published code's
-    order, epoch: suite.workload.gcn.how
+    order, epoch: suite.workload.gcn.how; value: bytes of a number
     """
 
     volumes: Volumes
@@ -80,6 +80,7 @@ class FullGraph:
     order: str = "paper"
     epoch: str = "paper"
     back: Volumes | None = None
+    value: int = VALUE
 
     @cached_property
     def products(self) -> Sequence[tuple[FullGraph, int]]:
@@ -104,7 +105,7 @@ class FullGraph:
 
     def sent(self) -> Any:
         """(P,) bytes of rows that each process sends in an epoch."""
-        return VALUE * sum(width * one.moved.send for one, width in self.products)
+        return self.value * sum(width * one.moved.send for one, width in self.products)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -115,17 +116,19 @@ class FullGraph:
         times: dict[tuple[int, int], tuple[float, float, float]] = {}
         for one, width in self.products:
             if (id(one), width) not in times:
-                row = float(VALUE * width)
+                row = float(self.value * width)
                 times[id(one), width] = (
                     wires.exchange(one.moved, row, self.form),
                     wires.sum_rows(one.volumes, row),
                     one.product(machine, stack, width),
                 )
-        exchange, sums, products = zip(*(times[id(one), width] for one, width in self.products), strict=True)
+        # of no product at all, a single layer's that is kept, the columns are empty
+        found = [times[id(one), width] for one, width in self.products]
+        exchange, sums, products = ([each[at] for each in found] for at in range(3))
         return Epoch(
             exchange=sum(exchange),
             sums=sum(sums),
-            weights=sum(wires.all_reduce(VALUE * a * b, column) for a, b in layers),
+            weights=sum(wires.all_reduce(self.value * a * b, column) for a, b in layers),
             products=sum(products),
             dense=sum(self.dense(machine, stack, a, b) * (3 if at else 2) for at, (a, b) in enumerate(layers)),
         )
@@ -133,9 +136,9 @@ class FullGraph:
     def product(self, machine: Machine, stack: Stack, width: int) -> float:
         """The longest that a process multiplies, and copies for it, in one product of this width."""
         volumes, placement = self.volumes, self.volumes.placement
-        row, blocks = VALUE * width, len(placement.stages(0))
+        row, blocks = self.value * width, len(placement.stages(0))
         own = np.repeat(volumes.rows, placement.replication)
-        entry = LOOSE if self.published else VALUE + INDEX
+        entry = LOOSE if self.published else self.value + INDEX
         moved = volumes.entries * (entry + row)
         if self.oblivious or self.published:  # a product per block reads and writes the sum anew
             moved = moved + 2 * blocks * row * own
@@ -161,7 +164,7 @@ class FullGraph:
         """A product of H with weights, of the largest block row: by its flops or, being narrow, by its bytes."""
         rows = float(np.max(self.volumes.rows, initial=0))
         flops = 2 * rows * before * after / (machine.peak_of("float32") * stack.products)
-        moved = VALUE * rows * (before + after) / _reached(machine, stack)
+        moved = self.value * rows * (before + after) / _reached(machine, stack)
         return max(flops, moved) + stack.launch
 
     # -- memory --------------------------------------------------------------------------------------------------------
@@ -170,28 +173,30 @@ class FullGraph:
         """(P,) bytes of each process by kind, at the widest product."""
         volumes, placement = self.volumes, self.volumes.placement
         own = np.repeat(volumes.rows, placement.replication)
-        widest, widths = max(self.widths), self.shape.widths(self.features, self.classes)
-        weights = STATES * VALUE * self.shape.parameters(self.features, self.classes)
+        kept_product = self.features if self.epoch == "lean" else 0  # of the first epoch, and its rows' room
+        widest = max(kept_product, *self.widths, 0)
+        widths = self.shape.widths(self.features, self.classes)
+        weights = STATES * self.value * self.shape.parameters(self.features, self.classes)
         kept = sum(widths[1:]) * 2  # Z and H of each layer, which the backward pass asks for
         both = [volumes] if self.back is None else [volumes, self.back]
         entries = sum(each.entries for each in both)
         moved = np.max([each.send + each.receive for each in both], axis=0)
         found = {
             "weights": np.full(placement.processes, weights),
-            "features": VALUE * own * self.features,
-            "activations": VALUE * own * (kept + widest),  # and the product under way
+            "features": self.value * own * (self.features + kept_product),
+            "activations": self.value * own * (kept + widest),  # and the product under way
         }
         if self.published:  # its features ask for a gradient too, which is kept from epoch to epoch
-            found["gradient of features"] = VALUE * own * self.features
+            found["gradient of features"] = self.value * own * self.features
             found["graph"] = 2 * LOOSE * entries
         else:
-            found["graph"] = (VALUE + INDEX) * entries + INDEX * (own + 1) * len(both)
+            found["graph"] = (self.value + INDEX) * entries + INDEX * (own + 1) * len(both)
         if self.oblivious:
-            found["rows"] = np.full(placement.processes, VALUE * widest * int(np.max(volumes.rows, initial=0)))
+            found["rows"] = np.full(placement.processes, self.value * widest * int(np.max(volumes.rows, initial=0)))
         else:
-            found["rows"] = VALUE * widest * moved
+            found["rows"] = self.value * widest * moved
             if self.published:
-                found["rows"] = found["rows"] + VALUE * widest * int(np.max(volumes.rows, initial=0))
+                found["rows"] = found["rows"] + self.value * widest * int(np.max(volumes.rows, initial=0))
         return found
 
     def peak(self) -> int:

@@ -54,7 +54,7 @@ def count() -> None:
 
 
 def check(world: World, placement: Placement, exchange: str) -> None:
-    given = problem(seed=world.size, features=6)
+    given = problem(seed=world.size, features=40)
     parts = uneven(37, placement.parts)
     own = held(given, placement, parts)[world.rank]
     trainer = Trainer(own, world, exchange=EXCHANGES[exchange], optimizer=SGD(lr=0.5), shape=GCN(3, 4), dtype="float64")
@@ -71,14 +71,19 @@ def check(world: World, placement: Placement, exchange: str) -> None:
         int((plan.volumes.oblivious() if exchange == "oblivious" else plan.volumes).send[world.rank])
         for plan in (forward, backward)
     ]
-    wanted = sum(8 * one.width * rows[one.backward] for one in trainer.shape.products(6, 3))
+    wanted = sum(8 * one.width * rows[one.backward] for one in trainer.shape.products(40, 3))
     assert counted[0] == trainer.sent == wanted, (counted, trainer.sent, wanted, placement, exchange)
     trainer.epoch()
     _, ours = trainer.memory()
-    foretold = predicted(own, trainer.shape, form=exchange.replace("overlapped", "fused"), width=8, moments=1)
+    paired = placement.replication == 2 and world.carrier == "mpi"
+    foretold = predicted(
+        own, trainer.shape, form=exchange.replace("overlapped", "fused"), width=8, moments=1, paired=paired
+    )
     assert {**ours, "activations": 0} == {**foretold, "activations": 0}, (ours, foretold)
     few = 512  # bytes of numbers that no size counts: losses, counts
-    assert abs(ours["activations"] - foretold["activations"]) <= few, (ours, foretold)
+    if placement.replication > 1:  # gloo's own thread lets go of a sum a little after it is done
+        few += own.forward.rows * 4 * 8
+    assert abs(ours["activations"] - foretold["activations"]) <= few, (ours, foretold, placement, exchange)
 
 
 def main() -> None:

@@ -55,8 +55,8 @@ class Gvb:
     effort: steps of refinement per entry, level and cycle: work and not time, so that a seed gives the same parts
 
     What is found keeps the cap if a start did. The most that a part sends, and then the total, are no larger than of
-    any METIS start, or of any that kept the cap. The total is at most the median of METIS' wherever that is possible
-    too.
+    any METIS start, or of any that kept the cap. The total is at most the median of METIS' wherever that and the cap
+    allow it.
     """
 
     starts: int = 3

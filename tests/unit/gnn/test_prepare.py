@@ -12,7 +12,11 @@ from scipy.sparse import csr_array
 
 from suite.bench.experiment import freeze, resolve
 from suite.bench.rank import GraphRank, kind_of
+from suite.bench.store import Store
+from suite.bench.unranked import carried
+from suite.core.build import build
 from suite.core.errors import Refused
+from suite.core.record import Outcome
 from suite.gnn import prepare
 from suite.gnn.holding import Holding, holdings, plans
 from suite.gnn.plan import Placement
@@ -111,3 +115,56 @@ def test_a_vertex_that_is_asked_for_has_a_label() -> None:
     masks["train"][0] = False
     with pytest.raises(Refused, match="no vertex to train on"):
         list(holdings(forward, backward, labels=np.zeros(3, int), **given))
+
+
+def one_way(folder: Path) -> Path:
+    """Edges from a few vertices to many: what forward products need is not what backward ones do."""
+    rng = np.random.default_rng(0)
+    np.savetxt(folder / "edges.txt", np.stack([rng.integers(0, 400, 4000), rng.integers(0, 40, 4000)], 1), fmt="%d")
+    return folder / "edges.txt"
+
+
+def test_a_directed_graph_is_partitioned_for_its_forward_product(tmp_path: Path) -> None:
+    """That one moves the features; what the record says of the partition is of it, as what is sent is."""
+    file = one_way(tmp_path)
+    config = resolve(
+        [
+            "system=sparsity_aware_metis",
+            "graph=edge_list",
+            f"graph.source.file={file}",
+            "grid.data=4",
+            f"reports={tmp_path}",
+        ]
+    )
+    made = prepare.Prepared(config, tmp_path / "own")
+    assert not made.provenance["symmetric"]
+    for ours, theirs in (("partition_total", "rows_sent"), ("partition_max_send", "max_send")):
+        assert made.metrics[ours].values == made.metrics[theirs].values
+    _, matrix = prepare.graph_of(config)
+    assert (prepare.forward_of(matrix) != matrix.T).nnz == 0
+
+
+@pytest.mark.parametrize(
+    "overrides", [["model.dtype=float64"], ["model.epoch=lean"], ["model.epoch=lean", "model.shape.layers=1"]]
+)
+def test_what_is_counted_without_ranks_is_what_is_prepared_for_them(tmp_path: Path, overrides: list[str]) -> None:
+    config = config_of("grid.data=4", f"reports={tmp_path}", *overrides)
+    made = prepare.Prepared(config, tmp_path / "own")
+    counted = config_of("grid.data=4", f"reports={tmp_path}", "executor=volumes", *overrides)
+    found = build(counted["executor"]).run(counted)
+    assert found.metrics["planned_bytes"].values == made.metrics["planned_bytes"].values
+    assert found.memory["predicted"]["features"] == made.memory["features"]
+
+
+@pytest.mark.parametrize("seed", ["abc", "1.5", "-1"])
+def test_a_seed_is_a_whole_number_for_volumes_too(seed: str) -> None:
+    assert "rule: a whole number" in str(freeze(config_of("executor=volumes", f"seed={seed}"), "").refusal)
+
+
+def test_what_volumes_refuse_is_no_failure(tmp_path: Path) -> None:
+    overrides = ["executor=volumes", "partitioner=external", f"partitioner.file={tmp_path / 'none.part'}"]
+    run = freeze(config_of(*overrides, "grid.data=2", f"reports={tmp_path}"), "")
+    record = carried(run, "key", Store(tmp_path))
+    assert record.outcome in (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY)
+    assert "none.part" in record.reason
+    assert "Traceback" not in record.reason
