@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BufferedReader, BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +22,11 @@ from scipy import io, sparse
 from suite.core.errors import Refused
 from suite.data.graphs.drawn import CLASSES, FEATURES, TRAIN, VALIDATION, dressed
 from suite.data.graphs.graph import Graph
-from suite.data.graphs.reading import archive, existing, sealed, table
+from suite.data.graphs.reading import DAMAGED, PIECE, REAL, WHOLE, archive, existing, sealed, table
 
 Edges = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, int]  # sources, targets, weights, vertices
+LARGEST = 2**31 - 1  # vertices: scipy's indices are int32 up to here, and so are part ids
+EXACT = 2**53  # from here on float64, as which a text is read, does not hold every whole number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +48,13 @@ class FromFile:
     train: float = TRAIN
     validation: float = VALIDATION
 
+    def __post_init__(self) -> None:
+        for field, value in (("features", self.features), ("classes", self.classes)):
+            _whole(field, value, range(LARGEST))
+        for field, share in (("train", self.train), ("validation", self.validation)):
+            if isinstance(share, bool) or not isinstance(share, int | float):
+                raise Refused(f"{field}={share!r}", rule="a share of the vertices", legal=f"{field}=0.2")
+
     @property
     def name(self) -> str:
         """The file's, without what says its form."""
@@ -49,14 +62,13 @@ class FromFile:
 
     def load(self, seed: int) -> Graph:
         """The graph, with the features and labels of `seed`."""
-        u, v, weights, n = self._read(existing(self.name, self.file))
+        path = existing(self.name, self.file)
+        u, v, weights, n = self._read(path)
+        _bounded(path, n)
         counts = {"features": self.features, "classes": self.classes}
         dress = dressed(n, **counts, train=self.train, validation=self.validation, seed=seed)
-        kept = weights if self.weighted else None
-        graph = Graph.of(self.name, u, v, n, kept, symmetrise=self.symmetrise, **dress)
-        if not self.weighted:
-            graph.adjacency.data[:] = 1
-        return graph
+        kept, merge = (weights, False) if self.weighted else (None, True)
+        return Graph.of(self.name, u, v, n, kept, symmetrise=self.symmetrise, merge=merge, **dress)
 
     def provenance(self) -> dict[str, str | int]:
         """Name, bytes and sha256 of the file."""
@@ -72,11 +84,13 @@ class MatrixMarket(FromFile):
 
     def _read(self, path: Path) -> Edges:
         try:
+            ended = _ended(path)
             rows, columns, _entries, form, kind, _symmetry = io.mminfo(path)
             if form != "coordinate" or kind not in ("real", "integer", "unsigned-integer", "pattern"):
                 raise Refused(f"{path}: {form} of {kind}", rule="coordinates of numbers", legal="coordinate real")
-            matrix = sparse.coo_array(io.mmread(path)) if rows == columns else None
-        except (ValueError, OSError, EOFError, OverflowError, StopIteration) as error:
+            _bounded(path, max(rows, columns))
+            matrix = sparse.coo_array(io.mmread(ended)) if rows == columns else None
+        except DAMAGED as error:
             raise Refused(f"{path}: {error}", rule="the Matrix Market format", legal="%%MatrixMarket ...") from error
         if matrix is None:
             raise Refused(f"{path}: {rows} x {columns}", rule="a square matrix", legal=f"{rows} x {rows}")
@@ -88,19 +102,27 @@ class Npz(FromFile):
     """A matrix as scipy.sparse.save_npz writes it, in csr, csc or coo form."""
 
     def _read(self, path: Path) -> Edges:
-        form = archive(path, ["format"])["format"].item()
-        form = form.decode("ascii", "replace") if isinstance(form, bytes) else str(form)
+        said = archive(path, {"format": ("SU", (0,))})["format"].item()
+        form = said.decode("ascii", "replace") if isinstance(said, bytes) else said
         if form not in ("csr", "csc", "coo"):
             raise Refused(f"{path}: a matrix in {form} form", rule="csr, csc or coo", legal="csr")
+        ends = ("row", "col") if form == "coo" else ("indices", "indptr")
+        held = archive(path, {"shape": WHOLE, "data": REAL, ends[0]: WHOLE, ends[1]: WHOLE})
+        shape = tuple(held["shape"].tolist())
+        if len(shape) != 2 or shape[0] != shape[1]:
+            raise Refused(f"{path}: a matrix of {shape}", rule="square", legal="one row per vertex")
+        _bounded(path, shape[0])
+        data, first, second = held["data"], held[ends[0]], held[ends[1]]
         try:
-            loaded = sparse.load_npz(path)
-            if form != "coo":  # before its indices are followed
-                loaded.check_format(full_check=True)
-            matrix = sparse.coo_array(loaded)
-        except (ValueError, KeyError, OSError) as error:
+            if form == "coo":
+                matrix = sparse.coo_array((data, (first, second)), shape=shape)
+            else:
+                kind = sparse.csr_array if form == "csr" else sparse.csc_array
+                packed = kind((data, first, second), shape=shape)
+                packed.check_format(full_check=True)  # before its indices are followed
+                matrix = sparse.coo_array(packed)
+        except DAMAGED as error:
             raise Refused(f"{path}: {error}", rule="what scipy.sparse.save_npz writes", legal="csr") from error
-        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-            raise Refused(f"{path}: a matrix of {matrix.shape}", rule="square", legal="one row per vertex")
         weights = matrix.data.astype(np.float64) if matrix.data.dtype.kind == "b" else matrix.data
         return matrix.coords[0], matrix.coords[1], weights, int(matrix.shape[0])
 
@@ -119,6 +141,12 @@ class EdgeList(FromFile):
     first: int = 0
     compact: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _whole("first", self.first, range(2))
+        if self.vertices is not None:
+            _whole("vertices", self.vertices, range(1, LARGEST + 1))
+
     def _read(self, path: Path) -> Edges:
         rows = table(path, np.float64, delimiter=_delimiter(path))
         if rows.size and rows.shape[1] not in (2, 3):
@@ -126,10 +154,11 @@ class EdgeList(FromFile):
         if not len(rows) and self.vertices is None:
             raise Refused(f"{path}: no edge, and no number of vertices", rule="one of both", legal="vertices=1")
         ends = rows[:, :2] - self.first if rows.size else np.zeros((0, 2))
-        odd = np.flatnonzero((ends != np.floor(ends)).any(axis=1) | ~np.isfinite(ends).all(axis=1))
+        odd = np.flatnonzero(((ends != np.floor(ends)) | ~(np.abs(ends) < EXACT - 1)).any(axis=1))
         if len(odd):
+            text = next(islice(_lines(path), int(odd[0]), None))
             raise Refused(
-                f"{path}: edge {odd[0]} is {rows[odd[0]].tolist()}", rule="vertices are whole numbers", legal="0 1"
+                f"{path}: edge {odd[0]} is {text!r}", rule="vertices are whole numbers below 2^53", legal="0 1"
             )
         ids = ends.astype(np.int64)
         weights = rows[:, 2] if rows.size and rows.shape[1] == 3 else None
@@ -144,12 +173,44 @@ class EdgeList(FromFile):
         return ids[:, 0], ids[:, 1], weights, n
 
 
-def _delimiter(path: Path) -> str | None:
+def _ended(path: Path) -> Path | BytesIO:
+    """The file, or what it holds and a line's end: without that scipy's reader (1.17.1) ends the process where
+    anything follows the last number, if only a blank. A .gz is read to its checksum on the way."""
+    with _opened(path) as file:
+        last = b""
+        while piece := file.read(PIECE):
+            last = piece[-1:]
+    if last == b"\n":
+        return path
+    with _opened(path) as file:
+        return BytesIO(file.read() + b"\n")
+
+
+def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The lines that hold numbers, without comments."""
     try:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
             for line in file:
-                if line.strip() and line.lstrip()[0] not in "#%":
-                    return "," if "," in line else None
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+                if text := re.split("[#%]", line, maxsplit=1)[0].strip():
+                    yield text
+    except DAMAGED as error:  # a text that cannot be decoded is a ValueError
         raise Refused(f"{path}: {error}", rule="a text of edges", legal="0 1") from error
-    return None
+
+
+def _delimiter(path: Path) -> str | None:
+    return "," if "," in next(_lines(path), "") else None
+
+
+def _bounded(path: Path, vertices: int) -> None:
+    if vertices > LARGEST:
+        raise Refused(f"{path}: {vertices} vertices", rule=f"at most {LARGEST}", legal="compact=true for gaps")
+
+
+def _whole(field: str, value: object, legal: range) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value not in legal:
+        rule = f"a whole number from {legal[0]} to {legal[-1]}"
+        raise Refused(f"{field}={value!r}", rule=rule, legal=f"{field}={legal[0]}")

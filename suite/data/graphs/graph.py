@@ -79,6 +79,7 @@ class Graph:
         *,
         symmetrise: bool = False,
         loops: bool = False,
+        merge: bool = False,
         notes: tuple[str, ...] = (),
         **rest: Any,
     ) -> Graph:
@@ -87,6 +88,7 @@ class Graph:
         symmetrise: the reverse of every edge is added (of a self loop none); where that is there already, none is
           merged into the other: their weights add up
         loops: every vertex without a self loop gets one of weight 1
+        merge: an edge that comes twice is one, and every edge has weight 1; `weights` must be None
 
         Weights of an edge that comes twice are added up, and an edge of weight 0 is none; the notes count both. Raises
         Refused for ids out of range and for weights that are not finite, with the first of them.
@@ -94,6 +96,8 @@ class Graph:
         u, v = _ids(name, "source", sources, vertices), _ids(name, "target", targets, vertices)
         if len(u) != len(v):
             raise Refused(f"{name}: {len(u)} sources and {len(v)} targets", rule="one of each per edge")
+        if merge and weights is not None:
+            raise Refused(f"{name}: weights of edges that are merged", rule="all are 1 then", legal="weights=None")
         w = _weights(name, weights, len(u))
         said = list(notes)
         if symmetrise:
@@ -110,10 +114,12 @@ class Graph:
         matrix = sparse.coo_array((w, (u, v)), shape=(vertices, vertices)).tocsr()
         matrix.sum_duplicates()
         if matrix.nnz < len(w):
-            said.append(f"{len(w) - matrix.nnz} duplicate edges added up")
+            said.append(f"{len(w) - matrix.nnz} duplicate edges {'merged' if merge else 'added up'}")
             if symmetrise and weights is not None:  # one order of adding for an edge and its reverse
                 upper = sparse.triu(matrix, format="csr")
                 matrix = (upper + sparse.triu(upper, k=1).T).tocsr()
+        if merge:
+            matrix.data[:] = 1
         zeros = int((matrix.data == 0).sum())
         if zeros:
             matrix.eliminate_zeros()
@@ -156,7 +162,8 @@ def operator(graph: Graph, *, loops: bool = True) -> sparse.csr_array:
     D_out and D_in are the row and column sums of A + I. A symmetric A gives a symmetric operator bit for bit. A vertex
     that has a self loop already keeps that and gets no second one, so that a graph whose published form has loops
     (Reddit) gives the matrix that was published. An isolated vertex keeps its loop alone; with loops=False its row and
-    column are empty. Raises Refused where weights sum to a degree that has no root. Source: sparse_gnn, section 2.1;
+    column are empty. Raises Refused where the weights of a vertex do not sum to a positive number or an entry of the
+    operator is not finite, with the vertex and the number. Source: sparse_gnn, section 2.1;
     Kipf and Welling, Semi-Supervised Classification with Graph Convolutional Networks, equation 2.
     """
     matrix = graph.adjacency.astype(np.float64)
@@ -172,14 +179,20 @@ def operator(graph: Graph, *, loops: bool = True) -> sparse.csr_array:
     for ends, side in ((rows, "out"), (matrix.indices, "in")):
         # added up in the order of the entries: a row in that of its columns, a column in that of its rows
         degrees = np.bincount(ends, weights=matrix.data, minlength=graph.vertices)
-        bad = np.flatnonzero(degrees < 0)
+        weighed = np.bincount(ends[matrix.data != 0], minlength=graph.vertices) > 0
+        bad = np.flatnonzero(~np.isfinite(degrees) | (weighed & (degrees <= 0)))
         if len(bad):
             what = f"{graph.name}: {side}-degree {degrees[bad[0]]:g} of vertex {bad[0]}"
-            raise Refused(what, rule="weights of a vertex sum to 0 or more", legal="weights that are not negative")
+            raise Refused(what, rule="weights of a vertex sum to a finite number above 0", legal="positive weights")
         with np.errstate(divide="ignore"):
-            scales.append(np.where(degrees > 0, 1.0 / np.sqrt(degrees), 0.0))
+            scales.append(np.where(weighed, 1.0 / np.sqrt(degrees), 0.0))
     # the two scales first: their product does not know which of them is the row's
-    matrix.data *= scales[0][rows] * scales[1][matrix.indices]
+    with np.errstate(over="ignore", invalid="ignore"):
+        matrix.data *= scales[0][rows] * scales[1][matrix.indices]
+    bad = np.flatnonzero(~np.isfinite(matrix.data))
+    if len(bad):
+        what = f"{graph.name}: operator {matrix.data[bad[0]]:g} of edge {rows[bad[0]]} -> {matrix.indices[bad[0]]}"
+        raise Refused(what, rule="weights whose degrees have a finite product of roots", legal="weights near 1")
     return matrix
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from suite.core.errors import Refused
 from suite.data.graphs.graph import Graph
-from suite.data.graphs.reading import archive, classes_of, located, mask_of, sealed, table
+from suite.data.graphs.reading import COLUMN, COUNT, PAIRS, TABLE, archive, classes_of, located, mask_of, sealed, table
 
 SPLITS = {"ogbn-arxiv": "time", "ogbn-products": "sales_ranking", "ogbn-papers100M": "time"}  # the benchmark's own
 UNPACKED = {"ogbn-arxiv": "arxiv", "ogbn-products": "products", "ogbn-papers100M": "papers100M-bin"}
@@ -105,8 +105,8 @@ def _text(found: dict[str, Path], features: bool) -> Read:
 
 def _binary(found: dict[str, Path], features: bool) -> Read:
     path = found["data"]
-    names = ["edge_index", "num_nodes_list", "num_edges_list", *(["node_feat"] if features else [])]
-    data = archive(path, names)
+    forms = {"edge_index": PAIRS, "num_nodes_list": COUNT, "num_edges_list": COUNT}
+    data = archive(path, forms | ({"node_feat": TABLE} if features else {}))
     n, m = (_one(path, data[name]) for name in ("num_nodes_list", "num_edges_list"))
     edges = data["edge_index"]
     if edges.shape != (2, m):
@@ -115,7 +115,7 @@ def _binary(found: dict[str, Path], features: bool) -> Read:
         raise Refused(
             f"{path}: node_feat of shape {data['node_feat'].shape}", rule=f"({n}, f), as num_nodes_list has it"
         )
-    return edges, data.get("node_feat"), archive(found["labels"], ["node_label"])["node_label"], n
+    return edges, data.get("node_feat"), archive(found["labels"], {"node_label": COLUMN})["node_label"], n
 
 
 def _one(path: Path, counts: NDArray[Any]) -> int:

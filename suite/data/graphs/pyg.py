@@ -17,7 +17,7 @@ from scipy import sparse
 from suite.core.errors import Refused, UnknownName
 from suite.data.graphs.graph import Graph
 from suite.data.graphs.inert import read
-from suite.data.graphs.reading import archive, classes_of, located, mask_of, sealed, table
+from suite.data.graphs.reading import COLUMN, REAL, TABLE, WHOLE, archive, classes_of, located, mask_of, sealed, table
 
 PLANETOID = ("cora", "citeseer", "pubmed")
 VALIDATION = 500  # vertices after those of training (Yang, Cohen, Salakhutdinov, ICML 2016, section 5.1)
@@ -41,14 +41,14 @@ class Reddit:
     def load(self, seed: int = 0) -> Graph:
         """The graph; nothing in it depends on the seed."""
         data, edges = self._paths()
-        held = archive(data, ["feature", "label", "node_types"])
-        graph = archive(edges, ["row", "col", "data", "shape"])
+        held = archive(data, {"feature": TABLE, "label": COLUMN, "node_types": COLUMN})
+        graph = archive(edges, {"row": WHOLE, "col": WHOLE, "data": REAL, "shape": WHOLE})
         features, types = held["feature"], held["node_types"].reshape(-1)
         n = len(features)
         if len(types) != n or tuple(graph["shape"]) != (n, n):
             what = f"{self.folder}: {n} features, {len(types)} types, a graph of {tuple(graph['shape'])}"
             raise Refused(what, rule="one of each per vertex", legal=f"({n}, {n})")
-        strange = np.flatnonzero((types < 1) | (types > 3))
+        strange = np.flatnonzero(~np.isin(types, (1, 2, 3)))
         if len(strange):
             what = f"{data}: type {types[strange[0]]} of vertex {strange[0]}"
             raise Refused(what, rule="1 is train, 2 validation, 3 test", legal="1")

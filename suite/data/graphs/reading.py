@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import warnings
 import zipfile
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,17 @@ from numpy.typing import NDArray
 from suite.core.errors import Refused
 
 PIECE = 1 << 22  # bytes that are hashed at a time
+
+# What a damaged file raises in numpy, scipy and the unpacking of .gz and .npz: RuntimeError is an archive under a
+# password, NotImplementedError (one of its kind) one packed in an unknown way. Out of memory is not among them.
+UNPACKING = (EOFError, RuntimeError, struct.error, zlib.error, zipfile.BadZipFile)
+DAMAGED = (ValueError, TypeError, OSError, OverflowError, StopIteration, *UNPACKING)
+
+# Kinds of numpy and numbers of dimensions that an array of an archive may have
+Form = tuple[str, tuple[int, ...]]
+COUNT, WHOLE, REAL = ("iu", (0, 1, 2)), ("iu", (1,)), ("biuf", (1,))
+COLUMN, TABLE, PAIRS = ("biuf", (1, 2)), ("biuf", (2,)), ("iu", (2,))
+KINDS = {"iu": "whole numbers", "biuf": "numbers", "SU": "text"}
 
 
 def located(name: str, folder: str | os.PathLike[str], wanted: Sequence[str | Sequence[str]]) -> list[Path]:
@@ -71,7 +84,7 @@ def table(path: Path, kind: Any, *, columns: int | None = None, delimiter: str |
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of a file without a line: no rows is an answer
             rows = np.loadtxt(path, dtype=kind, delimiter=delimiter, comments=("#", "%"), ndmin=2)
-    except (ValueError, OSError, EOFError) as error:
+    except DAMAGED as error:
         raise Refused(f"{path}: {error}", rule=f"rows of {np.dtype(kind).name} numbers", legal="0,1") from error
     if not rows.size:
         rows = rows.reshape(0, columns or 0)
@@ -81,8 +94,9 @@ def table(path: Path, kind: Any, *, columns: int | None = None, delimiter: str |
     return rows
 
 
-def archive(path: Path, wanted: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """The arrays of these names in an .npz, without pickles. Raises Refused for another form or a missing name."""
+def archive(path: Path, wanted: Mapping[str, Form]) -> dict[str, NDArray[Any]]:
+    """The arrays of these names and forms in an .npz, without pickles. Raises Refused for a damaged or another file,
+    for a missing name and for an array of another form."""
     try:
         with np.load(path, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
@@ -91,9 +105,15 @@ def archive(path: Path, wanted: Sequence[str]) -> dict[str, NDArray[Any]]:
             if lacking:
                 what = f"{path}: it holds {', '.join(file.files) or 'nothing'}, and no {lacking[0]}"
                 raise Refused(what, rule=f"it holds {', '.join(wanted)}", legal=lacking[0])
-            return {name: file[name] for name in wanted}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+            arrays = {name: file[name] for name in wanted}
+    except DAMAGED as error:
         raise Refused(f"{path}: {error}", rule="a numpy archive of plain arrays", legal="numpy.savez") from error
+    for name, (kinds, dimensions) in wanted.items():
+        array = arrays[name]
+        if array.dtype.kind not in kinds or array.ndim not in dimensions:
+            rule = f"{KINDS[kinds]} in {' or '.join(map(str, dimensions))} dimensions"
+            raise Refused(f"{path}: {name} is {array.dtype} of shape {array.shape}", rule=rule)
+    return arrays
 
 
 def classes_of(path: Path, raw: NDArray[Any], vertices: int) -> tuple[NDArray[np.int64], int]:

@@ -52,6 +52,7 @@ def test_entries_that_come_twice_are_added_up_and_noted(tmp_path: Path) -> None:
     assert np.array_equal(graph.adjacency.toarray(), [[0, 5], [0, 0]])
     assert graph.notes == ("1 duplicate edges added up", "1 edges of weight 0 left out")
     pattern = MatrixMarket(file=path, weighted=False).load(0)
+    assert pattern.notes == ("1 duplicate edges merged",)
     assert np.array_equal(pattern.adjacency.toarray(), [[0, 1], [1, 0]]), "an edge of the file, whatever its weight"
 
 
@@ -62,6 +63,7 @@ def test_entries_that_come_twice_are_added_up_and_noted(tmp_path: Path) -> None:
         (market("coordinate real general", "2 2 1", "3 1 1"), r"g\.mtx"),
         (market("coordinate real general", "2 2 2", "1 1 1"), r"g\.mtx"),
         (market("coordinate real general", "2 2 1", "1 2 nan"), "weight nan at 0"),
+        (market("coordinate real general", "900000000000 900000000000 1", "1 2 1"), "900000000000 vertices"),
         (market("coordinate complex general", "2 2 1", "1 2 1 1"), "coordinate of complex"),
         (market("array real general", "1 1", "1"), "array of real"),
         ("1 2\n", r"g\.mtx"),
@@ -82,6 +84,17 @@ def test_a_file_cut_off_is_refused(tmp_path: Path) -> None:
     for kind in (MatrixMarket, Npz, EdgeList):
         with pytest.raises(Refused, match="there is no file"):
             kind(file=tmp_path / "none").load(0)
+
+
+@pytest.mark.parametrize("end", [".mtx", ".mtx.gz"])
+def test_a_last_line_without_an_end_is_read_or_refused(tmp_path: Path, end: str) -> None:
+    """Given as it is, scipy's reader takes the process along."""
+    text = market("coordinate real general", "3 3 3", "1 2 2.5", "2 2 1", "3 1 4")
+    for tail in ("", " ", "\t"):
+        graph = MatrixMarket(file=written(tmp_path / f"g{end}", text.rstrip() + tail)).load(0)
+        assert np.array_equal(graph.adjacency.toarray(), DENSE)
+    with pytest.raises(Refused, match="Truncated"):
+        MatrixMarket(file=written(tmp_path / f"g{end}", text.replace("\n2 2", "\r2 2"))).load(0)
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo"])
@@ -139,16 +152,78 @@ def test_a_list_of_edges_is_read(tmp_path: Path, end: str, text: str, arguments:
         ("-1 1\n", {"compact": True}, "vertex -1"),
         ("0 1\n1 2 3\n", {}, "columns"),
         ("0 1 2 3\n", {}, "4 columns"),
-        ("0 1.5\n", {}, r"edge 0 is \[0.0, 1.5\]"),
+        ("0 1.5\n", {}, "edge 0 is '0 1.5'"),
         ("0 1\n0 nan\n", {}, "edge 1 is"),
         ("0 1 inf\n", {}, "weight inf at 0"),
         ("a b\n", {}, "could not convert"),
+        ("# from to\n0 1\n\n0 1e300 # far\n", {}, "edge 1 is '0 1e300'; .*below 2.53"),
+        ("0 9007199254740993\n", {"compact": True}, "edge 0 is '0 9007199254740993'"),
+        ("0 1000000000000\n", {}, "1000000000001 vertices; .*at most 2147483647"),
         ("# nothing\n", {}, "no edge, and no number of vertices"),
     ],
 )
 def test_a_bad_list_of_edges_is_refused(tmp_path: Path, text: str, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(Refused, match=said):
         EdgeList(file=written(tmp_path / "g.txt", text), **arguments).load(0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"vertices": -4}, "vertices=-4"),
+        ({"vertices": 2.5}, "vertices=2.5"),
+        ({"vertices": "x"}, "vertices='x'"),
+        ({"first": 2}, "first=2"),
+        ({"features": -1}, "features=-1"),
+        ({"classes": 1.5}, "classes=1.5"),
+        ({"train": "x"}, "train='x'"),
+    ],
+)
+def test_a_bad_setting_is_refused_before_the_file_is_read(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        EdgeList(file="none", **arguments)
+
+
+@pytest.mark.parametrize("end", [".npz", ".stored.npz", ".mtx", ".mtx.gz", ".txt.gz"])
+def test_a_file_with_any_byte_damaged_is_read_or_refused(tmp_path: Path, end: str) -> None:
+    """No other error comes out, whichever byte it is."""
+    path, kind = (
+        tmp_path / f"g{end}",
+        {".mtx": MatrixMarket, ".mtx.gz": MatrixMarket, ".txt.gz": EdgeList}.get(end, Npz),
+    )
+    if end.endswith("npz"):
+        sparse.save_npz(path, sparse.csr_array(DENSE), compressed=end == ".npz")
+    else:
+        lines = [f"{1 + i % 3} {1 + i % 2} {i}" for i in range(30)]
+        head = market("coordinate real general", "3 3 30") if ".mtx" in end else "# edges\n"
+        written(path, head + "\n".join(lines) + "\n")
+    whole, refused = path.read_bytes(), 0
+    for at in range(0, len(whole), 1 + len(whole) // 120):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x5A]) + whole[at + 1 :])
+        try:
+            kind(file=path, features=0, classes=0).load(0)
+        except Refused as error:
+            refused += "g." in str(error)
+    assert refused > 10
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"shape": 3}, "shape is int64 of shape"),
+        ({"shape": (3.0, 3.0)}, "shape is float64"),
+        ({"shape": (2**40, 2**40)}, "1099511627776 vertices"),
+        ({"format": ["csr", "csc"]}, "format is <U3"),
+        ({"format": 3}, "format is int64"),
+        ({"data": ["a"]}, "data is <U1"),
+        ({"indices": 0.5}, "indices is float64"),
+    ],
+)
+def test_an_archive_of_other_arrays_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+    held = {"format": "csr", "shape": (3, 3), "data": [1.0], "indices": [0], "indptr": [0, 1, 1, 1], **changed}
+    np.savez(tmp_path / "g.npz", **held)
+    with pytest.raises(Refused, match=said):
+        Npz(file=tmp_path / "g.npz").load(0)
 
 
 def test_the_forms_agree_and_features_are_those_of_the_seed(tmp_path: Path) -> None:

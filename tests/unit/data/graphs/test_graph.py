@@ -156,6 +156,12 @@ def test_a_graph_that_does_not_hold_together_is_refused(changed: dict[str, objec
 
 
 def test_a_degree_without_a_root_is_refused() -> None:
-    graph = Graph.of("g", [0], [1], 2, [-3.0])
-    with pytest.raises(Refused, match="out-degree -2 of vertex 0"):
-        operator(graph)
+    for edges, weights, loops, said in (
+        (([0], [1]), [-3.0], True, "out-degree -2 of vertex 0"),
+        (([0, 1], [1, 0]), [-1.0, -1.0], True, "out-degree 0 of vertex 0"),
+        (([0, 1, 1], [0, 0, 1]), [1.0, -1.0, 1.0], False, "out-degree 0 of vertex 1"),
+        (([0, 0], [0, 1]), [1e308, 1e308], False, "out-degree inf of vertex 0"),
+        (([0, 1], [1, 0]), [1e-320, 1e-320], False, "operator inf of edge 0 -> 1"),
+    ):
+        with pytest.raises(Refused, match=said):
+            operator(Graph.of("g", *edges, 2, weights), loops=loops)

@@ -167,7 +167,11 @@ def test_reddit_is_read_with_the_self_loops_of_the_paper(tmp_path: Path) -> None
     assert some.tolist() == [2, -1, 1, 2, 0], "a negative label is none"
     for changed, said in (
         ({"node_types": np.array([1, 1, 2, 3, 0])}, "type 0 of vertex 4"),
+        ({"node_types": np.array([1, 1, 2, 3, np.nan])}, "type nan of vertex 4"),
+        ({"node_types": np.array(["train"] * 5)}, "node_types is <U5"),
         ({"feature": FEATURES[:4]}, "4 features, 5 types"),
+        ({"feature": FEATURES.astype(str)}, "feature is <U"),
+        ({"feature": np.float64(1)}, r"feature is float64 of shape \(\)"),
         ({"label": np.array([1])}, r"labels of shape \(1,\)"),
     ):
         with pytest.raises(Refused, match=said):
