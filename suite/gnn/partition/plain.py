@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from suite.core.errors import Refused
 from suite.core.protocols import Missing, Ready
 from suite.gnn.partition.pattern import Rows, check
 from suite.gnn.plan import check_parts
+
+WHOLE = re.compile(r"[+-]?0*([0-9]{1,10})")
+LARGEST = 2**31 - 1  # part ids are int32, and sizes count vertices that int32 numbers
 
 
 @dataclass(frozen=True)
@@ -103,11 +107,13 @@ class External:
     def _numbers(self) -> Rows:
         path = Path(self.file)
         try:
-            words = path.read_text(encoding="utf-8").split()
+            text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise Refused(f"{path.name} cannot be read: {error}", rule="a text file of whole numbers") from error
-        for number, word in enumerate(words, start=1):
-            if not word.lstrip("+-").isdecimal():
-                what = f"{path.name}: number {number} of {len(words)} is {word[:20]!r}"
-                raise Refused(what, rule="whole numbers", legal="0")
-        return np.array([int(word) for word in words], np.int64)
+        words = [(line, word) for line, words in enumerate(text.split("\n"), start=1) for word in words.split()]
+        for number, (line, word) in enumerate(words, start=1):
+            found = WHOLE.fullmatch(word)
+            if not found or int(found[1]) > LARGEST:
+                what = f"{path.name}: number {number} of {len(words)} is {word[:20]!r}, in line {line}"
+                raise Refused(what, rule=f"whole numbers up to {LARGEST}", legal="0")
+        return np.array([int(word) for _, word in words], np.int64)

@@ -214,6 +214,22 @@ def test_metis_cuts_less_than_chance_and_keeps_its_balance() -> None:
 # Another program's
 
 
+@pytest.mark.parametrize("k", [2, 3, 8, 40])
+def test_metis_leaves_no_part_empty_and_says_nothing(k: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """From a vertex more than parts on; a cycle, and pairs that no other edge joins."""
+    pytest.importorskip("pymetis")
+    for n in (k + 1, 2 * k - 1, 2 * k, 2 * k + 2, 3 * k):
+        at = np.arange(n)
+        for ends in ((at + 1) % n, np.minimum(at ^ 1, n - 1)):
+            matrix = csr_array((np.ones(n), (at, ends)), shape=(n, n))
+            for seed in range(3):
+                counts = np.bincount(Metis().parts(matrix, k, seed), minlength=k)
+                assert counts.min() > 0
+                if n < 2 * k - 1:
+                    assert counts.max() <= 2
+    assert capfd.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "form", "parts"),
     [
@@ -245,6 +261,10 @@ def test_sizes_of_as_many_parts_as_vertices_go_by_the_name(tmp_path: Path) -> No
         ("0 1 1 0 1", "5 numbers that sum to 3"),
         ("0 1 1.5 0", "number 3 of 4 is '1.5'"),
         ("0 one", "number 2 of 2 is 'one'"),
+        ("0 1\n1 +-5", "number 4 of 4 is '\\+-5', in line 2"),
+        ("0 1 1 9223372036854775808", "is '9223372036854775808', in line 1"),
+        ("0 1 1 " + "9" * 5000, "number 4 of 4"),
+        ("0 1 1 \u0663", "number 4 of 4"),
         ("3 2", "2 numbers that sum to 5"),
         ("-1 5", "2 numbers that sum to 4"),
         ("", "0 numbers"),
