@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from covering import chosen
+import yaml
 from omegaconf import OmegaConf
 
 from suite.bench import refuse
@@ -310,27 +310,51 @@ def runs_of(experiment: str) -> list[Any]:
     return expand([f"experiment={experiment}"])
 
 
-def some_runs_of(experiment: str, plan: dict[str, Any]) -> list[Any]:
-    """Of an experiment's runs the first, the last, one for each system on each executor, one for each model, and those
-    that it names as its reference and in what it expects."""
-    entries = [read_files(entry) for entry in plan["runs"]]
+def kinds(entry: list[str]) -> set[tuple[str, ...]]:
+    """The system on its executor, and the model."""
+    told = {of: [word for word in entry if word.startswith(f"{of}=")] for of in ("system", "executor", "model")}
+    return {("on", *told["system"], *told["executor"]), ("of", *told["model"])}
 
-    def kind(entry: list[str]) -> tuple[list[str], list[str]]:
-        told = {of: [word for word in entry if word.startswith(f"{of}=")] for of in ("system", "executor", "model")}
-        return told["system"] + told["executor"], told["model"]
+
+@cache
+def spread() -> dict[str, set[int]]:
+    """Few entries of each experiment: the first, and over all experiments one for each system on each executor and one
+    for each model. Plans are read, not composed."""
+    entries = {}
+    for name in groups()["experiment"]:
+        plan = yaml.safe_load((CONF / "experiment" / f"{name}.yaml").read_text())["experiment"]
+        entries[name] = [read_files(entry) for entry in plan.get("runs") or ()]
+    kept = {name: {0} for name, own in entries.items() if own}
+    known = set().union(*(kinds(entries[name][0]) for name in kept))
+    for name, some in kept.items():
+        for at, entry in enumerate(entries[name]):
+            if not kinds(entry) <= known:
+                some.add(at)
+                known |= kinds(entry)
+    return kept
+
+
+def likeness(entry: list[str], label: str) -> int:
+    """How much of an entry's values a label tells."""
+    values = [word.partition("=")[2] for word in entry]
+    return sum(len(value) for value in values if value in label) + 100 * (label.split(maxsplit=1)[0] in values)
+
+
+def some_runs_of(experiment: str, plan: dict[str, Any]) -> list[Any]:
+    """Of an experiment's runs those of `spread`, and those that it names as its reference and in what it expects."""
+    entries = [read_files(entry) for entry in plan["runs"]]
 
     def composed(entry: list[str]) -> Any:
         words = [f"experiment={experiment}", *entry]
         return freeze(resolve(words), shlex.join(["python", "-m", "suite", *words]))
 
-    kept = {0, len(entries) - 1, *chosen(list(map(kind, entries)))}
-    runs = {at: composed(entries[at]) for at in sorted(kept)}
-    missing = names_in(plan) - {run.label for run in runs.values()}
-    likely = {f"system={name.split()[0]}" for name in missing}
-    for at in sorted(range(len(entries)), key=lambda at: likely.isdisjoint(entries[at])):
-        if missing and at not in runs:
-            runs[at] = composed(entries[at])
-            missing.discard(runs[at].label)
+    runs = {at: composed(entries[at]) for at in sorted(spread()[experiment])}
+    for name in sorted(names_in(plan)):
+        for at in sorted(range(len(entries)), key=lambda at: -likeness(entries[at], name)):
+            if any(run.label == name for run in runs.values()):
+                break
+            if at not in runs:
+                runs[at] = composed(entries[at])
     return list(runs.values())
 
 
