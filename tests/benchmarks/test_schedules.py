@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from samples import tell
-from torch.distributed.pipelining import schedules as theirs
 
 from baselines.gpipe import GPipe
 from suite.core.op import Kind, Op, Place, Work
@@ -15,11 +14,14 @@ from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import check
 
+if TYPE_CHECKING:
+    from torch.distributed.pipelining.schedules import PipelineScheduleSingle
+
 STAGES, MICROBATCHES = 8, 64
 OWN = "pytest-benchmark's own clock, one process"
 # torch's schedule and the suite's that has the same order
-PAIRS = {"gpipe": (theirs.ScheduleGPipe, GPipe()), "1f1b": (theirs.Schedule1F1B, OneFOneB())}
-LETTER = {theirs._ComputationType.FORWARD: "F", theirs._ComputationType.FULL_BACKWARD: "B"}
+PAIRS = {"gpipe": ("ScheduleGPipe", GPipe()), "1f1b": ("Schedule1F1B", OneFOneB())}
+LETTER = {"FORWARD": "F", "FULL_BACKWARD": "B"}
 
 
 @pytest.mark.parametrize("schedule", [MessageDriven(), OneFOneB(), GPipe()], ids=lambda s: type(s).__name__)
@@ -47,7 +49,15 @@ def generated(schedule: Schedule) -> list[list[Op]]:
     return orders
 
 
-def constructed(schedule: type[theirs.PipelineScheduleSingle]) -> dict[int, list[Any]]:
+def theirs(name: str) -> type[PipelineScheduleSingle]:
+    """Torch's schedule of that name: imported here, not in every worker that collects tests."""
+    from torch.distributed.pipelining import schedules
+
+    found: type[PipelineScheduleSingle] = getattr(schedules, name)
+    return found
+
+
+def constructed(schedule: type[PipelineScheduleSingle]) -> dict[int, list[Any]]:
     """Every stage's order, as torch builds it with the schedule: the only part of a stage that it looks at is given."""
     order = schedule(SimpleNamespace(num_stages=STAGES), MICROBATCHES).pipeline_order  # type: ignore[arg-type]
     assert order is not None
@@ -58,19 +68,19 @@ def passes(order: list[Any]) -> str:
     """F and B, in order: torch's 1F1B numbers the forwards of the last stage from 1, so numbers are not compared."""
     if isinstance(order[0], Op):
         return "".join(op.kind for op in order if op.kind is not Kind.UPDATE)
-    return "".join(LETTER[action.computation_type] for action in order if known(action))
+    return "".join(LETTER[action.computation_type.name] for action in order if known(action))
 
 
 def known(action: Any) -> bool:
     """Neither an idle tick nor a reduction."""
-    return action is not None and action.computation_type in LETTER
+    return action is not None and action.computation_type.name in LETTER
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_our_order(benchmark: Any, name: str) -> None:
     benchmark.group = f"order of {name}, {STAGES} stages, {MICROBATCHES} microbatches"
     orders = benchmark(generated, PAIRS[name][1])
-    same = [passes(order) for order in constructed(PAIRS[name][0]).values()]
+    same = [passes(order) for order in constructed(theirs(PAIRS[name][0])).values()]
     assert [passes(order) for order in orders] == same, "another order than torch's: nothing to compare"
     tell(benchmark, peer=False, timing=OWN, settings="the generators of all stages, run to their ends")
 
@@ -78,7 +88,7 @@ def test_our_order(benchmark: Any, name: str) -> None:
 @pytest.mark.parametrize("name", PAIRS)
 def test_torchs_order(benchmark: Any, name: str) -> None:
     benchmark.group = f"order of {name}, {STAGES} stages, {MICROBATCHES} microbatches"
-    orders = benchmark(constructed, PAIRS[name][0])
+    orders = benchmark(constructed, theirs(PAIRS[name][0]))
     assert len(orders) == STAGES
     assert all(sum(map(known, order)) == 2 * MICROBATCHES for order in orders.values())
-    tell(benchmark, peer=True, timing=OWN, settings=f"{PAIRS[name][0].__name__}(stage, n_microbatches).pipeline_order")
+    tell(benchmark, peer=True, timing=OWN, settings=f"{PAIRS[name][0]}(stage, n_microbatches).pipeline_order")
