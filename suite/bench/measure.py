@@ -33,12 +33,13 @@ from suite.core.units import si
 class Session:
     """One run while it goes on: its ranks, and what it has left so far."""
 
+    prepared: Any = None  # what ranks need that is made once, here
+
     def __init__(self, run: Run, key: str, scratch: Path, turns: str) -> None:
         self.run, self.key, self.turns = run, key, turns
         self.config = run.config
         self.plan = run.config["measure"]
         self.placed = resume.placed(run.config, key)
-        self.prepared: Any = None  # what ranks need that is made once, here
         if "prepares" in run.config["executor"]:
             self.placed = {**self.placed, "graph": {**run.config["graph"], "holdings": str(scratch / key / "holdings")}}
         self.ranks = Ranks(self.placed, run.ranks, scratch / key)

@@ -144,8 +144,8 @@ def test_measured_numbers_belong_to_the_code_that_makes_them() -> None:
     folders = set(provenance._MEASURED)
     assert all((provenance.ROOT / folder).is_dir() for folder in folders)
     packages = {f"suite/{path.parent.name}" for path in (provenance.ROOT / "suite").glob("*/__init__.py")}
-    # the first three decide the values of executors that name them as their sources, and no measured one
-    named = {"suite/analytic", "suite/claims", "suite/clusters", "suite/simulate"}
+    # these decide the values of executors that name them as their sources, and of no other
+    named = {"suite/analytic", "suite/claims", "suite/clusters", "suite/gnn", "suite/simulate"}
     assert packages - folders == {*named, "suite/report", "suite/doctor"}
 
 
