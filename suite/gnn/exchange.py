@@ -153,7 +153,8 @@ class Exchange:
         if matrix is None:
             return z
         with self.watch.span(PRODUCT):
-            return torch.mm(matrix, x) if z is None else torch.addmm(z, matrix, x, out=z)
+            z = self.zeros(z, x.shape[1])  # adding to zeros takes less than torch.mm, which writes its result twice
+            return torch.addmm(z, matrix, x, out=z)
 
     def zeros(self, z: torch.Tensor | None, width: int) -> torch.Tensor:
         """z, or zeros of its shape."""
