@@ -68,7 +68,7 @@ def graph(config: Mapping[str, Any]) -> str:
         prepare.check(config)
         _, matrix = prepare.graph_of(config)
         placement = prepare.placement_of(config)
-        parts = prepare.partition_of(config, matrix, placement.parts).parts
+        parts = prepare.partition_of(config, placement.parts).parts
         plan, _ = plans(matrix, parts, placement)
         if file is not None:
             plan.save(file)

@@ -19,6 +19,7 @@ from suite.core.errors import Refused
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Source
 from suite.gnn import prepare
+from suite.gnn.holding import transposed
 from suite.gnn.partition.plain import Random
 from suite.gnn.plan import volumes
 from suite.simulate.exchange import LINKS
@@ -55,7 +56,7 @@ class Counted:
         """Raises DoesNotFit where a process needs more memory than a device of the modelled cluster has."""
         graph, matrix = prepare.graph_of(config)
         placement = prepare.placement_of(config)
-        found = prepare.partition_of(config, prepare.forward_of(matrix), placement.parts)
+        found = prepare.partition_of(config, placement.parts)
         one = self.full_graph(config, graph, matrix, found.parts)
         one.check_memory(self.machine)
         times, notes = self.times(one)
@@ -85,9 +86,8 @@ class Counted:
         placement = prepare.placement_of(config)
         back = volumes(matrix, parts, placement.parts, placement)
         ahead = back
-        if not graph.symmetric:  # forward multiplies the transposed
-            turned = csr_array(matrix.T.tocsr())
-            ahead = volumes(turned, parts, placement.parts, placement)
+        if not graph.symmetric:
+            ahead = volumes(transposed(matrix), parts, placement.parts, placement)
         return FullGraph(
             ahead,
             build(model["shape"]),

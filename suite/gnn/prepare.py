@@ -34,19 +34,26 @@ WIDTH = {"float32": 4, "float64": 8}  # bytes of a value
 
 
 @lru_cache(maxsize=2)
-def _graph(source: str, seed: int) -> tuple[Graph, csr_array]:
+def _graph(source: str, seed: int) -> tuple[Graph, csr_array, csr_array]:
     graph: Graph = build(json.loads(source)).load(seed)
-    return graph, operator(graph)
+    matrix = operator(graph)
+    return graph, matrix, matrix if symmetric(matrix) else transposed(matrix)
 
 
-def graph_of(config: Mapping[str, Any]) -> tuple[Graph, csr_array]:
-    """A config's graph and its operator; the last two are kept, as the runs of an experiment share them."""
+def _made(config: Mapping[str, Any]) -> tuple[Graph, csr_array, csr_array]:
+    """A graph with its matrices; the last two are kept, as the runs of an experiment share them."""
     return _graph(json.dumps(config["graph"]["source"], sort_keys=True), config["seed"])
 
 
-def forward_of(matrix: csr_array) -> csr_array:
+def graph_of(config: Mapping[str, Any]) -> tuple[Graph, csr_array]:
+    """A config's graph and its operator, the matrix of the backward product."""
+    graph, matrix, _ = _made(config)
+    return graph, matrix
+
+
+def forward_of(config: Mapping[str, Any]) -> csr_array:
     """The matrix of the forward product, A^T, which moves the wide features: what partitioners are asked about."""
-    return transposed(matrix) if not symmetric(matrix) else matrix
+    return _made(config)[2]
 
 
 def placement_of(config: Mapping[str, Any]) -> Placement:
@@ -60,10 +67,10 @@ def partitioner_of(config: Mapping[str, Any]) -> Partitioner:
     return made
 
 
-def partition_of(config: Mapping[str, Any], matrix: csr_array, k: int) -> Partition:
-    """A config's partition of a graph into k parts, kept in its reports folder."""
+def partition_of(config: Mapping[str, Any], k: int) -> Partition:
+    """A config's partition of its graph into k parts, for the forward product, kept in its reports folder."""
     folder = Path(config["reports"]) / CACHE / "partitions"
-    return partition(partitioner_of(config), matrix, k, seed=config["seed"], folder=folder)
+    return partition(partitioner_of(config), forward_of(config), k, seed=config["seed"], folder=folder)
 
 
 def check(config: Mapping[str, Any]) -> None:
@@ -120,7 +127,7 @@ class Prepared:
                 legal="graph.source.features=300 graph.source.classes=24",
             )
         placement = placement_of(config)
-        self.partition = partition_of(config, forward_of(matrix), placement.parts)
+        self.partition = partition_of(config, placement.parts)
         begin = perf_counter()
         forward, backward = plans(matrix, self.partition.parts, placement)
         self.seconds = perf_counter() - begin

@@ -46,7 +46,7 @@ def test_rows_are_those_of_the_plan(processes: int, c: int, tmp_path: Path) -> N
     settings = config(*asked, reports=tmp_path)
     _, matrix = prepare.graph_of(settings)
     k = processes // c
-    parts = prepare.partition_of(settings, matrix, k).parts
+    parts = prepare.partition_of(settings, k).parts
     plan = volumes(matrix, parts, k, Placement(k, c))
     assert value(found, "rows_sent") == plan.total
     assert value(found, "max_send") == plan.send.max()

@@ -141,7 +141,7 @@ def test_a_directed_graph_is_partitioned_for_its_forward_product(tmp_path: Path)
     for ours, theirs in (("partition_total", "rows_sent"), ("partition_max_send", "max_send")):
         assert made.metrics[ours].values == made.metrics[theirs].values
     _, matrix = prepare.graph_of(config)
-    assert (prepare.forward_of(matrix) != matrix.T).nnz == 0
+    assert (prepare.forward_of(config) != matrix.T).nnz == 0
 
 
 @pytest.mark.parametrize(
