@@ -53,7 +53,7 @@ install: $(READY)
 .venv/ready: pyproject.toml constraints.txt
 	$(GUARD) $(PYTHON) -m venv .venv
 	$(GUARD) .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch setuptools
-	$(GUARD) env DS_BUILD_OPS=0 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable ".[dev,mpi]"
+	$(GUARD) env DS_BUILD_OPS=0 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable ".[dev,mpi,sweeps]"
 	@touch .venv/ready
 
 clean:
