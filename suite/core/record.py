@@ -25,7 +25,8 @@ class Outcome(StrEnum):
     DIVERGED = "diverged"  # a loss was not finite
     UNSUPPORTED = "unsupported"  # the system refuses this combination
     MISSING_DEPENDENCY = "missing_dependency"
-    LOST_RANK = "lost_rank"  # a rank ended without a word
+    LOST_RANK = "lost_rank"  # a rank, or the process that kept it, ended without a word
+    CANCELLED = "cancelled"  # somebody, or a scheduler, ended it before it was done
 
 
 class Source(StrEnum):

@@ -1,0 +1,16 @@
+"""Decides what the exit status of every command means, so that a script can tell a slower system from no number at all."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit status of the commands of the suite. A process that a signal ended has 128 + its number, as in a shell."""
+
+    OK = 0
+    SOME_FAILED = 1  # some runs did not go well: each left a record with its outcome
+    NOTHING = 2  # nothing was measured: the request was refused, or no run went well
+    STOPPED = 3  # on_error=stop: a run failed, and those after it were not made
+    REGRESSION = 4  # a metric got worse (suite.compare, suite.nightly)
+    NOT_COMPARABLE = 5  # nothing could be compared, or everything that could be is undecided for want of samples
