@@ -69,7 +69,7 @@ def check(config: Mapping[str, Any]) -> None:
     if grid.tensor != 1 and not config["system"].get("tensor"):
         name = config["system"]["name"]
         raise Unsupported(f"grid.tensor={grid.tensor}", rule=f"{name} splits no layer", legal="grid.tensor=1")
-    _batch(config, grid)
+    check_batch(config, grid)
     wanted = config["system"].get("microbatches")
     if wanted is not None and microbatches(config) != wanted:
         raise Refused(
@@ -92,7 +92,7 @@ def check(config: Mapping[str, Any]) -> None:
     _numbers_of_ranks(config)
     if config["model"]["dtype"] not in _DTYPES:
         raise UnknownName("model.dtype", str(config["model"]["dtype"]), _DTYPES)
-    _update(config["update"])
+    check_update(config["update"])
     _precision(config)
     _pruning(config, shape)
     chosen(config["checkpoints"], blocks(shape, split))
@@ -109,7 +109,7 @@ def microbatches(config: Mapping[str, Any]) -> int:
     return streamed.microbatches(config)
 
 
-def _batch(config: Mapping[str, Any], grid: Grid) -> None:
+def check_batch(config: Mapping[str, Any], grid: Grid) -> None:
     size, microbatch = config["batch"]["size"], config["batch"]["microbatch"]
     for name, value in (("batch.size", size), ("batch.microbatch", microbatch)):
         if value < 1:
@@ -206,7 +206,7 @@ def _pruning(config: Mapping[str, Any], shape: Any) -> None:
         raise Refused(what, rule="something stays of each", legal=f"pruning.sparsity={most_sparse(least)}")
 
 
-def _update(update: Mapping[str, Any]) -> None:
+def check_update(update: Mapping[str, Any]) -> None:
     for name, legal in (("bucket", 16_000_000), ("chunk", 4), ("every", 1)):
         value = update[name]
         if value is None and name != "bucket":

@@ -1,0 +1,116 @@
+"""Decides what a run leaves whose schedule is checked and nothing else: ticks, bubble, passes in flight, versions.
+
+The `check` executor drives the config's own schedule without ranks, tensors or a clock. All replicas run the same
+order, so one of them is driven; models, data and messages have no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from suite.bench import streamed
+from suite.bench.resume import ENGINE
+from suite.core.build import build
+from suite.core.errors import Refused, Unsupported
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op, Work
+from suite.core.protocols import Carried, Schedule
+from suite.core.record import Metric, Source
+from suite.schedule.check import Timeline, check
+from suite.simulate.versions import full
+from suite.weights.account import PASSES, entries, follow
+
+KINDS = {"forward": Kind.FORWARD, "backward": Kind.BACKWARD, "update": Kind.UPDATE}
+SHOWN = 16  # stages in a note, at most
+MOST = 20_000_000  # stages looked at over all ops: about ten seconds
+
+
+class Checked:
+    """ticks: whole ticks of a forward pass, a backward pass and an update."""
+
+    def __init__(
+        self, *, ticks: Mapping[str, int], name: str = "check", label: str = "", sources: Sequence[str] = ()
+    ) -> None:
+        if set(ticks) != set(KINDS):
+            raise Refused(f"executor.ticks of {', '.join(map(str, ticks)) or 'nothing'}", rule="of " + ", ".join(KINDS))
+        for kind, value in ticks.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < (kind != "update"):
+                told = f"executor.ticks.{kind}"
+                rule = "a whole number, at least 1 for a pass and 0 for an update"
+                raise Refused(f"{told}={value}", rule=rule, legal=f"{told}=1")
+        self.ticks = {KINDS[kind]: float(value) for kind, value in ticks.items()}
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Raises Unsupported for a system with an order of its own, Refused for what no batch or stream can be."""
+        system, grid = config["system"], config["grid"]
+        if not system.get("ordered", system["_target_"] == ENGINE):
+            rule = "what is checked is the schedule that ranks run: one of your own system's says system.ordered=true"
+            raise Unsupported(f"executor=check of system={system['name']}", rule=rule, legal="system=axonn")
+        work = work_of(config)
+        looked = grid["inter"] ** 2 * 2 * work.microbatches
+        if looked > MOST:
+            told = f"{work.microbatches} microbatches on {grid['inter']} stages"
+            rule = f"2 * microbatches * stages^2 is {looked}, at most {MOST}"
+            raise Refused(told, rule=rule, legal=f"{max(1, MOST // (2 * grid['inter'] ** 2))} microbatches")
+        policy = build(config["weights"])
+        if hasattr(policy, "check"):
+            policy.check(grid["inter"], work.update_every)
+        if not isinstance(build(config["schedule"]), Schedule):
+            raise Refused(f"{config['schedule']['_target_']} is no schedule", rule="program() and in_flight()")
+
+    def run(self, config: Mapping[str, Any]) -> Carried:
+        """Raises IllegalSchedule for an order that breaks a law."""
+        stages, work = config["grid"]["inter"], work_of(config)
+        timeline = check(build(config["schedule"]), stages, work, cost=self.cost)
+        busy = sum(slot.end - slot.start for slot in timeline.slots)
+        metrics = {
+            "makespan": Metric("tick", "lower", (timeline.makespan,), f"{work.microbatches} microbatches per replica"),
+            "idle": Metric("percent", "lower", (100 * (1 - busy / (stages * timeline.makespan)),), "of all stages"),
+            "in_flight": Metric("microbatch", "lower", (float(max(timeline.peak)),), "alive on a stage at most"),
+        }
+        series = {"in_flight": list(timeline.peak)}
+        notes = [f"microbatches alive per stage at most {_told(timeline.peak)}"]
+        if work.update_every is not None:
+            gaps, copies = self.versions(config, timeline, work, metrics)
+            series |= {"version_gap": gaps, "weight_copies": copies}
+            notes.append(f"updates between the passes of a microbatch, per stage at most {_told(gaps)}")
+            notes.append(f"copies of the weights per stage at most {_told(copies)}")
+        return Carried(
+            Source.ANALYTIC,
+            metrics=metrics,
+            series={name: [float(v) for v in each] for name, each in series.items()},
+            notes=tuple(notes),
+        )
+
+    def cost(self, op: Op) -> float:
+        return self.ticks[op.kind]
+
+    def versions(
+        self, config: Mapping[str, Any], timeline: Timeline, work: Work, metrics: dict[str, Metric]
+    ) -> tuple[list[int], list[int]]:
+        """Updates between a forward and its backward pass, and copies of the weights, by stage; adds their metrics."""
+        gaps = [max(stage) for stage in timeline.gaps]
+        orders = [timeline.order(stage) for stage in range(timeline.stages)]
+        ledgers = follow(build(config["weights"]), orders, work)
+        ahead = max(entry.read.ahead for one in ledgers for kind in PASSES for entry in entries(one, kind))
+        copies = [ledger.peak for ledger in ledgers]
+        metrics["version_gap"] = Metric("update", "lower", (float(max(gaps)),), "between the passes of a microbatch")
+        metrics["predicted_ahead"] = Metric("update", "", (float(ahead),), "at most, once the pipeline is full")
+        metrics["weight_copies"] = Metric("copy", "lower", (float(max(copies)),), "alive on a stage at most")
+        return gaps, copies
+
+
+def _told(values: Sequence[int]) -> str:
+    """One a stage; of many the first and the last, which the series has whole."""
+    texts = [str(value) for value in values]
+    return ", ".join(texts if len(texts) <= SHOWN else [*texts[: SHOWN // 2], "...", *texts[-SHOWN // 2 :]])
+
+
+def work_of(config: Mapping[str, Any]) -> Work:
+    """A batch, or a stream that is full for a while. Raises Refused for a batch that microbatches do not divide."""
+    from suite.bench.refuse import check_batch, check_update  # which builds this class by its path
+
+    check_batch(config, Grid(**config["grid"]))
+    check_update(config["update"])
+    return full(streamed.microbatches(config), config["update"]["every"], config["grid"]["inter"])
