@@ -1,0 +1,132 @@
+"""Decides what a comparison of two sets of records holds, which outcomes are worse, and what a script is told of it.
+
+Nothing is left out in silence: runs that may not be compared stand there with the keys, others with the side they are
+on, and files that are no records with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from suite.compare.metrics import LOSSES, Change, Rule, judged
+from suite.compare.pairs import Differs, Name, Pair, Pairs, pair
+from suite.compare.sets import Sample, Samples
+from suite.compare.statistics import Verdict
+from suite.core.errors import Refused
+from suite.core.exits import Exit
+from suite.core.record import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run whose outcome is another one, or not the same in all repeats. verdict: as of a metric."""
+
+    name: Name
+    a: str
+    b: str
+    verdict: Verdict
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Of A with B. apart: runs that may not be compared, with the keys; range: the commits of A and B."""
+
+    a: str
+    b: str
+    commits: tuple[str, str]
+    changes: tuple[Change, ...]
+    ended: tuple[Ended, ...]
+    apart: tuple[tuple[Name, tuple[Differs, ...]], ...]
+    only_a: tuple[Name, ...]
+    only_b: tuple[Name, ...]
+    notes: tuple[str, ...] = ()
+
+    def of(self, *verdicts: Verdict) -> tuple[Change, ...]:
+        return tuple(change for change in self.changes if change.verdict in verdicts)
+
+    @property
+    def exit(self) -> Exit:
+        if self.of(Verdict.WORSE) or any(ended.verdict is Verdict.WORSE for ended in self.ended):
+            return Exit.REGRESSION
+        decided = self.of(Verdict.SAME, Verdict.BETTER, Verdict.CHANGED)
+        return Exit.OK if decided or self.ended else Exit.NOT_COMPARABLE
+
+
+def compare(a: Samples, b: Samples, rule: Rule | None = None) -> Comparison:
+    """Raises Refused where a set holds no record."""
+    rule = rule or Rule()
+    for side in (a, b):
+        if not side.found:
+            legal = "a reports folder that `python -m suite reports=FOLDER` has filled"
+            raise Refused(f"{side.name}: 0 records, {len(side.aside)} files set aside", rule="at least 1", legal=legal)
+    pairs = pair(a.found, b.found)
+    comparable = [one for one in pairs.pairs if not one.differs]
+    notes = [f"{file} is set aside: {why}" for side in (a, b) for file, why in side.aside]
+    notes += [f"{one.name}: {one.spare} records of other code are left out" for one in comparable if one.spare]
+    _check_names(comparable, rule)
+    return Comparison(
+        a.name,
+        b.name,
+        (commits(_samples(pairs, 0)) or commits(a.found), commits(_samples(pairs, 1)) or commits(b.found)),
+        tuple(judged(comparable, rule)),
+        tuple(found for one in comparable if (found := ended(one)) is not None),
+        tuple((one.name, one.differs) for one in pairs.pairs if one.differs),
+        pairs.only_a,
+        pairs.only_b,
+        tuple(notes),
+    )
+
+
+def _samples(pairs: Pairs, side: int) -> list[Sample]:
+    return [sample for one in pairs.pairs if not one.differs for sample in (one.a, one.b)[side]]
+
+
+def commits(samples: Sequence[Sample]) -> str:
+    """The commit that records were made from, short; `+` where the tree differed from it."""
+    for sample in samples:
+        told = sample.record.provenance.get("commit")
+        if isinstance(told, dict) and isinstance(told.get("hash"), str) and told["hash"]:
+            return f"{told['hash'][:12]}{'+' if told.get('dirty') else ''}"
+    return ""
+
+
+def _check_names(pairs: Sequence[Pair], rule: Rule) -> None:
+    known = {name for one in pairs for sample in (*one.a, *one.b) for name in (*sample.record.metrics, *LOSSES)}
+    for name in rule.metrics:
+        if known and name not in known:
+            raise Refused(f"no run has a metric {name}", rule=f"one of {', '.join(sorted(known))}")
+
+
+# -- outcomes -------------------------------------------------------------------------------------------------------
+
+
+def ended(one: Pair) -> Ended | None:
+    """None where every repeat of both sides went well, or ended alike."""
+    a, b = (_outcomes(side) for side in (one.a, one.b))
+    if a == b:
+        return None
+    reason = next((s.record.reason for s in one.b if s.record.outcome is not Outcome.OK), "")
+    return Ended(one.name, _counted(a), _counted(b), _worsened(a, b), reason)
+
+
+def _outcomes(side: Sequence[Sample]) -> dict[Outcome, int]:
+    kinds = [sample.record.outcome for sample in side]
+    return {kind: kinds.count(kind) for kind in Outcome if kind in kinds} if len(set(kinds)) > 1 else {kinds[0]: 1}
+
+
+def _counted(outcomes: dict[Outcome, int]) -> str:
+    if len(outcomes) == 1:
+        return next(iter(outcomes)).value
+    return f"{', '.join(f'{count} {kind.value}' for kind, count in outcomes.items())}"
+
+
+def _worsened(a: dict[Outcome, int], b: dict[Outcome, int]) -> Verdict:
+    """What somebody ended says nothing about the code; one failure among repeats is a suspicion, two are none."""
+    if any(kind is not Outcome.OK for kind in a):
+        return Verdict.BETTER if set(b) == {Outcome.OK} else Verdict.CHANGED
+    bad = {kind: count for kind, count in b.items() if kind not in (Outcome.OK, Outcome.CANCELLED)}
+    if not bad:
+        return Verdict.UNDECIDED
+    return Verdict.WORSE if Outcome.OK not in b or sum(bad.values()) > 1 else Verdict.UNDECIDED

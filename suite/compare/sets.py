@@ -1,0 +1,112 @@
+"""Decides what a set of records is: a reports folder, a folder of records, one file, or a night by its name.
+
+Of a night each repeat stands for itself, with the machine's own speed while it ran. The files may come from elsewhere:
+sizes are bounded, and one that is no record costs its own row and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from suite.core.errors import DamagedRecord, Refused
+from suite.core.record import Record
+
+NIGHTS = Path("reports/nightly")
+DONE = "done.json"  # what a repeat leaves beside its records: that it is whole, and how fast the machine was
+MAX_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One record. machine: the folder under measured/, if any; reference: seconds of the reference workload around it,
+    by part, empty where it was not timed."""
+
+    record: Record
+    file: str
+    machine: str = ""
+    reference: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """What a set holds; aside: files that are none, with the reason."""
+
+    name: str
+    found: tuple[Sample, ...]
+    aside: tuple[tuple[str, str], ...] = ()
+
+
+def read(name: str, nights: Path = NIGHTS) -> Samples:
+    """Raises Refused where nothing answers to the name."""
+    path = Path(name)
+    if not path.exists():
+        path = nights / name
+    if not path.exists() or not name:
+        known = sorted(folder.name for folder in nights.glob("*") if (folder / "repeats").is_dir())
+        legal = f"{nights / known[-1]}" if known else "reports"
+        raise Refused(f"no records at {name!r}", rule="a folder, a file or the name of a night", legal=legal)
+    return gathered(name, _files(path))
+
+
+def gathered(name: str, files: Iterable[tuple[Path, str, dict[str, float]]]) -> Samples:
+    found, aside = [], []
+    for path, machine, reference in files:
+        try:
+            found.append(Sample(_record(path), str(path), machine, reference))
+        except DamagedRecord as error:
+            aside.append((str(path), str(error)))
+    return Samples(name, tuple(found), tuple(aside))
+
+
+def _files(path: Path) -> Iterable[tuple[Path, str, dict[str, float]]]:
+    """Candidates, each with its machine and the reference around it."""
+    if path.is_file():
+        yield path, "", {}
+    elif (path / "repeats").is_dir():
+        yield from of_repeats([done.parent for done in sorted(path.glob(f"repeats/*/*/{DONE}"))])
+    elif (path / "records").is_dir() or (path / "measured").is_dir():
+        yield from ((file, "", {}) for file in sorted(path.glob("records/*.json")))
+        yield from ((file, file.parent.name, {}) for file in sorted(path.glob("measured/*/*.json")))
+    else:
+        yield from ((file, "", {}) for file in sorted(path.glob("*.json")))
+
+
+def of_repeats(folders: Sequence[Path]) -> Iterable[tuple[Path, str, dict[str, float]]]:
+    for folder in folders:
+        reference = told(folder)
+        yield from ((file, "", reference) for file in sorted(folder.glob("records/*.json")))
+
+
+def told(folder: Path) -> dict[str, float]:
+    """Seconds of the reference workload around a repeat, by part: the middle of before and after."""
+    try:
+        data = json.loads((folder / DONE).read_text(encoding="utf-8"))
+        before, after = data["before"], data["after"]
+        return {part: math.sqrt(_positive(before[part]) * _positive(after[part])) for part in before if part in after}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _positive(value: Any) -> float:
+    number = float(value)
+    if not 0 < number < math.inf:
+        raise ValueError(f"{number} s")
+    return number
+
+
+def _record(path: Path) -> Record:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise DamagedRecord(f"{path.stat().st_size} bytes; rule: a record is at most {MAX_BYTES} bytes")
+        record = Record.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedRecord(f"{type(error).__name__}: {error}") from error
+    for name, metric in record.metrics.items():
+        if not all(isinstance(text, str) for text in (metric.unit, metric.better, metric.note)):
+            raise DamagedRecord(f"metric {name}: unit, better and note are text")
+    return record
