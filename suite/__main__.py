@@ -2,9 +2,10 @@
 
     python -m suite system=axonn model=gpt_tiny grid.inter=2
     python -m suite experiment=axonn_fig10
-    python -m suite -m system=axonn,gpipe grid.inter=1,2     # a sweep, by Hydra
+    python -m suite -m system=axonn,gpipe grid.inter=1,2     # a sweep, by Hydra: each job in a process of its own
+    python -m suite experiment=axonn_fig10 --dry-run         # what would be made, or submitted
 
-Ends with 0 when every run went well, 1 when some did not (each left a record), 2 when nothing could be measured.
+What it ends with stands in suite/core/exits.py.
 """
 
 from __future__ import annotations
@@ -14,25 +15,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-import hydra
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
-
-from suite.bench.experiment import CONF, check_names, expand, register, searched
-from suite.bench.interrupt import ending_ranks
+from suite.bench import provenance
+from suite.bench.experiment import Run, expand, register
+from suite.bench.interrupt import answered, ending_ranks
 from suite.bench.measure import measure
 from suite.bench.progress import Progress
-from suite.core.errors import SuiteError
-from suite.core.record import Outcome, Record
+from suite.bench.store import Store, key_of
+from suite.core.exits import Exit
+from suite.core.record import CANNOT, Outcome, Record
 from suite.core.units import seconds
-
-# Hydra's own flags: with any of them the command line is Hydra's to read
-_HYDRA = ("-m", "--multirun", "-c", "--cfg", "--info", "-h", "--help", "--hydra-help", "-p", "--package", "--resolve")
+from suite.sweep import DRY, asks_hydra, scheduled, sweep, together
 
 
 def run(overrides: Sequence[str], progress: Progress | None = None) -> list[Record]:
     """Makes the runs of one command line; says a line for each."""
-    runs = expand(overrides)
+    return made(expand(overrides), progress)
+
+
+def made(runs: Sequence[Run], progress: Progress | None = None) -> list[Record]:
+    """The records of these runs; says a line for each."""
     progress = progress or Progress(float(runs[0].config["experiment"]["seconds"]))
     with ending_ranks():
         records = measure(runs, progress)
@@ -56,43 +57,47 @@ def summary(record: Record) -> str:
     return f"{head} {1e3 * median(samples):8.1f} ms per batch, {change}, {len(samples)} samples"
 
 
-def exit_code(records: Sequence[Record]) -> int:
+def exit_code(records: Sequence[Record], on_error: str = "record") -> Exit:
+    """What a command ends with that leaves these records."""
+    if on_error == "stop" and any(record.outcome not in (Outcome.OK, *CANNOT) for record in records):
+        return Exit.STOPPED
     if not any(record.outcome is Outcome.OK for record in records):
-        return 2
-    return 0 if all(record.outcome is Outcome.OK for record in records) else 1
+        return Exit.NOTHING
+    return Exit.OK if all(record.outcome is Outcome.OK for record in records) else Exit.SOME_FAILED
 
 
-def sweep(arguments: Sequence[str]) -> int:
-    """Hydra reads the command line and calls back once per job; no job ends the others. The worst exit code."""
-    codes = [0]
+def planned(runs: Sequence[Run]) -> list[str]:
+    """A line for each run: it has a record, is refused, or would be made."""
+    lines = []
+    for run in runs:
+        store, key = Store(Path(run.config["reports"])), key_of(run.config, provenance.circumstances(run.config))
+        standing = store.standing(run.config, key, run.config["rerun"])
+        what = f"has a record ({standing.outcome})" if standing else f"refused: {run.refusal}" if run.refusal else ""
+        lines.append(f"  {run.label:<18} {what or f'would be made, {run.ranks} ranks'}")
+    return lines
 
-    def job(config: DictConfig) -> None:
-        try:
-            codes.append(exit_code(run(list(HydraConfig.get().overrides.task))))
-        except SuiteError as error:
-            print(f"refused: {error}", file=sys.stderr)
-            codes.append(2)
 
-    sys.argv[1:] = [*arguments, *searched(arguments)]
-    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
-    return 1 if max(codes) and min(codes[1:], default=0) < 2 else max(codes)
+def command(arguments: Sequence[str]) -> int:
+    register()
+    dry, arguments = DRY in arguments, [argument for argument in arguments if argument != DRY]
+    if asks_hydra(arguments):
+        return sweep(arguments, dry)
+    begun = Progress(1.0)
+    runs = expand(arguments)
+    if runs and runs[0].config["launch"].get("submit"):
+        return together(scheduled([arguments], dry))
+    if dry:
+        print("\n".join(planned(runs)))
+        return Exit.OK
+    records = made(runs)
+    folder = Path(runs[0].config["reports"]) if runs else Path("reports")
+    print(f"{len(records)} records in {folder / 'records'}, {seconds(begun.clock() - begun.begin)}")
+    print("python -m suite.report makes the page")
+    return exit_code(records, runs[0].config["on_error"] if runs else "record")
 
 
 def main(arguments: Sequence[str]) -> int:
-    register()
-    try:
-        if any(argument in _HYDRA for argument in arguments):
-            check_names([argument for argument in arguments if "=" in argument])
-            return sweep(arguments)
-        begun = Progress(1.0)
-        records = run(arguments)
-        folder = Path(records[0].config["reports"]) if records else Path("reports")
-        print(f"{len(records)} records in {folder / 'records'}, {seconds(begun.clock() - begun.begin)}")
-        print("python -m suite.report makes the page")
-        return exit_code(records)
-    except SuiteError as error:
-        print(f"refused: {error}", file=sys.stderr)
-        return 2
+    return answered(command, arguments)
 
 
 if __name__ == "__main__":

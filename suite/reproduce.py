@@ -19,13 +19,12 @@ from typing import Any
 
 from suite.__main__ import exit_code, run
 from suite.bench.experiment import resolve
-from suite.bench.interrupt import ending_ranks
+from suite.bench.interrupt import answered, ending_ranks
 from suite.bench.progress import Progress
 from suite.core.errors import Refused, SuiteError
-from suite.core.record import Outcome, Record
+from suite.core.exits import Exit
+from suite.core.record import CANNOT, Record
 from suite.core.units import seconds
-
-CANNOT = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY)
 
 
 def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
@@ -39,31 +38,34 @@ def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
     return [f"experiment={name}", *own, *overrides]
 
 
-def main(overrides: Sequence[str]) -> int:
-    try:
-        base = resolve(overrides)
-        commands = [command(entry, overrides) for entry in base["scale"]["reproduce"]]
-        expected = sum(float(resolve(arguments)["experiment"]["seconds"]) for arguments in commands)
-    except SuiteError as error:
-        print(f"refused: {error}", file=sys.stderr)
-        return 2
+def reproduce(overrides: Sequence[str]) -> int:
+    base = resolve(overrides)
+    commands = [command(entry, overrides) for entry in base["scale"]["reproduce"]]
+    expected = sum(float(resolve(arguments)["experiment"]["seconds"]) for arguments in commands)
     progress = Progress(expected)
     progress.say(f"{len(commands)} experiments at scale {base['scale']['name']}, about {seconds(progress.left)}")
     records: list[Record] = []
-    refused = 0
+    refused = Exit.OK
     for number, (entry, arguments) in enumerate(zip(base["scale"]["reproduce"], commands, strict=True), 1):
         progress.say(f"[{number}/{len(commands)}] {entry}")
         try:
             records += run(arguments, progress)
         except SuiteError as error:
             progress.say(f"  refused: {error}")
-            refused = 1
+            refused = Exit.SOME_FAILED
+        if exit_code(records, base["on_error"]) is Exit.STOPPED:
+            break
     from suite.report import write_report
 
     with ending_ranks():
         page = write_report(Path(base["reports"]))
     print(f"\n{len(records)} records in {seconds(progress.clock() - progress.begin)}. The page: {page}")
-    return max(refused, exit_code([record for record in records if record.outcome not in CANNOT]))
+    tried = [record for record in records if record.outcome not in CANNOT]
+    return max(refused, exit_code(tried, base["on_error"]))
+
+
+def main(overrides: Sequence[str]) -> int:
+    return answered(reproduce, overrides)
 
 
 if __name__ == "__main__":

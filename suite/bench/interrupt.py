@@ -7,9 +7,13 @@ import ctypes
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+from suite.core.errors import SuiteError
+from suite.core.exits import Exit
 
 LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
@@ -26,14 +30,33 @@ def ending_ranks() -> Iterator[None]:
     """Inside, SIGTERM and SIGHUP raise SystemExit as Ctrl-C raises KeyboardInterrupt (main thread only)."""
 
     def leave(number: int, frame: FrameType | None) -> None:
+        for other in before:
+            signal.signal(other, signal.SIG_IGN)  # a second one must not cut the ending short
         raise SystemExit(128 + number)
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before: dict[signal.Signals, Any] = {}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        before[number] = signal.signal(number, leave)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def answered(command: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
+    """The exit status of a command, whatever ends it: what is refused and what a disk says are one line."""
+    try:
+        return command(arguments)
+    except SuiteError as error:
+        sys.stderr.write(f"refused: {error}\n")
+        return Exit.NOTHING
+    except OSError as error:  # a full disk, a folder that may not be written: every record that is there is whole
+        sys.stderr.write(f"stopped: {error}; the same command goes on with what is missing\n")
+        return Exit.NOTHING
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted: the same command goes on with what is missing\n")
+        return 128 + signal.SIGINT

@@ -226,8 +226,6 @@ def _measure(measure: Mapping[str, Any]) -> None:
         raise Refused(f"measure.deadline={measure['deadline']}", rule="more than 0 seconds", legal="120")
     if measure["validate"] not in ("end", "turn"):
         raise UnknownName("measure.validate", str(measure["validate"]), ("end", "turn"))
-    if measure["keep"] not in ("all", "ok", "none"):
-        raise UnknownName("measure.keep", str(measure["keep"]), ("all", "ok", "none"))
 
 
 def _data(config: Mapping[str, Any], shape: Any) -> None:

@@ -19,19 +19,32 @@ from suite.core.grid import Grid
 from suite.core.record import Outcome, Record
 from suite.core.trace import Trace
 
-# what a record may differ in and still be the same measurement: where it and its checkpoints lie, and which list of
-# experiments named it
-_NOT_DECIDING = ("reports", "hydra", "scale", "resume")
+RERUN = ("stale", "failed", "timeout", "all", "keep")
+# what a record may differ in and still be the same measurement: where it and its checkpoints lie, which list of
+# experiments named it, which earlier records stand, and how a scheduler is asked
+_NOT_DECIDING = ("reports", "hydra", "scale", "resume", "rerun", "on_error")
+_ASKED_OF_A_SCHEDULER = ("submit", "dry_run", "site", "time", "account", "qos", "array_parallelism", "beat", "silence")
+# such a run was not made, or its reason may be gone: no record saves it
+_NOT_MADE = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY, Outcome.CANCELLED)
+
+
+def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a config decides its numbers."""
+    found = {name: value for name, value in config.items() if name not in _NOT_DECIDING}
+    found["experiment"] = found.get("experiment", {}).get("name")
+    launch = found.get("launch", {})
+    found["launch"] = {name: value for name, value in launch.items() if name not in _ASKED_OF_A_SCHEDULER}
+    return found
 
 
 def key_of(config: Mapping[str, Any], circumstances: Mapping[str, Any]) -> str:
     """20 hexadecimal digits over the config and the circumstances (machine, versions, source)."""
-    decisive = {name: value for name, value in config.items() if name not in _NOT_DECIDING}
-    decisive["experiment"] = decisive.get("experiment", {}).get("name")
-    # `keep` asks which earlier records stand: it must find those that were made without it
-    decisive["measure"] = {name: value for name, value in decisive.get("measure", {}).items() if name != "keep"}
-    text = json.dumps([decisive, dict(circumstances)], sort_keys=True, default=str)
+    text = json.dumps([decisive(config), dict(circumstances)], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _text(config: Mapping[str, Any]) -> str:
+    return json.dumps(decisive(config), sort_keys=True, default=str)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -44,6 +57,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 class Store:
     """The records of one reports folder."""
+
+    twins: dict[str, Record] | None = None
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,14 +73,31 @@ class Store:
         except (OSError, UnicodeDecodeError, DamagedRecord):
             return None
 
-    def stands(self, key: str, keep: str) -> bool:
-        """Whether an earlier record saves a run: keep=all any outcome, ok only those that went well, none never.
+    def standing(self, config: Mapping[str, Any], key: str, rerun: str) -> Record | None:
+        """The earlier record that saves a run, by what `rerun` asks for again.
 
-        A refusal or a missing package never does: it cost nothing, and its reason may be gone."""
-        record = None if keep == "none" else self.find(key)
-        if record is None or record.outcome in (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY):
-            return False
-        return keep == "all" or record.outcome is Outcome.OK
+        stale: what has changed since (config, machine, libraries, source: then it has another key); failed: also what
+        did not go well; timeout: also what was not done in time; all: everything; keep: nothing, so that a record of
+        this config stands whatever has changed around it (the newest, where there are several).
+        """
+        if rerun == "all":
+            return None
+        record = self.find(key)
+        if record is None and rerun == "keep":
+            record = self._twins().get(_text(config))
+        if record is None or record.outcome in _NOT_MADE:
+            return None
+        again = {"failed": record.outcome is not Outcome.OK, "timeout": record.outcome is Outcome.TIMEOUT}
+        return None if again.get(rerun, False) else record
+
+    def _twins(self) -> dict[str, Record]:
+        """Every record by what decides its numbers in its config, the newest last; read once."""
+        if self.twins is None:
+            paths = (self.folder / "records").glob("*.json")
+            found = [record for record in map(self.find, (path.stem for path in paths)) if record is not None]
+            found.sort(key=lambda record: (str(record.provenance.get("started", "")), record.key))
+            self.twins = {_text(record.config): record for record in found}
+        return self.twins
 
     def write(self, record: Record) -> Path:
         path = self.path(record.key)

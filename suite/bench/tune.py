@@ -196,7 +196,7 @@ def in_turns(runs: Sequence[Run], progress: Progress) -> list[Record]:
     all are made again."""
     records = measure(runs, progress)
     if len({record.provenance.get("turns") for record in records if samples(record)}) > 1:
-        anew = [replace(run, config=run.config | {"measure": run.config["measure"] | {"keep": "none"}}) for run in runs]
+        anew = [replace(run, config=run.config | {"rerun": "all"}) for run in runs]
         records = measure(anew, progress)
     return records
 

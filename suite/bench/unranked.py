@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,19 +20,24 @@ from suite.core.record import Metric, Outcome, Record, Source
 def refused(run: Run, key: str) -> Record:
     """The record of a run that was refused before any rank started."""
     assert run.refusal is not None
-    claim = run.config["executor"].get("claim")
+    claim = run.config["executor"].get("claim")  # that claim's row says why it has no answer
     kinds = {Unsupported: Outcome.UNSUPPORTED, MissingDependency: Outcome.MISSING_DEPENDENCY}
     outcome = next((outcome for kind, outcome in kinds.items() if isinstance(run.refusal, kind)), Outcome.UNSUPPORTED)
+    return lost(run, key, outcome, str(run.refusal), {claim["id"]: Metric("", "", ())} if claim else {})
+
+
+def lost(run: Run, key: str, outcome: Outcome, reason: str, metrics: Mapping[str, Metric] | None = None) -> Record:
+    """The record of a run of which nothing else is left. metrics: without values, where a claim wants to know why."""
     return Record(
         key=key,
         experiment=run.config["experiment"]["name"],
         system=run.config["system"]["name"],
         label=run.label,
         outcome=outcome,
-        reason=str(run.refusal),
+        reason=reason,
         source=Source.ANALYTIC,
         config=run.config,
-        metrics={claim["id"]: Metric("", "", ())} if claim else {},  # that claim's row says why it has no answer
+        metrics=dict(metrics or {}),
         provenance=provenance_of(run, time.time(), 0.0, {}),
     )
 

@@ -1,4 +1,4 @@
-"""Decides what the exit status of every command means, so that a script can tell a slower system from no number at all."""
+"""Decides what the exit status of every command means: a script must tell a slower system from no number at all."""
 
 from __future__ import annotations
 

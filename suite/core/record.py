@@ -29,6 +29,9 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"  # somebody, or a scheduler, ended it before it was done
 
 
+CANNOT = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY)  # nothing was tried: this machine or system has no such run
+
+
 class Source(StrEnum):
     """Where a number comes from. Shown beside every number."""
 

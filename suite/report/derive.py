@@ -150,7 +150,7 @@ def not_in_turns(records: Iterable[Record]) -> str:
     calls = {text_at(record.provenance, "turns"): record.label for record in records}
     if len(calls) < 2:
         return ""
-    return f"{' and '.join(calls.values())} did not take turns: measure.keep=none runs the experiment again as a whole"
+    return f"{' and '.join(calls.values())} did not take turns: rerun=all makes the experiment again as a whole"
 
 
 def ratio(above: float, below: float) -> float:

@@ -166,7 +166,7 @@ def check_bytes(batch: Batch) -> None:
 
 
 def emulated(folder: Path, *overrides: str) -> list[Record]:
-    records = run(["experiment=emulated", "measure.keep=none", f"reports={folder}", *overrides])
+    records = run(["experiment=emulated", "rerun=all", f"reports={folder}", *overrides])
     for record in records:
         assert record.outcome is Outcome.OK, record.reason
         assert record.source is Source.EMULATED

@@ -178,7 +178,7 @@ def test_the_same_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (again,) = run(command)
     assert again == first
     monkeypatch.undo()
-    (other,) = run([*command, "measure.keep=none"])
+    (other,) = run([*command, "rerun=all"])
     assert other.metrics["batch_time"].values != first.metrics["batch_time"].values
 
 
@@ -187,7 +187,7 @@ def test_failures_run_again_when_only_successes_are_kept(tmp_path: Path) -> None
     (failed,) = run(command)
     (kept,) = run(command)
     assert kept == failed
-    (again,) = run([*command, "measure.keep=ok"])
+    (again,) = run([*command, "rerun=failed"])
     assert again.key == failed.key
     assert again.provenance["seconds"] != failed.provenance["seconds"], "it did not run again"
 

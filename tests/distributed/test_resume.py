@@ -44,7 +44,7 @@ def test_the_same_command_goes_on_after_a_kill(tmp_path: Path) -> None:
     folder, reports = tmp_path / "checkpoints", tmp_path / "reports"
     small = ["model.shape.layers=2", "model.shape.hidden=32", "model.shape.sequence=16", "batch.size=8"]
     small += ["measure.warm_up=1", "measure.settle=0", "measure.turns=2", "measure.batches=1", "measure.evaluate=1"]
-    command = [*small, f"reports={reports}", f"resume.folder={folder}", "resume.every=1", "measure.keep=ok"]
+    command = [*small, f"reports={reports}", f"resume.folder={folder}", "resume.every=1", "rerun=failed"]
     command += ["system._target_=faulty.Faulty", "system.name=faulty", "+system.fault=kill", "+system.resumes=true"]
     command += [f"launch.python_path=[{SUPPORT}]"]
     (killed,) = run(command)

@@ -20,7 +20,7 @@ from baselines.sputnik import system as sputnik
 from baselines.sputnik.linear import SparseLinear
 from baselines.sputnik.states import sparse as states
 from suite.bench.experiment import freeze, resolve
-from suite.bench.measure import Session
+from suite.bench.session import Session
 from suite.bench.predict import counts
 from suite.comm import loopback
 from suite.core.build import build, locate

@@ -119,8 +119,8 @@ def test_without_ranks_nothing_is_refused_for_their_sake(tmp_path: Path) -> None
     made["batch"] = {"size": 7, "microbatch": 2}
     made["data"]["folder"] = str(tmp_path / "nowhere")
     refuse.check(made)
-    made["measure"]["keep"] = "some"
-    with pytest.raises(UnknownName, match=r"measure\.keep"):
+    made["measure"]["validate"] = "never"
+    with pytest.raises(UnknownName, match=r"measure\.validate"):
         refuse.check(made)
     made["grid"]["inter"] = "many"
     assert "a whole number" in str(freeze(made, "").refusal)

@@ -6,6 +6,7 @@ import copy
 import gzip
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from suite.bench import provenance
 from suite.bench.experiment import expand, resolve
-from suite.bench.store import Store, key_of, source_hash, write_atomically
+from suite.bench.store import RERUN, Store, key_of, source_hash, write_atomically
 from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.record import Metric, Outcome, Record, Source
@@ -25,7 +26,8 @@ CONFIG: dict[str, Any] = {
     "reports": "reports",
     "scale": {"name": "laptop", "reproduce": ["a", "b"]},
     "grid": {"data": 1, "inter": 2, "tensor": 1},
-    "measure": {"turns": 5, "keep": "all"},
+    "measure": {"turns": 5},
+    "launch": {"name": "local", "submit": False},
     "experiment": {"name": "single", "title": "Single runs", "expect": []},
 }
 
@@ -71,8 +73,9 @@ def test_another_config_is_another_key(path: str, value: Any) -> None:
         ("reports", "elsewhere"),
         ("experiment.title", "The same, said better"),
         ("experiment.expect", [{"what": "a check"}]),
-        ("measure.keep", "ok"),
-        ("measure.keep", "none"),
+        ("rerun", "failed"),
+        ("on_error", "stop"),
+        ("launch.submit", True),
         ("scale.name", "evening"),
         ("scale.reproduce", ["a", "b", "c"]),
         ("resume", {"folder": "checkpoints", "every": 5}),
@@ -96,7 +99,7 @@ def test_the_same_command_finds_what_it_has_measured() -> None:
     first = keys()
     assert len(set(first)) == len(first) > 1
     assert keys() == first
-    assert keys("reports=elsewhere", "measure.keep=ok", "scale=smoke", "draw.microbatches=3") == first
+    assert keys("reports=elsewhere", "rerun=failed", "on_error=stop", "scale=smoke", "draw.microbatches=3") == first
     assert not set(keys("seed=1")) & set(first)
 
 
@@ -146,7 +149,9 @@ def test_measured_numbers_belong_to_the_code_that_makes_them() -> None:
     packages = {f"suite/{path.parent.name}" for path in (provenance.ROOT / "suite").glob("*/__init__.py")}
     # these decide the values of executors that name them as their sources, and of no other
     named = {"suite/analytic", "suite/claims", "suite/clusters", "suite/gnn", "suite/simulate"}
-    assert packages - folders == {*named, "suite/report", "suite/doctor"}
+    # these read what is there, or ask for runs
+    reading = {f"suite/{name}" for name in ("report", "doctor", "compare", "nightly", "conformance", "bundle")}
+    assert packages - folders <= named | reading
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
@@ -192,16 +197,34 @@ def test_readers_never_see_half_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert seen == [(b"whole", False)]
 
 
-OUTCOMES = [(keep, outcome) for keep in ("all", "ok", "none") for outcome in Outcome]
+WELL, LATE, NOT_MADE = {"ok"}, {"timeout"}, {"unsupported", "missing_dependency", "cancelled"}
+STANDS = {  # which outcomes save a run, by what is asked for again
+    "stale": set(Outcome) - NOT_MADE,
+    "failed": WELL,
+    "timeout": set(Outcome) - NOT_MADE - LATE,
+    "all": set(),
+    "keep": set(Outcome) - NOT_MADE,
+}
 
 
-@pytest.mark.parametrize(("keep", "outcome"), OUTCOMES)
-def test_which_earlier_records_stand(keep: str, outcome: Outcome, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rerun", "outcome"), [(rerun, outcome) for rerun in RERUN for outcome in Outcome])
+def test_which_earlier_records_stand(rerun: str, outcome: Outcome, tmp_path: Path) -> None:
     store, key = Store(tmp_path), "b" * 20
-    assert not store.stands(key, keep)
+    assert store.standing(CONFIG, key, rerun) is None
     store.write(record_of(key, outcome))
-    refusal = outcome in (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY)  # cost nothing, and may be gone
-    assert store.stands(key, keep) is ((keep == "all" and not refusal) or (keep == "ok" and outcome is Outcome.OK))
+    found = Store(tmp_path).standing(CONFIG, key, rerun)
+    assert (found is not None) is (outcome in STANDS[rerun])
+
+
+def test_only_keep_takes_a_record_over_changed_circumstances(tmp_path: Path) -> None:
+    """The newest of those with this config; another config is never taken."""
+    store = Store(tmp_path)
+    for number, when in enumerate(("2026-01-02", "2026-01-03", "2026-01-01")):
+        store.write(replace(record_of(f"{number:020}"), config=changed("rerun", "all"), provenance={"started": when}))
+    for rerun in RERUN:
+        found = store.standing(CONFIG, "e" * 20, rerun)
+        assert (found.key if found else None) == (f"{1:020}" if rerun == "keep" else None)
+    assert store.standing(changed("seed", 1), "e" * 20, "keep") is None
 
 
 @pytest.mark.parametrize(
@@ -213,7 +236,7 @@ def test_a_damaged_file_is_no_record(content: bytes, tmp_path: Path) -> None:
     store, key = Store(tmp_path), "c" * 20
     write_atomically(store.path(key), content)
     assert store.find(key) is None
-    assert not any(store.stands(key, keep) for keep in ("all", "ok", "none"))
+    assert not any(store.standing(CONFIG, key, rerun) for rerun in RERUN)
     store.write(record_of(key))
     assert store.find(key) == record_of(key)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.bench.experiment import expand
-from suite.bench.measure import Session
+from suite.bench.session import Session
 from suite.bench.store import Store
 from suite.core.op import Kind, Op
 from suite.core.trace import BACKWARD, FORWARD, STEP, Span

@@ -1,0 +1,162 @@
+"""Decides what `python -m suite -m` does: Hydra reads the sweep, and every job is a process of its own.
+
+A job that dies hard, by the kernel's out-of-memory killer or a fault in a library, so ends itself alone, under any of
+Hydra's launchers; its runs that have no record get one that says how it ended. Jobs tell their ends in files, because a
+launcher may put them anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from suite.bench import provenance, unranked
+from suite.bench.experiment import CONF, check_names, expand, explained, given, searched
+from suite.bench.interrupt import die_with_parent
+from suite.bench.store import Store, key_of, write_atomically
+from suite.core.errors import SuiteError
+from suite.core.exits import Exit
+from suite.core.record import Outcome
+
+DRY = "--dry-run"
+_STOPPED = "stopped"  # a file: no further job of this sweep is begun
+_GRACE = 20.0  # seconds that an interrupted job may take to end its ranks
+_SWEEPS = ("-m", "--multirun")
+# what prints and runs nothing
+_SHOWS = ("-c", "--cfg", "--info", "-h", "--help", "--hydra-help", "-p", "--package", "--resolve")
+
+
+def asks_hydra(arguments: Sequence[str]) -> bool:
+    """Whether a command line holds a flag of Hydra's own."""
+    return any(argument in (*_SWEEPS, *_SHOWS) for argument in arguments)
+
+
+def sweep(arguments: Sequence[str], dry: bool = False) -> int:
+    """Hydra reads the command line and calls back once per job; no job ends the others. Raises SuiteError where the
+    command line is none. dry: says what would be made, or submitted, and makes nothing."""
+    check_names([argument for argument in arguments if "=" in argument])
+    reports = Path(str(given("reports", arguments, "reports"))).absolute()
+    folder = reports / "hydra" / f"jobs-{secrets.token_hex(6)}"
+
+    def job(config: DictConfig) -> None:
+        if any(argument in _SWEEPS for argument in arguments):
+            _job(folder, config, dry)
+
+    sys.argv[1:] = [*arguments, *searched(arguments)]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # else it prints a traceback and ends this process
+    fault = ""
+    try:
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
+    except Exception as error:  # of a command line, or of a launcher whose worker has died
+        if not folder.exists():
+            raise explained(error, arguments) from error
+        fault = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    if not any(argument in _SWEEPS for argument in arguments):
+        return Exit.OK
+    try:
+        return _status(folder, fault, dry)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _job(folder: Path, config: DictConfig, dry: bool) -> None:
+    """What Hydra calls for every job, in this process or in a worker of its launcher's."""
+    overrides = list(HydraConfig.get().overrides.task)
+    number = int(HydraConfig.get().job.num)
+    if (folder / _STOPPED).exists():
+        status: int | None = Exit.STOPPED
+    elif config.launch.get("submit"):  # all at once, when all are known
+        status = None
+    else:
+        status = isolated([*overrides, DRY] if dry else overrides)
+    if status == Exit.STOPPED:
+        write_atomically(folder / _STOPPED, b"")
+    write_atomically(folder / f"{number:06}.json", json.dumps({"overrides": overrides, "status": status}).encode())
+
+
+def _status(folder: Path, fault: str, dry: bool) -> int:
+    """The exit status of a sweep whose jobs have told their ends in `folder`; those that wait for a scheduler go there
+    now."""
+    told: list[dict[str, Any]] = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    codes = [int(job["status"]) for job in told if job["status"] is not None]
+    if waiting := [job["overrides"] for job in told if job["status"] is None]:
+        codes += scheduled(waiting, dry)
+    if fault:
+        print(f"the launcher broke off: {fault}\nthe same command goes on with what is missing", file=sys.stderr)
+        codes.append(Exit.SOME_FAILED)
+    counts = Counter(Exit(code).name.lower().replace("_", " ") for code in codes)
+    print(f"{len(codes)} jobs: {', '.join(f'{count} {what}' for what, count in counts.items())}", file=sys.stderr)
+    return together(codes)
+
+
+def together(codes: Sequence[int]) -> int:
+    """The exit status of several commands."""
+    kinds = set(codes)
+    if not kinds:
+        return Exit.NOTHING
+    if len(kinds) == 1:
+        return codes[0]
+    return Exit.STOPPED if Exit.STOPPED in kinds else Exit.SOME_FAILED
+
+
+def isolated(overrides: Sequence[str]) -> int:
+    """Makes the runs of one command line in a process of its own; its exit status. If it dies without a word, those of
+    its runs that have no record get one."""
+    command = [sys.executable, "-m", "suite", *overrides]
+    process = subprocess.Popen(command, preexec_fn=partial(die_with_parent, signal.SIGTERM))  # noqa: PLW1509
+    try:
+        status = process.wait()
+    except BaseException:
+        try:
+            process.wait(_GRACE)  # a terminal interrupts it too, and it ends its ranks first
+        except subprocess.TimeoutExpired:
+            process.kill()
+        raise
+    if status in tuple(Exit):
+        return status
+    try:
+        leave_records(overrides, *ended(status))
+    except SuiteError as error:
+        print(f"refused: {error}", file=sys.stderr)
+    return Exit.SOME_FAILED
+
+
+def ended(status: int) -> tuple[Outcome, str]:
+    """The outcome and the reason of a job's process that ended with `status` and said nothing."""
+    number = -status if status < 0 else status - 128
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return Outcome.FAILED, f"the process of this job ended with status {status}"
+    asked = number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    hint = " (the kernel's out-of-memory killer sends it)" if number == signal.SIGKILL else ""
+    return Outcome.CANCELLED if asked else Outcome.LOST_RANK, f"the process of this job was ended by {name}{hint}"
+
+
+def leave_records(overrides: Sequence[str], outcome: Outcome, reason: str) -> None:
+    """For every run of a command line that has no record, one that says why."""
+    for run in expand(overrides):
+        store, key = Store(Path(run.config["reports"])), key_of(run.config, provenance.circumstances(run.config))
+        if store.find(key) is None and store.standing(run.config, key, run.config["rerun"]) is None:
+            store.write(unranked.lost(run, key, outcome, reason))
+
+
+def scheduled(commands: Sequence[Sequence[str]], dry: bool = False) -> list[int]:
+    """Gives the command lines to the scheduler that their config names, and waits for them; their exit statuses."""
+    from suite.bench.slurm import submitted
+
+    return [job.status for job in submitted(commands, dry_run=dry, say=lambda text: print(text, flush=True))]
