@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from inspect import signature
 from typing import Any
 
@@ -18,7 +17,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from suite.comm.process_group import stay_on_host
-from suite.core.build import build
+from suite.core.build import build, module
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import World
@@ -84,7 +83,7 @@ class Plan:
     def __init__(self, config: Mapping[str, Any]) -> None:
         model, batch = config["model"], config["batch"]
         self.grid = Grid(**config["grid"])
-        self.network, self.shape = import_module(model["network"]), build(model["shape"])
+        self.network, self.shape = module(model["network"]), build(model["shape"])
         self.makers = self.network.layers(self.shape, dropout=model["dropout"], dtype=model["dtype"])
         self.blocks = [layer.checkpointed for layer in self.shape.shapes()]
         self.ties: list[tuple[int, str, int, str]] = self.network.ties(self.shape)

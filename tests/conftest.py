@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,14 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_modules() -> None:
+    """Tests name classes of their own in configs, as a user does who has chosen their folder."""
+    from suite.core.build import search
+
+    search([Path(__file__).parents[1], Path(__file__).parent / "support"])
 
 
 @pytest.fixture(autouse=True, scope="session")

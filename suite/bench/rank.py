@@ -29,7 +29,7 @@ from suite.bench.interrupt import die_with_parent
 from suite.bench.resume import Resuming
 from suite.comm import here, started
 from suite.comm.waiting import short_sleeps
-from suite.core.build import build, locate
+from suite.core.build import build, locate, search
 from suite.core.errors import Diverged, MissingDependency, Refused, SuiteError
 from suite.core.protocols import Missing
 from suite.core.record import Outcome
@@ -301,6 +301,7 @@ def main(job: Path) -> None:
     control = Control(**content["control"])
     try:
         config = content["config"]
+        search(config["launch"]["python_path"])
         rank = kind_of(config["executor"])(config)
         while True:
             message = control.commands.get()

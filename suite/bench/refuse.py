@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from suite.bench import resume, streamed
 from suite.comm import check_transport
-from suite.core.build import TARGET, build, locate
+from suite.core.build import TARGET, build, locate, module
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Schedule
@@ -231,11 +230,11 @@ def _measure(measure: Mapping[str, Any]) -> None:
 def _data(config: Mapping[str, Any], shape: Any) -> None:
     """The folder is there and of the published form; the network reads such data."""
     name, folder = config["data"]["name"], config["data"]["folder"]
-    module = config["data"]["source"]["_target_"].rpartition(".")[0]
+    home = config["data"]["source"]["_target_"].rpartition(".")[0]
     if folder is not None:
-        locate(f"{module}.check_folder")(name, folder)
-    if hasattr(import_module(module), "check_shape"):  # a module of one's own need not have it
-        locate(f"{module}.check_shape")(name, folder, shape)
+        locate(f"{home}.check_folder")(name, folder)
+    if hasattr(module(home), "check_shape"):  # a module of one's own need not have it
+        locate(f"{home}.check_shape")(name, folder, shape)
 
 
 def _network(config: Mapping[str, Any], shape: Any) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from suite.core.build import build
+from suite.core.build import build, module
 from suite.core.grid import Grid
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
@@ -24,7 +23,7 @@ from suite.workload.split import blocks, divide
 
 def network(config: Mapping[str, Any]) -> Any:
     """The module of a config's network: layers(shape, ...), ties(shape), loss."""
-    return import_module(config["model"]["network"])
+    return module(config["model"]["network"])
 
 
 def tensors(batch: Value) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from configs import altered
 
 from suite.bench import refuse
 from suite.bench.experiment import expand, freeze, resolve
+from suite.core.build import search
 from suite.core.errors import IllegalSchedule, Refused, SuiteError, UnknownName, Unsupported
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -176,6 +177,7 @@ def test_an_illegal_schedule(
 ) -> None:
     (tmp_path / "schedules_of_a_user.py").write_text(SCHEDULES)
     monkeypatch.syspath_prepend(tmp_path)
+    search([tmp_path])
     config = altered(base, schedule={"_target_": f"schedules_of_a_user.{name}"})
     message = refusal(config, IllegalSchedule)
     assert says in message
@@ -186,6 +188,7 @@ def test_an_illegal_schedule(
 def test_what_is_no_schedule(base: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "schedules_of_a_user.py").write_text(SCHEDULES)
     monkeypatch.syspath_prepend(tmp_path)
+    search([tmp_path])
     config = altered(base, schedule={"_target_": "schedules_of_a_user.NoSchedule"})
     assert "schedules_of_a_user.NoSchedule is no schedule" in refusal(config)
     sys.modules.pop("schedules_of_a_user")
