@@ -23,11 +23,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from suite.bench import precision, refuse
+from suite.bench.store import RERUN
 from suite.core.build import search
 from suite.core.errors import Refused, SuiteError, UnknownName
 from suite.core.grid import Grid
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
+ON_ERROR = ("record", "stop")
 GRAPHS = ("graph", "partitioner", "exchange")  # groups that only runs on a whole graph read
 
 
@@ -79,7 +81,7 @@ def resolve(overrides: Sequence[str]) -> dict[str, Any]:
             composed = compose("config", overrides=[*overrides, *searched(overrides)])
             return plain(composed)
         except (ConfigCompositionException, HydraException, OmegaConfBaseException) as error:
-            raise _explained(error, overrides) from error
+            raise explained(error, overrides) from error
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
@@ -123,6 +125,22 @@ def own_folders(overrides: Sequence[str]) -> list[Path]:
     return [Path(str(name)).resolve() for name in named]
 
 
+def given(key: str, overrides: Sequence[str], default: Any) -> Any:
+    """The value that the command line gives `key`, unresolved. Raises Refused where it is one of a sweep."""
+    value = default
+    for override in overrides:
+        if override.lstrip("+").partition("=")[0] != key:
+            continue
+        try:
+            parsed = OverridesParser.create().parse_override(override)
+        except HydraException as error:
+            raise Refused(" ".join(str(error).split())) from error
+        if parsed.is_sweep_override():
+            raise Refused(override, rule=f"a sweep has one {key}", legal=f"{key}={default}")
+        value = parsed.value()
+    return value
+
+
 def searched(overrides: Sequence[str]) -> list[str]:
     """What tells Hydra to look for configs in the command line's own folders too."""
     quoted = ["'file://{}'".format(str(folder).replace("'", r"\'")) for folder in own_folders(overrides)]
@@ -140,7 +158,7 @@ def check_names(overrides: Sequence[str]) -> None:
                     raise UnknownName(key, choice, known[key])
 
 
-def _explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
+def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
     """Hydra's message, with the nearest key where a key is unknown and the rule where a value is missing."""
     text = " ".join(str(error).split())
     missing = re.search(r"Missing mandatory value: .*full_key: ([\w.]+)", text)
@@ -174,6 +192,9 @@ def expand(overrides: Sequence[str]) -> list[Run]:
     """
     overrides = read_files(overrides)
     base = resolve(overrides)
+    for key, known in (("rerun", RERUN), ("on_error", ON_ERROR)):
+        if base[key] not in known:
+            raise UnknownName(key, str(base[key]), known)
     entries = [read_files(entry) for entry in base["experiment"]["runs"]] or [[]]
     chosen = [o for o in overrides if o.startswith("experiment=")]
     own = [o for o in overrides if not o.startswith("experiment=")]
@@ -208,7 +229,10 @@ def read_files(overrides: Sequence[str]) -> list[str]:
 
 def _told(overrides: Sequence[str]) -> str:
     """The command line's own choices that a system and a grid do not tell, for the label of a run."""
-    silent = ("system", "grid", "reports", "measure", "launch", "scale", "draw", "tag", "tune", "resume")
+    silent = (
+        *("system", "grid", "reports", "measure", "launch", "scale", "draw", "tag", "tune", "resume"),
+        *("rerun", "on_error"),
+    )
     loud = ("launch.threads", "launch.binding", "launch.starter", "launch.device")  # a time depends on them
 
     def told(override: str) -> bool:
