@@ -31,8 +31,8 @@ PARTS = (
 )
 # of these what writes or removes files (tests/architecture holds the list to the code)
 BARRED = (
-    *("suite.engine.checkpoint", "suite.engine.shelf", "suite.pruning.ticket"),
-    *("suite.gnn.partition.protocol", "suite.clusters.__main__"),
+    *("suite.engine.checkpoint", "suite.engine.profile", "suite.engine.shelf", "suite.pruning.ticket"),
+    *("suite.gnn.holding", "suite.gnn.plan", "suite.gnn.partition.protocol"),
 )
 _LEGAL = "suite.weights.policy.Latest, or a module in a folder of launch.python_path"
 _own: list[Path] = []  # as global as sys.path, which it adds to
