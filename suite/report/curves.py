@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from suite.report.figure import INK, PALETTE, clean, drawable, drawing, finished
+from suite.report.figure import PALETTE, clean, drawable, drawing, finished
 from suite.report.panels import CALIBRATED, NULL, OURS, PAPER, UNITS, Panel, caption
+from suite.report.svg import INK
 from suite.report.verdicts import short
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import math
-import re
+import statistics
 import unicodedata
 import warnings
 from collections.abc import Collection, Mapping, Sequence
@@ -25,13 +25,13 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from suite.core import trace as categories
 from suite.core.units import si
+from suite.report.svg import INK, lean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from matplotlib.axes import Axes
 
-INK = "#010203"  # stands for currentColor until the picture is rewritten
 # of seaborn's colour-blind palette those that carry on white and on near-black alike
 PALETTE = tuple(sns.color_palette("colorblind").as_hex()[i] for i in (0, 1, 2, 3, 4, 5, 7, 9))
 COLOURS = {
@@ -65,6 +65,8 @@ KINDS = {
 OTHER = "#a08a5b"  # a category or kind that this module does not know: both sets are open
 _MARKERS = "osD^vPX*"
 _WIDTH = 6.2  # inches
+_SAMPLES = 1500  # that are drawn in a picture of all its runs
+_POINTS = 6000  # of all curves of a picture: they have 400 columns
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "suite",
@@ -98,29 +100,48 @@ def losses(
     """Loss per batch by label; validation losses are hollow markers, spread evenly over the batches."""
     with drawing(2.9, left=0.6) as (fig, ax):
         for number, (label, loss) in enumerate(training.items()):
-            sns.lineplot(
-                x=range(1, len(loss) + 1),
-                y=drawable(loss),
+            heights = drawable(loss)
+            ax.plot(*outline(heights, _POINTS // len(training)), color=colours[label], linewidth=1.4)
+            # curves that coincide stay visible through markers that do not
+            start, step = _every(number, len(training), len(loss))
+            ax.plot(
+                range(start + 1, len(loss) + 1, step),
+                heights[start::step],
+                linestyle="none",
                 color=colours[label],
-                linewidth=1.4,
-                errorbar=None,
-                estimator=None,
-                legend=False,
-                ax=ax,
-                # curves that coincide stay visible through markers that do not
                 marker=_MARKERS[number % len(_MARKERS)],
                 markersize=5,
                 markeredgewidth=0,
-                markevery=_every(number, len(training), len(loss)),
             )
         for label, loss in validation.items():
             steps = max(len(training.get(label, ())), len(loss))
-            x = [(index + 1) * steps / len(loss) for index in range(len(loss))]
-            ax.plot(x, drawable(loss), "o:", color=colours[label], markerfacecolor="none", markersize=5, linewidth=0.8)
+            places = [(index + 1) * steps / len(loss) for index in range(len(loss))]
+            ax.plot(
+                places, drawable(loss), "o:", color=colours[label], markerfacecolor="none", markersize=5, linewidth=0.8
+            )
         ax.set(xlabel="batch", ylabel="loss")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ends = ", ".join(f"{label} {loss[-1]:.4g}" for label, loss in training.items() if loss)
         return finished(fig, salt, f"Loss per batch. Last values: {ends}.")
+
+
+def outline(heights: Sequence[float], most: int) -> tuple[list[int], list[float]]:
+    """x and y of a curve of at most some `most` points: of each stretch its least and its greatest, where they are.
+
+    A curve of more points than the picture has columns is a band, whose edges these are."""
+    count = len(heights)
+    if count <= most:
+        return list(range(1, count + 1)), list(heights)
+    stretch = math.ceil(2 * count / max(most, 2))
+    kept = {0, count - 1}
+    for start in range(0, count, stretch):
+        here = range(start, min(start + stretch, count))
+        if finite := [index for index in here if math.isfinite(heights[index])]:
+            kept |= {min(finite, key=heights.__getitem__), max(finite, key=heights.__getitem__)}
+        if len(finite) < len(here):  # a gap stays one
+            kept.add(next(index for index in here if not math.isfinite(heights[index])))
+    chosen = sorted(kept)
+    return [index + 1 for index in chosen], [heights[index] for index in chosen]
 
 
 def _every(number: int, curves: int, batches: int) -> tuple[int, int]:
@@ -131,19 +152,18 @@ def _every(number: int, curves: int, batches: int) -> tuple[int, int]:
 def batch_times(
     samples: Mapping[str, Sequence[float]], faint: Collection[str], colours: Mapping[str, str], salt: str
 ) -> str:
-    """Every raw sample as a point and the median as a bar, by label; labels in `faint` are not comparable."""
+    """Raw samples as points and their median as a bar, by label; labels in `faint` are not comparable."""
     with _rows(list(samples)) as (fig, ax):
         for row, (label, values) in enumerate(samples.items()):
             finite = [value for value in drawable(values) if math.isfinite(value)]
             if not finite:
                 continue
+            middle = statistics.median(finite)
+            finite = thinned(finite, _SAMPLES // len(samples))
             alpha = 0.3 if label in faint else 0.75
             # jitter by the golden ratio: even, and the same on every build
             y = [row + 0.44 * ((index * 0.6180339887) % 1 - 0.5) for index in range(len(finite))]
-            sns.scatterplot(
-                x=finite, y=y, color=colours[label], alpha=alpha, s=17, linewidth=0, legend=False, ax=ax, zorder=2
-            )
-            middle = sorted(finite)[len(finite) // 2] if len(finite) % 2 else _mid(sorted(finite))
+            ax.scatter(finite, y, color=colours[label], alpha=alpha, s=17, linewidth=0, zorder=2)
             ax.plot([middle, middle], [row - 0.34, row + 0.34], color=INK, linewidth=1.6, alpha=alpha + 0.2, zorder=3)
         _quantity(ax, "s", "batch time")
         ax.set_xlim(left=0)
@@ -156,9 +176,13 @@ def drawable(values: Sequence[float]) -> list[float]:
     return [(0.0 if abs(value) < 1e-30 else value) if abs(value) < 1e30 else math.nan for value in values]
 
 
-def _mid(ordered: Sequence[float]) -> float:
-    half = len(ordered) // 2
-    return (ordered[half - 1] + ordered[half]) / 2
+def thinned(values: Sequence[float], most: int) -> list[float]:
+    """At most `most` of the values, or the two ends: in the order of size, at equal steps from the least to the
+    greatest."""
+    if len(values) <= most:
+        return list(values)
+    ordered, last = sorted(values), max(most, 2) - 1
+    return [ordered[round(step * (len(ordered) - 1) / last)] for step in range(last + 1)]
 
 
 def memory(predicted: Mapping[str, Mapping[str, float]], measured: Mapping[str, Mapping[str, float]], salt: str) -> str:
@@ -249,27 +273,8 @@ def finished(fig: Figure, salt: str, alt: str) -> str:
     stream = io.StringIO()
     fig.savefig(stream, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     root = ElementTree.fromstring(stream.getvalue())
-    _rewrite(root, salt)
+    lean(root, salt)
     for name in ("width", "height", "version"):
         root.attrib.pop(name, None)
     root.attrib.update(role="img", **{"aria-label": clean(alt, 4000)})
-    return ElementTree.tostring(root, encoding="unicode")
-
-
-def _rewrite(element: Any, salt: str) -> None:
-    for child in list(element):
-        if child.tag.endswith(("}metadata", "}style")):
-            element.remove(child)
-        else:
-            _rewrite(child, salt)
-    element.tag = element.tag.rpartition("}")[2]  # inside HTML the svg namespace is implied
-    for name, value in list(element.attrib.items()):
-        del element.attrib[name]
-        new = value.replace(INK, "currentColor")
-        if name == "id":
-            new = f"{salt}-{value}"
-        elif name.endswith("href"):
-            new = f"#{salt}-{value[1:]}"
-        else:
-            new = re.sub(r"url\(#([^)]*)\)", rf"url(#{salt}-\1)", new)
-        element.attrib[name.rpartition("}")[2]] = new
+    return ElementTree.tostring(root, encoding="unicode").replace(" />", "/>")

@@ -36,6 +36,7 @@ from suite.report import (
     panels,
     perfetto,
     scorecard,
+    svg,
     swept,
     verdicts,
     view,
@@ -138,7 +139,7 @@ def render(
     }
     near = verdicts.around(store, runs, judged, decisions, settings)
     return environment.get_template("page.html.j2").render(
-        style=Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8")),
+        style=Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8") + svg.SHEET),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         labels=verdicts.CARDS,
@@ -249,8 +250,10 @@ def _panels(held: Sequence[panels.Shown], looks: Mapping[str, int], salt: str) -
         panel, caption = shown.panel, panels.caption(shown.panel, shown.source)
         if number + 1 == _MOST_PANELS and more > 0:
             caption += f" {more} more panels stand in the records."
-        svg = Markup(curves.picture(panel, looks, shown.source, f"{salt}{number}")) if panel.systems else None
-        drawn = Picture(caption, svg, curves.legend(panel, looks)) if svg else None
+        drawn = None
+        if panel.systems:
+            markup = Markup(curves.picture(panel, looks, shown.source, f"{salt}{number}"))
+            drawn = Picture(caption, markup, curves.legend(panel, looks))
         found.append(Panel(panel.title, shown.run, drawn, shown.table, shown.more))
     return found
 
@@ -261,8 +264,8 @@ def _pictures(entries: Sequence[Entry], salt: str) -> list[Picture]:
     faint = {record.label for record in records if not derive.comparable(record)}
     found = []
 
-    def add(caption: str, svg: str, legend: Mapping[str, str]) -> None:
-        found.append(Picture(caption, Markup(svg), tuple((colour, text) for text, colour in legend.items())))
+    def add(caption: str, markup: str, legend: Mapping[str, str]) -> None:
+        found.append(Picture(caption, Markup(markup), tuple((colour, text) for text, colour in legend.items())))
 
     loss = {record.label: record.series["loss"] for record in records if record.series.get("loss")}
     held_out = {r.label: r.series["validation_loss"] for r in records if r.series.get("validation_loss")}
@@ -278,16 +281,16 @@ def _pictures(entries: Sequence[Entry], salt: str) -> list[Picture]:
         add(caption, figure.batch_times(times, faint, colours, f"{salt}-time"), {})
     parts = {entry.record.label: derive.shares(entry) for entry in entries if entry.trace}
     if parts:
-        svg = figure.breakdowns(parts, faint, f"{salt}-parts")
-        add("Where the time of one traced batch goes.", svg, _legend(parts, figure.COLOURS))
+        markup = figure.breakdowns(parts, faint, f"{salt}-parts")
+        add("Where the time of one traced batch goes.", markup, _legend(parts, figure.COLOURS))
     sides = [
         {r.label: kinds for r in records if (kinds := derive.memory_by_kind(r, side))}
         for side in ("predicted", "measured")
     ]
     if any(sides):
-        svg = figure.memory(sides[0], sides[1], f"{salt}-memory")
+        markup = figure.memory(sides[0], sides[1], f"{salt}-memory")
         caption = "Memory by kind on the fullest rank. Pale: predicted; full: measured."
-        add(caption, svg, _legend(sides[0] | sides[1], figure.KINDS))
+        add(caption, markup, _legend(sides[0] | sides[1], figure.KINDS))
     return found
 
 
