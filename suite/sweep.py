@@ -28,7 +28,6 @@ from suite.bench import provenance, unranked
 from suite.bench.experiment import CONF, check_names, expand, explained, given, searched
 from suite.bench.interrupt import die_with_parent
 from suite.bench.store import Store, key_of, write_atomically
-from suite.core.errors import SuiteError
 from suite.core.exits import Exit
 from suite.core.record import Outcome
 
@@ -56,7 +55,9 @@ def sweep(arguments: Sequence[str], dry: bool = False) -> int:
         if any(argument in _SWEEPS for argument in arguments):
             _job(folder, config, dry)
 
-    sys.argv[1:] = [*arguments, *searched(arguments)]
+    # Hydra takes all overrides from one place of a command line
+    first = sorted(arguments, key=lambda argument: argument not in _SWEEPS)
+    sys.argv[1:] = [*first, *searched(arguments)]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # else it prints a traceback and ends this process
     fault = ""
     try:
@@ -126,12 +127,12 @@ def isolated(overrides: Sequence[str]) -> int:
         except subprocess.TimeoutExpired:
             process.kill()
         raise
-    if status in tuple(Exit):
+    if status in tuple(Exit):  # whatever a command says itself
         return status
     try:
         leave_records(overrides, *ended(status))
-    except SuiteError as error:
-        print(f"refused: {error}", file=sys.stderr)
+    except Exception as error:  # what it cannot even compose leaves none
+        print(f"no record: {type(error).__name__}: {error}", file=sys.stderr)
     return Exit.SOME_FAILED
 
 

@@ -7,6 +7,7 @@ import ctypes
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -16,6 +17,7 @@ from suite.core.errors import SuiteError
 from suite.core.exits import Exit
 
 LINUX = sys.platform == "linux"
+FAULT = 70  # exit status of a command that a fault in its own code ended, as in sysexits.h: none of core.exits.Exit
 _PR_SET_PDEATHSIG = 1
 
 
@@ -57,6 +59,9 @@ def answered(command: Callable[[Sequence[str]], int], arguments: Sequence[str]) 
     except OSError as error:  # a full disk, a folder that may not be written: every record that is there is whole
         sys.stderr.write(f"stopped: {error}; the same command goes on with what is missing\n")
         return Exit.NOTHING
+    except Exception:  # a fault of the suite, or of a system of one's own
+        traceback.print_exc()
+        return FAULT
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: the same command goes on with what is missing\n")
         return 128 + signal.SIGINT

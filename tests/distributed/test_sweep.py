@@ -1,0 +1,122 @@
+"""Decides whether a sweep survives its jobs: whatever one does, the others are made, every run has a record in the end,
+and the same command makes exactly what is missing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from suite.core.exits import Exit
+from suite.core.record import Outcome, Record
+
+ROOT = Path(__file__).parents[2]
+SUPPORT = ROOT / "tests" / "support"
+FATES = {  # what a job does, and the outcome of its record
+    "well": Outcome.OK,
+    "killed": Outcome.LOST_RANK,
+    "told_to_end": Outcome.CANCELLED,
+    "raises": Outcome.FAILED,
+}
+
+
+def line(folder: Path, *more: str) -> list[str]:
+    own = [f"launch.python_path=[{SUPPORT}]", "executor=deadly", f"executor.log={folder / 'log'}"]
+    return [sys.executable, "-m", "suite", *own, f"reports={folder / 'reports'}", *more]
+
+
+def made(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(line(folder, *more), cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+def outcomes(folder: Path) -> Counter[tuple[str, Outcome]]:
+    """Of all records, by what their job did."""
+    files = (folder / "reports" / "records").glob("*.json")
+    records = [Record.from_json(file.read_text()) for file in files]
+    return Counter((record.config["executor"]["how"], record.outcome) for record in records)
+
+
+def begun(folder: Path) -> Counter[str]:
+    """How often each run was begun since the last time this was asked."""
+    log = folder / "log"
+    lines = Counter(log.read_text().split()) if log.exists() else Counter()
+    log.unlink(missing_ok=True)
+    return lines
+
+
+def test_a_job_that_dies_ends_itself_alone_and_what_is_asked_for_is_made_again(tmp_path: Path) -> None:
+    sweep = ["-m", f"executor.how={','.join(FATES)}"]
+    found = made(tmp_path, *sweep)
+    assert found.returncode == Exit.SOME_FAILED, found.stderr
+    assert "Traceback" not in found.stderr
+    assert outcomes(tmp_path) == Counter(FATES.items())
+    assert set(begun(tmp_path)) == set(FATES)
+    reasons = [file.read_text() for file in (tmp_path / "reports" / "records").glob("*.json")]
+    assert any("was ended by SIGKILL" in text for text in reasons)
+    assert made(tmp_path, *sweep).returncode == Exit.SOME_FAILED
+    assert begun(tmp_path) == Counter(["told_to_end"]), "a run that was cancelled was not made"
+    made(tmp_path, *sweep, "rerun=failed")
+    assert begun(tmp_path) == Counter([how for how, outcome in FATES.items() if outcome is not Outcome.OK])
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        "hydra/launcher=joblib hydra.launcher.n_jobs=2",
+        pytest.param("hydra/launcher=submitit_local", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_hydras_other_launchers_end_no_sweep_either(launcher: str, tmp_path: Path) -> None:
+    found = made(tmp_path, "-m", *launcher.split(), "executor.how=killed,well,slow")
+    assert found.returncode == Exit.SOME_FAILED, found.stderr
+    assert outcomes(tmp_path) == Counter(
+        {("killed", Outcome.LOST_RANK): 1, ("well", Outcome.OK): 1, ("slow", Outcome.OK): 1}
+    )
+
+
+def test_a_sweep_stops_at_the_first_fault_if_it_is_asked_to(tmp_path: Path) -> None:
+    sweep = ["-m", "executor.how=well,raises,slow"]
+    assert made(tmp_path, *sweep, "on_error=stop").returncode == Exit.STOPPED
+    assert outcomes(tmp_path) == Counter({("well", Outcome.OK): 1, ("raises", Outcome.FAILED): 1})
+    begun(tmp_path)
+    assert made(tmp_path, *sweep).returncode == Exit.SOME_FAILED
+    assert begun(tmp_path) == Counter(["slow"])
+
+
+def test_two_sweeps_on_one_folder_make_each_run_once(tmp_path: Path) -> None:
+    sweep = line(tmp_path, "-m", "executor.how=slow,well", "seed=0")
+    both = [subprocess.Popen(sweep, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(2)]
+    said = [process.communicate(timeout=120)[1].decode() for process in both]
+    assert [process.returncode for process in both] == [Exit.OK, Exit.OK], said
+    assert begun(tmp_path) == Counter(["slow", "well"])
+    assert outcomes(tmp_path) == Counter([("slow", Outcome.OK), ("well", Outcome.OK)])
+
+
+def test_nothing_measured_is_another_status_than_some_failed(tmp_path: Path) -> None:
+    assert made(tmp_path, "executor.how=raises").returncode == Exit.NOTHING
+    assert made(tmp_path, "executor.how=raises", "on_error=stop").returncode == Exit.STOPPED
+    dry = made(tmp_path, "executor.how=well", "--dry-run")
+    assert "would be made" in dry.stdout
+    assert outcomes(tmp_path) == Counter({("raises", Outcome.FAILED): 1})
+
+
+def test_a_sweep_that_is_gone_leaves_no_job(tmp_path: Path) -> None:
+    command = line(tmp_path, "-m", "executor.how=slow", "seed=0,1,2,3,4,5,6,7")
+    sweep = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 60
+    while not begun(tmp_path):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    os.kill(sweep.pid, signal.SIGKILL)
+    sweep.wait()
+    end = time.monotonic() + 10
+    while any(str(tmp_path) in " ".join(p.info["cmdline"] or []) for p in psutil.process_iter(["cmdline"])):
+        assert time.monotonic() < end, "a job went on"
+        time.sleep(0.05)

@@ -1,0 +1,39 @@
+"""Decides how the process of a job can end, for real: `executor.how` in the config names it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from suite.core.protocols import Carried
+from suite.core.record import Metric, Source
+
+SIGNALS = {"killed": signal.SIGKILL, "told_to_end": signal.SIGTERM}
+
+
+class Deadly:
+    """An executor that starts no ranks. log: a file that gets a line for every run that is begun."""
+
+    def __init__(self, *, name: str, how: str, log: str, **_: Any) -> None:
+        self.how, self.log = how, Path(log)
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Nothing is refused."""
+
+    def run(self, config: Mapping[str, Any]) -> Carried:
+        with self.log.open("a") as file:
+            file.write(f"{self.how}\n")
+        if self.how in SIGNALS:
+            os.kill(os.getpid(), SIGNALS[self.how])
+            time.sleep(10)
+        if self.how == "exits":
+            os._exit(77)
+        if self.how == "raises":
+            raise ValueError("a deliberate fault")
+        if self.how == "slow":
+            time.sleep(1.0)
+        return Carried(Source.ANALYTIC, metrics={"number": Metric("", "", (1.0,))})
