@@ -14,6 +14,8 @@ from suite.core.record import Metric, Source
 
 SIGNALS = {"killed": signal.SIGKILL, "told_to_end": signal.SIGTERM}
 
+WAITS = {"slow": 1.0, "sleeps": 60.0}  # seconds
+
 
 class Deadly:
     """An executor that starts no ranks. log: a file that gets a line for every run that is begun."""
@@ -34,6 +36,6 @@ class Deadly:
             os._exit(77)
         if self.how == "raises":
             raise ValueError("a deliberate fault")
-        if self.how == "slow":
-            time.sleep(1.0)
+        if self.how in WAITS:
+            time.sleep(WAITS[self.how])
         return Carried(Source.ANALYTIC, metrics={"number": Metric("", "", (1.0,))})

@@ -77,6 +77,24 @@ def test_who_holds_it_is_said_and_its_death_lets_go(tmp_path: Path) -> None:
     holder.wait()
 
 
+def test_a_lock_on_a_file_that_its_last_holder_took_away_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes next would lock a new file of that name."""
+    flock, calls = fcntl.flock, 0
+
+    def late(file: int, how: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            (tmp_path / "a.lock").unlink()
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with alone(tmp_path, ["a"], lambda _: None), open(tmp_path / "a.lock") as other, pytest.raises(BlockingIOError):
+        flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def test_a_file_system_without_locks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
