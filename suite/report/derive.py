@@ -87,7 +87,7 @@ class Group:
     @property
     def lead(self) -> Entry:
         """The newest entry: its config speaks for the experiment."""
-        return max(self.entries, key=_age)
+        return max(self.entries, key=age)
 
     def find(self, label: str) -> Entry | None:
         return next((entry for entry in self.entries if entry.record.label == label), None)
@@ -103,15 +103,16 @@ def groups(store: Store) -> list[Group]:
 
 def _group(name: str, machine: str, entries: list[Entry]) -> Group:
     newest: dict[str, Entry] = {}
-    for entry in sorted(entries, key=_age):
+    for entry in sorted(entries, key=age):
         newest[entry.record.label] = entry
-    label = text_at(max(newest.values(), key=_age).record.config, "experiment", "reference")
+    label = text_at(max(newest.values(), key=age).record.config, "experiment", "reference")
     shown = sorted(newest.values(), key=lambda entry: (entry.record.label != label, natural(entry.record.label)))
     earlier = tuple(entry for entry in entries if newest[entry.record.label] is not entry)
     return Group(name, machine, tuple(shown), earlier, newest.get(label))
 
 
-def _age(entry: Entry) -> tuple[str, str]:
+def age(entry: Entry) -> tuple[str, str]:
+    """Sort key under which the newest is last."""
     return text_at(entry.record.provenance, "started"), entry.file
 
 
@@ -297,15 +298,23 @@ def derive(entry: Entry, reference: Entry | None, *, current: bool = True) -> Ro
     )
 
 
-def frame(store: Store) -> pd.DataFrame:
-    """One row a record, in the order of the page; columns as `Row` says."""
-    rows = [
-        asdict(derive(entry, group.reference, current=current))
-        for group in groups(store)
+def rows(found: Iterable[Group]) -> dict[str, Row]:
+    """The numbers of every record by its file, in the order of the page."""
+    return {
+        entry.file: derive(entry, group.reference, current=current)
+        for group in found
         for entries, current in ((group.entries, True), (group.earlier, False))
         for entry in entries
-    ]
-    return pd.DataFrame(rows, columns=list(Row.__dataclass_fields__))
+    }
+
+
+def frame(store: Store) -> pd.DataFrame:
+    """One row a record, in the order of the page; columns as `Row` says."""
+    return tabled(rows(groups(store)).values())
+
+
+def tabled(found: Iterable[Row]) -> pd.DataFrame:
+    return pd.DataFrame([asdict(row) for row in found], columns=list(Row.__dataclass_fields__))
 
 
 def usable(entry: Entry | None) -> str:

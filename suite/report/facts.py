@@ -33,6 +33,17 @@ def config_lines(config: Mapping[str, Any], most: int = 6000) -> str:
     return "\n".join(lines) + ("\n… the rest stands in the record" if most < 0 else "")
 
 
+def config_beside(config: Mapping[str, Any], other: Mapping[str, Any], whose: str) -> str:
+    """A config's lines, or those in which it differs from that of `whose` run, where these are fewer."""
+    own, theirs = dict(_flat(config)), dict(_flat(other))
+    changed = [f"{path}={value}" for path, value in own.items() if theirs.get(path) != value]
+    changed += [f"without {path}" for path in theirs if path not in own]
+    if not own or len(changed) >= len(own) / 2:
+        return config_lines(config)
+    text = "\n".join(changed)
+    return config_lines(config) if len(text) > 3000 else f"as {whose}" + (f", but for\n{text}" if text else "")
+
+
 def facts(entries: Sequence[Entry], most: int = 4) -> list[tuple[str, list[str]]]:
     """What the records say of their making, by name: each distinct value once, at most `most` of a name."""
     found: dict[str, dict[str, None]] = {}

@@ -125,6 +125,11 @@ def losses(
         return finished(fig, salt, f"Loss per batch. Last values: {ends}.")
 
 
+def outlined(training: Mapping[str, Sequence[float]]) -> bool:
+    """Whether a curve has more points than its picture."""
+    return any(len(loss) > _POINTS // len(training) for loss in training.values())
+
+
 def outline(heights: Sequence[float], most: int) -> tuple[list[int], list[float]]:
     """x and y of a curve of at most some `most` points: of each stretch its least and its greatest, where they are.
 
@@ -174,6 +179,12 @@ def batch_times(
 def drawable(values: Sequence[float]) -> list[float]:
     """`values` without what no axis carries: beyond 1e30 becomes nan, below 1e-30 zero."""
     return [(0.0 if abs(value) < 1e-30 else value) if abs(value) < 1e30 else math.nan for value in values]
+
+
+def fewer(samples: Mapping[str, Sequence[float]]) -> int:
+    """How many samples of a run are drawn where not all are; 0 where all are."""
+    most = _SAMPLES // len(samples)
+    return most if any(len(values) > most for values in samples.values()) else 0
 
 
 def thinned(values: Sequence[float], most: int) -> list[float]:

@@ -16,7 +16,7 @@ from suite.report.figure import COLOURS, OTHER
 
 SHORTEST = 1e-12  # seconds: a batch below has no width
 MOST = 4000  # boxes in one picture: more are neither seen nor scrolled smoothly
-IDLE = "rgba(127, 137, 147, 0.28)"  # a rank that waits recedes, on white and on black
+IDLE = "#7f899347"  # a rank that waits recedes, on white and on black
 _WIDTH, _LEFT, _RIGHT, _ROW, _BOX, _TOP = 1000.0, 58.0, 30.0, 26.0, 20.0, 6.0
 _DIGIT = 6.4  # width of one digit at the size that style.css gives numbers
 _NUMBERED = frozenset({FORWARD, BACKWARD, EVALUATE})
@@ -26,15 +26,15 @@ def colour(category: str) -> str:
     return IDLE if category == WAIT else COLOURS.get(category, OTHER)
 
 
-def window(trace: Trace) -> tuple[list[Span], float]:
-    """The spans that are drawn and the time they end at: all, or the first MOST by their start."""
-    spans = sorted(trace, key=lambda span: (span.start, span.rank))[:MOST]
+def window(trace: Trace, most: int = MOST) -> tuple[list[Span], float]:
+    """The spans that are drawn and the time they end at: all, or the first `most` by their start, at most MOST."""
+    spans = sorted(trace, key=lambda span: (span.start, span.rank))[: min(most, MOST)]
     return spans, max((span.end for span in spans), default=0.0)
 
 
-def gantt(trace: Trace, grid: Grid, label: str) -> str:
-    """One picture of `trace`, as an `<svg>` element that can stand in a page."""
-    spans, end = window(trace)
+def gantt(trace: Trace, grid: Grid, label: str, most: int = MOST) -> str:
+    """One picture of `trace`, or of its first `most` spans, as an `<svg>` element that can stand in a page."""
+    spans, end = window(trace, most)
     ranks = {rank: row for row, rank in enumerate(sorted({span.rank for span in spans}))}
     height = _TOP + _ROW * len(ranks) + 26
     root = ElementTree.Element("svg", {"viewBox": f"0 0 {_WIDTH:g} {height:g}", "class": "gantt", "role": "img"})
@@ -53,7 +53,7 @@ def gantt(trace: Trace, grid: Grid, label: str) -> str:
     # idle time first, so that nothing that was done is hidden below it
     for span in sorted(spans, key=lambda span: (span.category != WAIT, span.start)):
         _box(root, span, _TOP + _ROW * ranks[span.rank], scale)
-    return ElementTree.tostring(root, encoding="unicode")
+    return ElementTree.tostring(root, encoding="unicode").replace(" />", "/>")
 
 
 def ticks(end: float) -> list[float]:

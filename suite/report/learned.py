@@ -7,8 +7,9 @@ known stands in the picture; tables keep the best epoch's score and the last one
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from matplotlib.ticker import MaxNLocator
@@ -36,13 +37,18 @@ Legend = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A table, beside a picture where there is one to draw. svg: empty, or its markup; legend: (colour, name)"""
+    """A table, beside a picture where there is one to draw. legend: (colour, name)"""
 
     title: str
     table: Table
     caption: str = ""
-    svg: str = ""
+    draw: Callable[[], str] | None = None
     legend: Legend = ()
+
+    @property
+    def svg(self) -> str:
+        """The picture's markup, empty where there is none."""
+        return self.draw() if self.draw else ""
 
 
 Studied = tuple[list[Learned], list[tuple[str, str]]]  # and (whom, what) is to be remarked
@@ -111,11 +117,11 @@ def _curves(task: Task, score: str, looks: Mapping[str, int], salt: str) -> list
             if left := [system for system in task.systems if system not in size]:
                 caption += f" Not simulated: {', '.join(left)}."
         if drawn:
-            svg = _picture(task, score, drawn, size, axis, looks, f"{salt}{place}")
+            draw = partial(_picture, task, score, drawn, size, axis, looks, f"{salt}{place}")
             legend = tuple((_colour(looks[s]), f"{_shape(looks[s])[1]} {s}") for s in drawn)
             table = _by_epoch(task, score, drawn, size, name)
             found.append(
-                Learned(f"{word[:1].upper()}{word[1:]} over {name}: {task.title}", table, caption, svg, legend)
+                Learned(f"{word[:1].upper()}{word[1:]} over {name}: {task.title}", table, caption, draw, legend)
             )
     return found
 

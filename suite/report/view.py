@@ -15,7 +15,7 @@ from suite.core.units import seconds, si
 from suite.report import derive
 from suite.report.derive import Row
 from suite.report.expect import Finding, Judgement
-from suite.report.facts import config_lines, took
+from suite.report.facts import config_beside, config_lines, took
 from suite.report.figure import KINDS, ordered
 from suite.report.load import Entry, SetAside, text_at
 
@@ -55,6 +55,7 @@ class Table:
 
     anchors: the rows' ids, where they have any; filters: what the rows are filtered by, one number per filter
     kind: a style of its own; a table with one becomes a list of cards on a narrow screen
+    said: what stands below, of rows that are left out
     """
 
     title: str
@@ -63,6 +64,7 @@ class Table:
     anchors: tuple[str, ...] = ()
     filters: tuple[str, ...] = ()
     kind: str = ""
+    said: str = ""
 
 
 def number(value: float, text: str, detail: str = "", tone: str = "") -> Cell:
@@ -98,8 +100,8 @@ def systems(rows: Sequence[Row], reference: str, anchors: Mapping[str, str]) -> 
 
 
 def to_run(label: str, file: str, anchors: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """A link from a label to the run's files, command and config on this page."""
-    return ((f"#{anchors[file]}", label or NONE),) if file in anchors else ()
+    """A link from a label to the run's files, command and config on this page; one that is not on it has no address."""
+    return ((f"#{anchors[file]}" if file in anchors else "", label or NONE),)
 
 
 def _system(row: Row, anchors: Mapping[str, str]) -> tuple[Cell, ...]:
@@ -221,17 +223,18 @@ def _kind(kind: str) -> str:
     return words.get(kind, kind)
 
 
-def failures(entries: Sequence[Entry]) -> list[tuple[str, str, str]]:
-    """Label, outcome and reason of the runs that did not end well."""
-    return [
-        (entry.record.label, entry.record.outcome.value, entry.record.reason or "no reason was recorded")
-        for entry in entries
-        if entry.record.outcome is not Outcome.OK
-    ]
-
-
-def runs(entries: Sequence[Entry], exports: Mapping[str, str], title: str, anchors: Mapping[str, str]) -> Table | None:
-    """Each run's files, the command that makes it again and its config. `exports`: Perfetto file by record file."""
+def runs(
+    entries: Sequence[Entry],
+    exports: Mapping[str, str],
+    title: str,
+    anchors: Mapping[str, str],
+    said: str = "",
+    *,
+    beside: Entry | None = None,
+) -> Table | None:
+    """Each run's files, the command that makes it again and its config. `exports`: Perfetto file by record file;
+    beside: the run whose config stands here in full, and from which the others differ in a few lines; the first"""
+    full = beside or (entries[0] if entries else None)
     columns = (
         Column("run", numeric=False),
         Column("files", numeric=False),
@@ -245,11 +248,18 @@ def runs(entries: Sequence[Entry], exports: Mapping[str, str], title: str, ancho
             Cell("", links=_links(entry, exports)),
             number(spent := took(entry), seconds(spent) if math.isfinite(spent) else NONE),
             Cell("", code=text_at(entry.record.provenance, "command") or "not recorded"),
-            Cell("", code=config_lines(entry.record.config), fold="config"),
+            Cell("", code=_config(entry, full), fold="config"),
         )
         for entry in entries
     )
-    return Table(title, columns, rows, tuple(anchors[entry.file] for entry in entries)) if rows else None
+    return Table(title, columns, rows, tuple(anchors[entry.file] for entry in entries), said=said) if rows else None
+
+
+def _config(entry: Entry, full: Entry | None) -> str:
+    config = entry.record.config
+    if full is None or entry is full:
+        return config_lines(config)
+    return config_beside(config, full.record.config, full.record.label or NONE)
 
 
 def _links(entry: Entry, exports: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

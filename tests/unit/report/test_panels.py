@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from suite.core.record import Outcome, Record, Source
-from suite.report import curves, page, panels
+from suite.report import curves, page, panels, pictures
 from suite.report.load import read_store
 from suite.report.panels import NULL, OURS, PAPER, Panel
 
@@ -433,7 +433,7 @@ def test_far_too_much_is_cut_and_says_so(make, store, tmp_path, monkeypatch):
     root, _ = drawn(panel)
     assert time.process_time() - begun < 2
     assert len([text for text in texts(root) if text.isdecimal()]) < 40  # names that do not run into each other
-    monkeypatch.setattr(page, "_MOST_PANELS", 3)
+    monkeypatch.setattr(pictures, "MOST_PANELS", 3)
     store(tmp_path, figure(make, {f"p{n}|s|1|ours|x": [1.0] for n in range(5)}))
     seen = build(tmp_path)
     assert seen.tags["svg"] == 3
