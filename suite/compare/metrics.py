@@ -18,6 +18,7 @@ from suite.compare import statistics
 from suite.compare.pairs import Name, Pair
 from suite.compare.sets import Sample
 from suite.compare.statistics import Effect, Verdict
+from suite.compare.turns import lowest
 from suite.core.record import Metric, Outcome, Record, Source
 
 THRESHOLD = 0.05
@@ -40,7 +41,7 @@ class Rule:
 @dataclass(frozen=True, slots=True)
 class Change:
     """One metric of one run. effect: None for what is exact; scaled: whether by the reference workload; other: the
-    ratio by the other way, where there is one."""
+    ratio by the other way, where there is one; quiet: of the quickest quarter of repeats."""
 
     name: Name
     metric: str
@@ -53,6 +54,7 @@ class Change:
     effect: Effect | None = None
     scaled: bool = False
     other: float | None = None
+    quiet: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -197,7 +199,16 @@ def _decided(item: Timed, found: Effect, scaled: bool, other: float | None, adju
         why = f"p {adjusted:.2g} after Holm, delta {found.delta:+.2f}"
     a, b = (float(np.median(statistics.medians(side))) for side in item.raw)
     kind = item.kind
-    return Change(item.pair.name, item.metric, kind.unit, kind.better, a, b, verdict, why, found, scaled, other)
+    return Change(
+        item.pair.name, item.metric, kind.unit, kind.better, a, b, verdict, why, found, scaled, other, _quiet(item)
+    )
+
+
+def _quiet(item: Timed) -> float:
+    """What is left of a machine in its quiet moments: the quickest quarter of repeats, each by its own."""
+    sign = 1.0 if item.kind.better == "lower" else -1.0
+    a, b = (lowest([np.quantile(sign * np.log(values), 0.25) for values in side]) for side in item.raw)
+    return math.exp(sign * float(b - a))
 
 
 # -- losses ---------------------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def config_of(group: str, choice: str) -> dict[str, Any]:
 
 def test_every_file_is_a_choice_of_a_group() -> None:
     files = {path.relative_to(CONF).with_suffix("").as_posix() for path in CONF.rglob("*.yaml")}
-    assert files == {"config", *(f"{group}/{choice}" for group, choice in CHOICES)}
+    assert files == {"config", "nightly", *(f"{group}/{choice}" for group, choice in CHOICES)}
     assert {
         "system",
         "schedule",

@@ -1,0 +1,201 @@
+"""Decides the course of a night: repeats, comparison, turns, history, pages; ended anywhere, it is gone on with.
+
+Until its line stands in the history a night is incomplete: it is shown as that, compared with by nobody, and the same
+command on the same code goes on with it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from suite.bench import provenance
+from suite.bench.store import write_atomically
+from suite.compare import sets
+from suite.compare.sets import Samples
+from suite.core.errors import Refused
+from suite.core.exits import Exit
+from suite.core.record import Outcome
+from suite.nightly import history, page, results
+from suite.nightly.judge import Judged, beside, judge
+from suite.nightly.repeat import Made, repeats
+from suite.nightly.settings import Settings
+
+CANNOT = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY)
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """What came of it. line: as the history has it."""
+
+    name: str
+    line: dict[str, Any]
+    judged: Judged
+    exit: Exit
+    page: Path
+
+
+def run(settings: Settings, tree: Path, say: Say) -> Night:
+    """Raises Refused where another night is running, or the baseline is not there."""
+    folder = settings.folder
+    with history.held(folder):
+        nights, _ = history.read(folder)
+        named = sets.read(settings.baseline, folder) if settings.baseline else None
+        state = begun(settings, nights)
+        name, place = state["name"], folder / state["name"]
+        page.write_index(folder)
+        say(f"night {name} in {place}")
+        made = repeats(tree, plan(settings, place), settings.deadline, say)
+        samples = sets.gathered(name, sets.of_repeats(sorted(d.parent for d in place.glob(f"repeats/*/*/{sets.DONE}"))))
+        last = history.last_good(folder, nights)
+        judged = _judged(settings, tree, samples, last, named, say)
+        line, status = _line(settings, state, samples, made, judged, last)
+        _leave(place, samples, judged, line, say)
+        history.append(folder, line)
+        _forget(settings, history.read(folder)[0])
+        return Night(name, line, judged, status, page.write_index(folder))
+
+
+def begun(settings: Settings, nights: list[dict[str, Any]]) -> dict[str, Any]:
+    """The state of the night that was ended last, where code and plan are still the same; else of a new one."""
+    state = {"plan": settings.plan(), "commit": provenance.commit(), "source": provenance.source()}
+    state = json.loads(json.dumps(state))
+    open_ones = history.incomplete(settings.folder, nights)
+    if open_ones:
+        try:
+            found = json.loads((settings.folder / open_ones[-1] / history.STATE).read_text())
+            if {key: found[key] for key in state} == state:
+                return dict(found)
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+    today = time.strftime("%Y-%m-%d")
+    taken = {folder.name for folder in settings.folder.glob("*")} | {night["night"] for night in nights}
+    names = (today if number == 1 else f"{today}-{number}" for number in range(1, len(taken) + 2))
+    name = next(name for name in names if name not in taken)
+    state |= {"name": name, "started": datetime.now(UTC).isoformat(timespec="seconds")}
+    write_atomically(settings.folder / name / history.STATE, json.dumps(state, indent=1).encode())
+    return dict(state)
+
+
+def plan(settings: Settings, place: Path) -> list[tuple[str, Path]]:
+    """Commands and folders in the order of the night; the number of a command line names its folder."""
+    found = []
+    for number in range(settings.repeats):
+        chosen = settings.commands if number == 0 else settings.repeated
+        found += [(command, place / "repeats" / f"{number:02d}" / str(n)) for n, command in enumerate(chosen)]
+    return found
+
+
+def _judged(
+    settings: Settings, tree: Path, samples: Samples, last: dict[str, Any] | None, named: Samples | None, say: Say
+) -> Judged:
+    bases = [sets.read(str(settings.folder / last["night"]))] if last else []
+    if named is not None and not (last and (settings.baseline or "").rstrip("/").endswith(last["night"])):
+        bases.append(named)
+    bases = [Samples(Path(base.name).name or base.name, base.found, base.aside) for base in bases]
+    against = [beside(samples, base, settings) for base in bases if base.found] if samples.found else []
+    turns = settings.folder / samples.name / "turns"
+    shutil.rmtree(turns, ignore_errors=True)
+    return judge(against, tree, turns, settings, _commit(), say)
+
+
+def _commit() -> str:
+    told = provenance.commit()
+    return f"{told['hash'][:12]}{'+' if told['dirty'] else ''}" if told else ""
+
+
+def _line(
+    settings: Settings,
+    state: dict[str, Any],
+    samples: Samples,
+    made: list[Made],
+    judged: Judged,
+    last: dict[str, Any] | None,
+) -> tuple[dict[str, Any], Exit]:
+    trouble = list(dict.fromkeys(one.trouble for one in made if one.trouble))
+    outcomes = [sample.record.outcome for sample in samples.found]
+    failed = [o for o in outcomes if o is not Outcome.OK and o not in CANNOT]
+    if judged.regressions:
+        status, exit_status = "regression", Exit.REGRESSION
+    elif not any(outcome is Outcome.OK for outcome in outcomes):
+        status, exit_status = "failed", Exit.NOTHING
+    elif trouble or failed or judged.doubts:
+        status, exit_status = "failed", Exit.SOME_FAILED
+    elif judged.open:
+        status, exit_status = "undecided", Exit.NOT_COMPARABLE
+    elif last is None:
+        status, exit_status = "first", Exit.OK
+    elif not judged.comparable:
+        status, exit_status = "new baseline", Exit.NOT_COMPARABLE
+    else:
+        status, exit_status = "good", Exit.OK
+    line = {
+        "night": state["name"],
+        "started": state["started"],
+        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
+        "status": status,
+        "exit": int(exit_status),
+        "commit": _commit(),
+        "source": state["source"],
+        "machine": provenance.machine(),
+        "base": last["night"] if last else None,
+        "reference": results.reference(samples),
+        "runs": results.runs(samples),
+        "regressions": list(judged.regressions),
+        "notes": [*trouble, *judged.doubts, *_cleared(judged)],
+        "threshold": settings.threshold,
+        "metrics": list(settings.metrics),
+    }
+    return line, exit_status
+
+
+def _cleared(judged: Judged) -> list[str]:
+    return [
+        f"{finding.suspect.change.name} · {finding.suspect.change.metric}: {finding.why}"
+        for finding in judged.findings
+        if not finding.confirmed
+    ]
+
+
+def _leave(place: Path, samples: Samples, judged: Judged, line: dict[str, Any], say: Say) -> None:
+    """The night's pages: its own, and the usual one of its records."""
+    from suite.report import write_report
+
+    say("writing the pages")
+    results.write_merged(place, samples)
+    found = [asdict(finding) for finding in judged.findings]
+    shown = [asdict(one.shown) for one in judged.against]
+    content = json.dumps({"line": line, "findings": found, "comparisons": shown}, default=str, indent=1)
+    write_atomically(place / "comparison.json", content.encode())
+    page.write_night(place, line, judged)
+    write_report(place)
+
+
+def _forget(settings: Settings, nights: list[dict[str, Any]]) -> None:
+    """Removes the folders of nights beyond `keep`: never the last good one's, or the baseline's."""
+    folder = settings.folder
+    last = history.last_good(folder, nights)
+    stays = {night["night"] for night in nights[-settings.keep :]} | ({last["night"]} if last else set())
+    stays |= {Path(settings.baseline).name} if settings.baseline else set()
+    for night in nights:
+        name = night["night"]
+        if name not in stays and Path(name).name == name and (folder / name / history.STATE).is_file():
+            shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def accept(settings: Settings, name: str) -> Path:
+    """From now on the night is as good as any: what it changed is meant. Raises Refused for one that is not there."""
+    with history.held(settings.folder):
+        nights, _ = history.read(settings.folder)
+        if name not in [night["night"] for night in nights]:
+            legal = nights[-1]["night"] if nights else "make nightly, first"
+            raise Refused(f"accept={name}: no such night in {settings.folder}", rule="one of its nights", legal=legal)
+        history.append(settings.folder, {"accepted": name})
+        return page.write_index(settings.folder)

@@ -1,0 +1,123 @@
+"""Decides what a night may be told, by conf/nightly.yaml and the command line, and refuses the rest by name."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from suite.core.errors import Refused, UnknownName
+
+FILE = Path(__file__).resolve().parents[2] / "conf" / "nightly.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """As conf/nightly.yaml explains them."""
+
+    reports: str
+    repeated: tuple[str, ...]
+    once: tuple[str, ...]
+    repeats: int
+    metrics: tuple[str, ...]
+    threshold: float
+    level: float
+    pairs: int
+    alone: float
+    baseline: str | None
+    keep: int
+    deadline: float
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.reports)
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        return (*self.repeated, *self.once)
+
+    def plan(self) -> dict[str, Any]:
+        """What has to be the same for a night that was ended to be gone on with."""
+        return {name: value for name, value in asdict(self).items() if name in ("repeated", "once", "repeats")}
+
+
+_NUMBERS = {  # smallest and largest
+    "repeats": (1, 1000),
+    "threshold": (0.001, 10.0),
+    "level": (1e-9, 0.5),
+    "pairs": (4, 40),
+    "alone": (0.001, 10.0),
+    "keep": (1, 100_000),
+    "deadline": (1, 864_000),
+}
+_LISTS = ("repeated", "once", "metrics")
+_WHOLE = ("repeats", "pairs", "keep")
+
+
+def read(overrides: Sequence[str], file: Path = FILE) -> Settings:
+    """Raises Refused for what is no setting, or none that a night can keep."""
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise Refused(f"{file}: {' '.join(str(error).split())}", rule="a YAML mapping") from error
+    known = [field.name for field in fields(Settings)]
+    if not isinstance(data, dict):
+        raise Refused(f"{file} holds {type(data).__name__}", rule="a YAML mapping")
+    for override in overrides:
+        key, sign, value = override.partition("=")
+        if not sign:
+            raise Refused(f"{override!r}", rule="KEY=VALUE", legal="repeats=10")
+        try:
+            data[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise Refused(f"{override!r}", rule="VALUE is YAML", legal="repeated='[system=pytorch]'") from error
+    for key in data:
+        if key not in known:
+            raise UnknownName("setting of a night", str(key), known)
+    for key in known:
+        if key not in data:
+            raise Refused(f"{file} has no {key}", rule=f"all of {', '.join(known)}")
+    return _checked(data)
+
+
+def _checked(data: dict[str, Any]) -> Settings:
+    for name, (least, most) in _NUMBERS.items():
+        value = data[name]
+        whole = name in _WHOLE
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int if whole else int | float)
+            or not least <= value <= most
+        ):
+            kind = "a whole number" if whole else "a number"
+            raise Refused(f"{name}={value!r}", rule=f"{kind} from {least:g} to {most:g}", legal=f"{name}={least:g}")
+    for name in _LISTS:
+        value = data[name] or []
+        if not isinstance(value, list) or not all(isinstance(text, str) and text.strip() for text in value):
+            raise Refused(f"{name}={value!r}", rule="a list of text", legal=f"{name}='[system=pytorch]'")
+        data[name] = tuple(value)
+    for command in (*data["repeated"], *data["once"]):
+        split(command)
+    if not (data["repeated"] or data["once"]):
+        raise Refused("0 command lines", rule="repeated or once names one", legal="repeated='[system=pytorch]'")
+    if not isinstance(data["reports"], str) or not data["reports"]:
+        raise Refused(f"reports={data['reports']!r}", rule="a folder", legal="reports=reports/nightly")
+    if not (data["baseline"] is None or (isinstance(data["baseline"], str) and data["baseline"])):
+        raise Refused(f"baseline={data['baseline']!r}", rule="a night, a folder or null", legal="baseline=null")
+    return Settings(**data)
+
+
+def split(command: str) -> list[str]:
+    """The overrides of one command line. `reports` is the night's own."""
+    try:
+        overrides = shlex.split(command)
+    except ValueError as error:
+        raise Refused(f"{command!r}: {error}", rule="overrides as in a shell", legal="system=pytorch") from error
+    taken = [item for item in overrides if item.partition("=")[0] == "reports" or item.startswith("-")]
+    if taken:
+        raise Refused(f"{command!r} holds {taken[0]}", rule="overrides alone, and not reports", legal="system=pytorch")
+    return overrides
