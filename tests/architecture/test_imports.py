@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 STDLIB_ONLY = ("core", "schedule", "weights", "memory", "workload")
-TORCH = re.compile(r"suite/(comm|models|pruning|engine)/|suite/gnn/(exchange|train)\.py$|baselines/")
+TORCH = re.compile(r"suite/(comm|conformance|models|pruning|engine)/|suite/gnn/(exchange|train)\.py$|baselines/")
 MPI = re.compile(r"suite/comm/mpi\.py$")
 HYDRA = re.compile(r"suite/bench/experiment\.py$|suite/[^/]+\.py$")
 PRINTS = re.compile(r"suite/[^/]+\.py$|suite/.*/__main__\.py$")  # entry points talk to people

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import torch
 from cases import all_cases, gpt_case
 from reference import SEED
 
@@ -17,6 +16,7 @@ from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
 from suite.comm import here, started
 from suite.comm.process_group import TorchWorld
+from suite.conformance.replays import compare
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from suite.engine.host import prepare
@@ -67,14 +67,7 @@ def main(transport: str, every: int) -> None:
                     batches = [case.batch(first + i, 1, grid.data) for i in range(count)]
                     losses, right = list(engine.train(batches)), list(replay.train(batches))
                     assert losses == right, (grid, policy, rule, losses, right)
-                twin = replay.engines[world.rank]
-                for own, other in zip(engine.state.parameters, twin.state.parameters, strict=True):
-                    assert torch.equal(own, other), (grid, policy, rule)
-                    compared += 1
-                for name, moment in engine.state.rule.moments.items():
-                    assert torch.equal(moment, twin.state.rule.moments[name]), (grid, policy, rule, name)
-                for own, other in zip(engine.stage.layers.buffers(), twin.stage.layers.buffers(), strict=True):
-                    assert torch.equal(own, other), (grid, policy, rule, "statistics")
+                compared += compare(engine, replay, f"{grid} {policy} {rule}")
                 engine.close()
     world.close()
     if world.rank == 0:

@@ -6,9 +6,8 @@ import json
 import sys
 from pathlib import Path
 
-from counted import counted
-
 from suite.comm import here
+from suite.conformance.memory import counted
 from suite.engine.host import prepare
 
 

@@ -7,7 +7,6 @@ The graphs are directed and weighted, so that a matrix in the place of its trans
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +14,8 @@ import torch
 from graphs import EXCHANGES, dense, problem, trainers, uneven
 
 from suite.bench.experiment import groups, resolve
-from suite.comm.loopback import LoopbackWorld, run
-from suite.core.build import locate
+from suite.conformance.graphs import check_losses, losses
 from suite.engine.optimizer import Adam
-from suite.gnn import prepare
 from suite.gnn.holding import plans
 from suite.gnn.plan import ASSIGNMENTS, Placement
 
@@ -162,33 +159,7 @@ def systems() -> list[str]:
 @pytest.mark.parametrize("grid", [(2, 1), (4, 2)], ids=["2", "4x2"])
 def test_every_system_trains_as_one_process_does(grid: tuple[int, int], tmp_path: Path) -> None:
     """The losses of five epochs on its own partition, and its bytes, are what they should be."""
-    shared = ["graph=rmat", "graph.source.vertices=256", "graph.source.features=6", "graph.source.classes=3"]
-    shared += [f"reports={tmp_path}", "model.dtype=float64"]
-
-    def losses(name: str, processes: int, replication: int) -> list[float]:
-        asked = [f"system={name}", f"grid.data={processes}", f"exchange.replication={replication}"]
-        config = resolve([*shared, *asked])
-        folder = tmp_path / f"{name}-{processes}"
-        made = prepare.Prepared(config, folder)
-        config["graph"]["holdings"] = str(folder)
-
-        def rank(world: LoopbackWorld) -> tuple[list[float], int]:
-            system = locate(config["system"]["_target_"])(world, config)
-            found = [system.train_batch(()) for _ in range(5)]
-            return [*found, system.evaluate(())], system.trainer.sent
-
-        results = run(processes, rank, deadline=60)
-        assert sum(sent for _, sent in results) == 5 * made.metrics["planned_bytes"].values[0] + evaluated(
-            made, results
-        )
-        assert all(curve == results[0][0] for curve, _ in results)
-        return results[0][0]
-
-    def evaluated(made: prepare.Prepared, results: Any) -> int:
-        """Forward products of the evaluation: 6, 16 and 16 columns of float64."""
-        return int(made.metrics["rows_sent"].values[0]) * 8 * (6 + 16 + 16)
-
-    alone = losses("cagnet", 1, 1)
+    alone = losses(["system=cagnet"], 1, 1, tmp_path)
     assert len(systems()) >= 4
     for name in systems():
-        assert losses(name, *grid) == pytest.approx(alone, rel=1e-9), name
+        check_losses([f"system={name}"], *grid, alone, tmp_path)

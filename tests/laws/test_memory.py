@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,13 @@ from typing import Any
 import pytest
 import yaml
 from cases import gpt_case
-from counted import counted
 from masked import Given, random_ticket
 from ranks import ROOT
 from standing import standing
 
 from suite.bench.experiment import CONF, groups, resolve
-from suite.bench.predict import budgets
 from suite.comm import loopback
+from suite.conformance.memory import check_counted, counted
 from suite.core.grid import Grid
 from suite.engine.live import LiveBytes
 from suite.engine.optimizer import SGD, AdamW
@@ -160,21 +158,8 @@ def test_predicted_and_counted(tmp_path: Path, ranks: int) -> None:
     rows = configs(ranks)
     resolved = [resolve([*([] if "data=digits" in row else SMALL_TEXT), *row]) for row in rows]
     counts = counted_by(ranks, resolved, tmp_path / "job.json")
-    for rank, found in enumerate(counts):
-        for row, config, got in zip(rows, resolved, found, strict=True):
-            budget = budgets(config)[rank]
-            where = f"{' '.join(row)} on rank {rank} of {Grid(**config['grid'])}"
-            layout = budget.layout.by_kind()
-            assert got["allocated"] == layout, f"{where}: {got['allocated']} for {layout}"
-            held = sum(got["held"].values())
-            off = budget.peak / held - 1
-            assert got["in_flight"] <= budget.in_flight, where
-            # short of a core, a message-driven stage holds less than it may, and fewer messages wait for it
-            if got["in_flight"] < budget.in_flight or budget.waiting:
-                least = replace(budget, in_flight=got["in_flight"], waiting=0).peak
-                assert 0.95 * least <= held <= 1.05 * budget.peak, where
-                continue
-            assert abs(off) <= 0.05, f"{where}: predicted {budget.by_kind()}, counted {got['held']}: {off:+.1%}"
+    for number, (row, config) in enumerate(zip(rows, resolved, strict=True)):
+        check_counted(config, [found[number] for found in counts], f"{' '.join(row)} on {Grid(**config['grid'])}")
 
 
 def counted_by(ranks: int, configs: list[dict[str, Any]], job: Path) -> list[list[dict[str, Any]]]:

@@ -19,6 +19,7 @@ from resuming import Kept, batch_of, engine_of, kept_by, trained
 
 from suite.bench.experiment import groups, resolve
 from suite.comm import loopback
+from suite.conformance.resuming import check_resumed
 from suite.core.grid import Grid
 from suite.engine.optimizer import SGD, Adam, AdamW
 from suite.engine.prune import Pruning
@@ -159,19 +160,8 @@ def test_every_system_of_the_engine(tmp_path: Path) -> None:
         compositions[str([config[part] for part in parts])] = name, config
     assert len(compositions) >= 3
 
-    def losses(system: EngineSystem, some: list[Any]) -> list[float]:
-        return system.stream(some)[0] if system.streams else [system.train_batch(batch) for batch in some]
-
     def rank(world: Any, name: str, config: Any) -> None:
-        whole, first, again = (EngineSystem(world, config) for _ in range(3))
-        right = [loss for some in (batches[:2], batches[2:]) for loss in losses(whole, some)]
-        assert losses(first, batches[:2]) == right[:2]
-        first.save(tmp_path / name)
-        again.load(tmp_path / name)
-        assert losses(again, batches[2:]) == right[2:]
-        kept_by(whole.engine).compare(kept_by(again.engine), name)
-        for system in (whole, first, again):
-            system.close()
+        check_resumed(EngineSystem, config, batches, tmp_path / name, world, where=name)
 
     for name, config in compositions.values():
         loopback.run(2, partial(rank, name=name, config=config))

@@ -7,7 +7,7 @@ a broken one must be named before any rank starts.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.gpipe import GPipe
+from suite.conformance.orders import MICROBATCHES, STAGES, assert_closed_form, assert_legal, check_every_size, costs
 from suite.core.errors import IllegalSchedule, Refused
-from suite.core.op import Kind, Op, Place, Program, Work, needs
+from suite.core.op import Kind, Op, Place, Program, Work
 from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven, OneFOneB, evaluation
-from suite.schedule.check import Timeline, check, check_evaluation
+from suite.schedule.check import check, check_evaluation
 
 SCHEDULES: tuple[Schedule, ...] = (
     GPipe(),
@@ -31,7 +32,6 @@ SCHEDULES: tuple[Schedule, ...] = (
     MessageDriven(pipeline_limit=10),
     MessageDriven(pipeline_limit=6, cap=2),
 )
-STAGES, MICROBATCHES = range(1, 9), range(1, 33)
 
 schedules = st.one_of(
     st.just(GPipe()),
@@ -52,36 +52,9 @@ works = st.builds(
 )
 
 
-def assert_legal(timeline: Timeline, schedule: Schedule, work: Work) -> None:
-    """The law again, written down apart from the checker: over finished orders instead of running programs."""
-    ends = {slot.op: slot.end for slot in timeline.slots}
-    for slot in timeline.slots:
-        need = needs(slot.op, timeline.stages)
-        assert need is None or ends[need] <= slot.start, f"{slot.op} started before {need} ended"
-    for stage in range(timeline.stages):
-        order = timeline.order(stage)
-        at = {op: position for position, op in enumerate(order)}
-        indices = range(work.first, work.end)
-        expected = {Op(stage, kind, index) for index in indices for kind in (Kind.FORWARD, Kind.BACKWARD)}
-        expected |= {Op(stage, Kind.UPDATE, work.update + number) for number in range(work.updates)}
-        assert set(order) == expected
-        assert len(order) == len(expected)
-        for index in indices:
-            forward, backward = at[Op(stage, Kind.FORWARD, index)], at[Op(stage, Kind.BACKWARD, index)]
-            assert forward < backward < at[Op(stage, Kind.UPDATE, work.due(index))]
-        alive = peak = 0
-        for op in order:
-            alive += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0)
-            peak = max(peak, alive)
-        assert peak == timeline.peak[stage] <= schedule.in_flight(Place(stage, timeline.stages), work)
-
-
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
 def test_every_size_is_legal(schedule: Schedule) -> None:
-    for stages in STAGES:
-        for microbatches in MICROBATCHES:
-            work = Work(first=0, microbatches=microbatches, update_every=None, update=0)
-            assert_legal(check(schedule, stages, work), schedule, work)
+    assert check_every_size(schedule, None) == 8 * 32
 
 
 @settings(max_examples=150, deadline=None)
@@ -151,23 +124,6 @@ def test_a_flush_has_no_gaps(schedule: Schedule) -> None:
 
 
 # Law 5, untimed: the closed form of the bubble
-
-
-def costs(forward: float, backward: float) -> Callable[[Op], float]:
-    return lambda op: {Kind.FORWARD: forward, Kind.BACKWARD: backward}.get(op.kind, 0.0)
-
-
-def assert_closed_form(schedule: Schedule, stages: int, microbatches: int, forward: float, backward: float) -> None:
-    work = Work(0, microbatches, None, 0)
-    timeline = check(schedule, stages, work, cost=costs(forward, backward))
-    both = forward + backward
-    assert timeline.makespan == pytest.approx((microbatches + stages - 1) * both, rel=1e-9)
-    for stage in range(stages):
-        bubble = timeline.idle(stage) / (microbatches * both)
-        assert bubble == pytest.approx((stages - 1) / microbatches, rel=1e-9, abs=1e-9)
-        assert 1 - timeline.idle(stage) / timeline.makespan == pytest.approx(
-            microbatches / (microbatches + stages - 1), rel=1e-9
-        )
 
 
 @pytest.mark.parametrize("stages", STAGES)

@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from suite.conformance.case import Case, Layers
 from suite.models import gpt
 from suite.workload import Transformer
 
-Layers = list[Callable[[], nn.Module]]
-
-
-@dataclass(frozen=True, eq=False)
-class Case:
-    """A model as functions that make its layers, its loss, and batches of 8, 1, 3 and 5 microbatches per replica. One
-    case is itself alone, and those below are made once, so that what is right of one is found once."""
-
-    name: str
-    layers: Layers
-    loss: Callable[..., torch.Tensor]
-    sample: Callable[[torch.Generator, int], tuple[Any, Any]]
-    microbatch: int = 2
-    ties: list[tuple[int, str, int, str]] = field(default_factory=list)
-
-    def batch(self, number: int, microbatches: int, replicas: int) -> tuple[Any, Any]:
-        generator = torch.Generator().manual_seed(1000 + number)
-        return self.sample(generator, microbatches * replicas * self.microbatch)
+__all__ = ["Case", "Layers", "all_cases", "gpt_case", "odd_case", "text"]
 
 
 class WithMask(nn.Module):

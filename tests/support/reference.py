@@ -1,7 +1,4 @@
-"""Decides what is right: gradients of one process without the engine, added in the grid's own order.
-
-Microbatches by index within a replica, then replicas by rank, then a tie's input part and its output part.
-"""
+"""Decides what is right of mixed precision in one process, beside the reference that every system is held to."""
 
 from __future__ import annotations
 
@@ -9,100 +6,12 @@ from typing import Any
 
 import torch
 from cases import Case
-from torch import nn
 
+from suite.conformance.reference import SEED, Reference, as_tuple
 from suite.engine.optimizer import RuleState
 from suite.engine.random import drawing, initial
 
-SEED = 5
-
-
-def as_tuple(value: Any) -> tuple[Any, ...]:
-    return (value,) if isinstance(value, torch.Tensor) else tuple(value)
-
-
-class Reference:
-    """Plain modules, each layer called in turn; a tie is two weights with one gradient.
-
-    half: the type that passes compute in; then `masters` are the weights as they were drawn"""
-
-    def __init__(self, case: Case, replicas: int, half: torch.dtype | None = None) -> None:
-        self.case, self.replicas, self.half = case, replicas, half
-        self.layers: list[nn.Module] = []
-        for number, make in enumerate(case.layers):
-            with drawing(*initial(SEED, number)):
-                self.layers.append(make())
-        for first, first_name, last, last_name in case.ties:
-            with torch.no_grad():
-                self.layers[last].get_parameter(last_name).copy_(self.layers[first].get_parameter(first_name))
-        self.masters = [p.detach().clone() for p in self.parameters()]
-        if half:
-            for layer in self.layers:
-                layer.to(half)
-
-    def parameters(self, own: range | None = None) -> list[nn.Parameter]:
-        chosen = self.layers if own is None else [self.layers[number] for number in own]
-        return [parameter for layer in chosen for parameter in layer.parameters()]
-
-    def _loss(self, rows: slice, batch: tuple[Any, Any], sample: int | None) -> torch.Tensor:
-        value = tuple(part[rows].clone() for part in as_tuple(batch[0]))
-        if self.half:
-            value = tuple(part.to(self.half) if part.is_floating_point() else part for part in value)
-        for number, layer in enumerate(self.layers):
-            layer.train(sample is not None)
-            if sample is None:
-                value = as_tuple(layer(*value))
-            else:
-                with drawing(SEED, number, sample):
-                    value = as_tuple(layer(*value))
-        return self.case.loss(*value, *(part[rows] for part in as_tuple(batch[1])))
-
-    def gradients(self, batch: tuple[Any, Any], first: int, scale: float = 1.0) -> tuple[float, list[torch.Tensor]]:
-        """The mean loss and the gradients of a batch whose first microbatch is number `first`, both times `scale`.
-        Running statistics are each replica's own: those of replica 0 are kept."""
-        size = self.case.microbatch
-        count = as_tuple(batch[0])[0].shape[0] // (size * self.replicas)
-        buffers = [b.clone() for layer in self.layers for b in layer.buffers()]
-        kept = buffers
-        total: list[torch.Tensor] | None = None
-        loss_sum = self.largest = 0.0  # the largest entry of any replica's own sum
-        for replica in range(self.replicas):
-            for buffer, before in zip((b for la in self.layers for b in la.buffers()), buffers, strict=True):
-                buffer.copy_(before)
-            own: list[torch.Tensor] | None = None
-            for index in range(count):
-                chunk = index * self.replicas + replica
-                loss = self._loss(
-                    slice(chunk * size, (chunk + 1) * size), batch, (first + index) * self.replicas + replica
-                )
-                factor = scale / (count * self.replicas)
-                scaled = loss * factor if factor != 1.0 else loss
-                grads = torch.autograd.grad(scaled, self.parameters(), allow_unused=True)
-                filled = [
-                    torch.zeros_like(p) if g is None else g for p, g in zip(self.parameters(), grads, strict=True)
-                ]
-                own = filled if own is None else [a + b for a, b in zip(own, filled, strict=True)]
-                loss_sum += float(scaled.detach().double())
-            assert own is not None
-            self.largest = max([self.largest, *(float(g.abs().max()) for g in own if g.numel())])
-            total = own if total is None else [a + b for a, b in zip(total, own, strict=True)]
-            if replica == 0:
-                kept = [b.clone() for layer in self.layers for b in layer.buffers()]
-        assert total is not None
-        for buffer, value in zip((b for la in self.layers for b in la.buffers()), kept, strict=True):
-            buffer.copy_(value)
-        at = {id(p): i for i, p in enumerate(self.parameters())}
-        for first_layer, first_name, last_layer, last_name in self.case.ties:
-            i = at[id(self.layers[first_layer].get_parameter(first_name))]
-            j = at[id(self.layers[last_layer].get_parameter(last_name))]
-            total[i] = total[j] = total[i] + total[j]
-        return loss_sum, total
-
-    @torch.no_grad()
-    def evaluate(self, batch: tuple[Any, Any]) -> float:
-        size = self.case.microbatch
-        count = as_tuple(batch[0])[0].shape[0] // size
-        return sum(float(self._loss(slice(i * size, (i + 1) * size), batch, None)) for i in range(count)) / count
+__all__ = ["SEED", "PlainLoop", "Reference", "as_tuple", "drawing", "initial"]
 
 
 class PlainLoop(Reference):

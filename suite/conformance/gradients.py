@@ -1,0 +1,158 @@
+"""Decides how law 2 is checked on one rank of a world, so that threads and MPI ranks face the same test: gradients,
+loss and statistics are those of one process, bit for bit in the order in which the grid adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock
+from typing import Any
+
+import torch
+
+from suite.conformance.case import Case
+from suite.conformance.reference import Reference, as_tuple
+from suite.core.op import Work
+from suite.core.protocols import Schedule, World
+from suite.engine.train import Engine
+
+BATCHES = (8, 1, 3, 5)  # microbatches per replica: many, one, fewer than stages, a short last batch
+
+
+def gradients_of(engine: Engine) -> list[torch.Tensor]:
+    """What the last update was given, per weight of this stage: the velocity of an SGD at rate 0 without momentum,
+    whose steps move nothing."""
+    return [engine.state.export(parameter)["velocity"].reshape(-1) for parameter in engine.state.parameters]
+
+
+@dataclass(frozen=True)
+class Right:
+    """One batch in one process: its mean loss, and gradients and running statistics by layer; of what is held out the
+    loss, on one replica."""
+
+    loss: float
+    gradients: list[list[torch.Tensor]]
+    buffers: list[list[torch.Tensor]]
+    evaluation: float | None
+
+
+_one = Lock()  # ranks may be threads: one of them computes, for all and for every schedule
+
+
+def right(case: Case, replicas: int, batches: tuple[int, ...] = BATCHES) -> list[Right]:
+    with _one:
+        return _right(case, replicas, batches)
+
+
+@cache
+def _right(case: Case, replicas: int, batches: tuple[int, ...]) -> list[Right]:
+    reference, first, found = Reference(case, replicas), 0, []
+    for number, microbatches in enumerate(batches):
+        loss, flat = reference.gradients(case.batch(number, microbatches, replicas), first)
+        first += microbatches
+        each = iter(flat)
+        found.append(
+            Right(
+                loss,
+                [[next(each) for _ in layer.parameters()] for layer in reference.layers],
+                [[buffer.clone() for buffer in layer.buffers()] for layer in reference.layers],
+                # replicas keep their own running statistics
+                reference.evaluate(_held_out(case, number)) if replicas == 1 else None,
+            )
+        )
+    return found
+
+
+def _held_out(case: Case, number: int) -> tuple[Any, Any]:
+    return case.batch(100 + number, 2, 1)
+
+
+def check_engine(
+    engine: Engine,
+    case: Case,
+    schedule: Schedule,
+    world: World,
+    *,
+    system: Any = None,
+    batches: tuple[int, ...] = BATCHES,
+    tolerance: float = 0.0,
+) -> int:
+    """Over several batches with evaluation between them: this rank's gradients against the reference (bit for bit at
+    tolerance 0), the loss that every rank is told, evaluation, running statistics. The number of tensors compared.
+
+    system: what trains, where that is not the engine itself; of one that streams each batch is a stream of microbatches
+    """
+    own, grid = engine.split[engine.place.stage], engine.grid
+    compared = 0
+    for number, (microbatches, expected) in enumerate(zip(batches, right(case, grid.data, batches), strict=True)):
+        where = f"{case.name} {grid} {schedule} batch {number} rank {world.rank}"
+        loss = _trained(system or engine, case.batch(number, microbatches, grid.data), microbatches)
+        off = abs(loss - expected.loss)
+        assert off <= 1e-12 * abs(expected.loss), f"{where}: loss {loss} for {expected.loss}"
+        gradients = [gradient for k in own for gradient in expected.gradients[k]]
+        for got, wanted in zip(gradients_of(engine), gradients, strict=True):
+            difference = (got - wanted.flatten()).abs().max().item() if got.numel() else 0.0
+            assert difference <= tolerance, f"{where}: a gradient is off by {difference}{_scaled(got, wanted)}"
+            compared += 1
+        if engine.place.replica == 0:
+            buffers = zip(engine.stage.layers.buffers(), (b for k in own for b in expected.buffers[k]), strict=True)
+            assert all(torch.equal(a, b) for a, b in buffers), f"{where}: running statistics differ"
+        assert engine.peak <= schedule.in_flight(engine.place, Work(0, microbatches, engine.update_every, 0)), where
+        if expected.evaluation is not None:
+            found = (system or engine).evaluate([_plain(_held_out(case, number), system)])
+            assert abs(found - expected.evaluation) < 1e-6, f"{where}: evaluation"
+    engine.close()
+    return compared
+
+
+def _trained(system: Any, batch: tuple[Any, Any], microbatches: int) -> float:
+    """The mean loss of a batch; of an asynchronous system it is a stream of its microbatches, in one update."""
+    if isinstance(system, Engine):
+        return system.train_batch(batch)
+    if not getattr(system, "streams", False):
+        return float(system.train_batch(_plain(batch, system)))
+    losses, _ = system.stream([_plain(one, system) for one in _rows(batch, microbatches)])
+    return float(sum(losses) / len(losses))
+
+
+def _rows(batch: tuple[Any, Any], parts: int) -> Iterator[tuple[Any, Any]]:
+    """A batch in equal parts, in order."""
+    size = as_tuple(batch[0])[0].shape[0] // parts
+    for at in range(parts):
+        rows = slice(at * size, (at + 1) * size)
+        inputs, targets = (
+            part[rows] if isinstance(part, torch.Tensor) else tuple(one[rows] for one in part) for part in batch
+        )
+        yield inputs, targets
+
+
+def _plain(value: Any, system: Any) -> Any:
+    """A batch as Data gives it to a system: arrays."""
+    if system is None:
+        return value
+    return value.numpy() if isinstance(value, torch.Tensor) else tuple(_plain(part, system) for part in value)
+
+
+def _scaled(got: torch.Tensor, wanted: torch.Tensor) -> str:
+    """By how much, where it is by the same everywhere: what divides a loss twice, or not at all, is seen at once."""
+    flat = wanted.flatten()
+    rows = flat.abs() > 1e-3 * flat.abs().max()
+    ratios = got[rows] / flat[rows]
+    same = ratios.numel() > 1 and float(ratios.std()) < 1e-6 * abs(float(ratios.mean()))
+    return f"; each entry is {float(ratios.mean()):.6g} times what it should be" if same else ""
+
+
+def check_system(
+    made: Any, config: Mapping[str, Any], case: Case, world: World, batches: Sequence[int] = BATCHES
+) -> int:
+    """The same of a system on the suite's engine, built as its ranks build it. config: at rate 0, seed as in the
+    reference."""
+    system = made(world=world, config=config)
+    engine = system.engine
+    every = config["update"]["every"]
+    # a stream's last update has the last microbatches alone: so many as enter one
+    some = tuple(batches) if every is None else tuple(dict.fromkeys((every, 1)))
+    tolerance = 0.0 if engine.grid.data <= 2 else 1e-12
+    return check_engine(engine, case, engine.schedule, world, system=system, batches=some, tolerance=tolerance)

@@ -1,0 +1,50 @@
+"""Decides law 2 of systems that train a whole graph: the losses of any number of processes are those of one, and the
+bytes that they hand over are the plan's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from suite.bench.experiment import resolve
+from suite.comm.loopback import LoopbackWorld, run
+from suite.core.build import locate
+from suite.gnn import prepare
+
+SMALL = ("graph=rmat", "graph.source.vertices=256", "graph.source.features=6", "graph.source.classes=3")
+EPOCHS = 5
+
+
+def losses(overrides: Sequence[str], processes: int, replication: int, folder: Path) -> list[float]:
+    """Of some epochs and a validation, in float64, on threads. Raises AssertionError where ranks are told different
+    losses, or hand over other bytes than planned."""
+    asked = [f"grid.data={processes}", f"exchange.replication={replication}", "model.dtype=float64"]
+    config = resolve([*SMALL, *overrides, *asked, f"reports={folder}"])
+    holdings = folder / f"{config['system']['name']}-{processes}-{replication}"
+    made = prepare.Prepared(config, holdings)
+    config["graph"]["holdings"] = str(holdings)
+
+    def rank(world: LoopbackWorld) -> tuple[list[float], int]:
+        system = locate(config["system"]["_target_"])(world, config)
+        found = [system.train_batch(()) for _ in range(EPOCHS)]
+        return [*found, system.evaluate(())], system.trainer.sent
+
+    results: list[Any] = run(processes, rank, deadline=60)
+    shape = made.metrics
+    # forward products of the evaluation: as wide as features and hidden layers
+    widths = config["graph"]["source"]["features"] + 2 * 16
+    evaluated = int(shape["rows_sent"].values[0]) * 8 * widths
+    sent, planned = sum(one for _, one in results), EPOCHS * shape["planned_bytes"].values[0] + evaluated
+    assert sent == planned, f"{processes} processes handed over {sent} bytes, planned were {planned:.0f}"
+    assert all(curve == results[0][0] for curve, _ in results), "ranks are told different losses"
+    return list(results[0][0])
+
+
+def check_losses(overrides: Sequence[str], processes: int, replication: int, alone: Sequence[float], at: Path) -> None:
+    """Those of a system, against one process's, to rounding."""
+    found = losses(overrides, processes, replication, at)
+    for epoch, (ours, right) in enumerate(zip(found, alone, strict=True)):
+        said = f"epoch {epoch} on {processes} processes has loss {ours!r}, on one {right!r}"
+        assert abs(ours - right) <= 1e-9 * abs(right), said

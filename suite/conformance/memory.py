@@ -1,0 +1,50 @@
+"""Decides law 4: layout bytes are allocated bytes, and the predicted peak is within 5 % of the live bytes counted, so
+that threads and MPI ranks are held to the same prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from suite.bench.predict import budgets
+from suite.core.build import build
+from suite.core.protocols import World
+from suite.engine.system import EngineSystem
+
+WITHIN = 0.05
+
+
+def counted(world: World, config: Mapping[str, Any], made: Any = EngineSystem) -> dict[str, Any]:
+    """Bytes by kind that the second batch held at most, bytes of states, and the most passes in flight."""
+    data, shape = build(config["data"]["source"]), build(config["model"]["shape"])
+    system = made(world=world, config=config)
+    for number in range(2):
+        _, held = system.memory(data.batch(number, size=config["batch"]["size"], seed=0, shape=shape))
+    found = {"held": held, "allocated": system.engine.state.allocated(), "in_flight": system.engine.peak}
+    system.close()
+    return found
+
+
+def check_counted(config: Mapping[str, Any], found: Sequence[Mapping[str, Any]], what: str) -> float:
+    """What every rank counted, against what is predicted of it; the largest relative error of the ranks that were full.
+
+    Short of a core, a message-driven stage holds less than it may, and fewer messages wait for it: then both ends are
+    bounds."""
+    largest = 0.0
+    for rank, (budget, got) in enumerate(zip(budgets(config), found, strict=True)):
+        where = f"{what}, rank {rank} of {len(found)}"
+        layout = budget.layout.by_kind()
+        assert got["allocated"] == layout, f"{where}: allocated {got['allocated']}, laid out {layout}"
+        held = sum(got["held"].values())
+        assert got["in_flight"] <= budget.in_flight, f"{where}: {got['in_flight']} in flight of {budget.in_flight}"
+        told = f"{where}: predicted {budget.by_kind()}, counted {got['held']}"
+        if got["in_flight"] < budget.in_flight or budget.waiting:
+            least = replace(budget, in_flight=got["in_flight"], waiting=0).peak
+            assert (1 - WITHIN) * least <= held <= (1 + WITHIN) * budget.peak, told
+            continue
+        off = budget.peak / held - 1
+        assert abs(off) <= WITHIN, f"{told}: {off:+.1%}"
+        largest = max(largest, abs(off))
+    return largest

@@ -1,0 +1,157 @@
+"""Decides laws 1, 5 and 6 where they need no clock: an order is legal at every size, reads weights that are there,
+takes as long as its closed form says, and as long on the simulator's clock as in the checker's ticks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+from suite.core.errors import SuiteError
+from suite.core.expression import evaluate
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op, Place, Work, needs
+from suite.core.protocols import Schedule, WeightPolicy
+from suite.schedule.check import Timeline, check
+from suite.simulate.cost import Fixed
+from suite.simulate.machine import Link
+from suite.simulate.worker import Network, simulate
+from suite.weights.account import follow
+
+STAGES, MICROBATCHES = range(1, 9), range(1, 33)
+FREE = Network(lambda first, second: Link(0.0, 1e30))  # messages take no time
+SPEEDS = (0.0, 0.5, 1.0, 3.7)  # seconds of an op: messages come in any order that ranks could see
+
+
+def assert_legal(timeline: Timeline, schedule: Schedule, work: Work) -> None:
+    """The law again, written down apart from the checker: over finished orders instead of running programs."""
+    ends = {slot.op: slot.end for slot in timeline.slots}
+    for slot in timeline.slots:
+        need = needs(slot.op, timeline.stages)
+        assert need is None or ends[need] <= slot.start, f"{slot.op} started before {need} ended"
+    for stage in range(timeline.stages):
+        order = timeline.order(stage)
+        at = {op: position for position, op in enumerate(order)}
+        indices = range(work.first, work.end)
+        expected = {Op(stage, kind, index) for index in indices for kind in (Kind.FORWARD, Kind.BACKWARD)}
+        expected |= {Op(stage, Kind.UPDATE, work.update + number) for number in range(work.updates)}
+        assert set(order) == expected, f"stage {stage} runs {_some(set(order) ^ expected)} too often, or never"
+        assert len(order) == len(expected), f"stage {stage} runs {len(order)} ops, {len(expected)} are there"
+        for index in indices:
+            forward, backward = at[Op(stage, Kind.FORWARD, index)], at[Op(stage, Kind.BACKWARD, index)]
+            updated = at[Op(stage, Kind.UPDATE, work.due(index))]
+            assert forward < backward < updated, f"stage {stage}: microbatch {index} is out of order"
+        alive = peak = 0
+        for op in order:
+            alive += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0)
+            peak = max(peak, alive)
+        promised = schedule.in_flight(Place(stage, timeline.stages), work)
+        assert peak == timeline.peak[stage] <= promised, f"stage {stage}: {peak} in flight, {promised} were promised"
+
+
+def _some(ops: set[Op]) -> str:
+    return ", ".join(map(str, sorted(ops)[:4]))
+
+
+def _sizes(every: int | None) -> Iterator[tuple[int, Work]]:
+    """The smallest first."""
+    for stages in STAGES:
+        for microbatches in MICROBATCHES:
+            yield stages, Work(0, microbatches, every, 0)
+
+
+def _at(stages: int, work: Work) -> str:
+    group = "" if work.update_every is None else f", an update every {work.update_every}"
+    return f"{stages} stages, {work.microbatches} microbatches{group}"
+
+
+def check_every_size(schedule: Schedule, every: int | None) -> int:
+    """Law 1 for stages 1 to 8 and microbatches 1 to 32, at equal speeds and at any. How many sizes kept it.
+
+    Raises AssertionError for the smallest size that does not, with the grid up to the fault."""
+    sizes = 0
+    for stages, work in _sizes(every):
+        clock = random.Random(stages * 100 + work.microbatches)
+
+        def cost(_: Op, clock: random.Random = clock) -> float:
+            return clock.choice(SPEEDS)
+
+        try:
+            assert_legal(check(schedule, stages, work), schedule, work)
+            assert_legal(check(schedule, stages, work, cost=cost), schedule, work)
+        except (AssertionError, SuiteError) as error:
+            raise AssertionError(f"{_at(stages, work)}: {error}") from error
+        sizes += 1
+    return sizes
+
+
+def check_versions(policy: WeightPolicy, schedule: Schedule, every: int | None) -> int:
+    """At every size that the policy takes, each pass reads a version that it has kept, predicted from the newest alone.
+    How many sizes."""
+    sizes = 0
+    for stages, work in _sizes(every):
+        if work.microbatches > 2 * STAGES[-1]:
+            continue  # longer than any pipeline here is full: nothing new is read
+        try:
+            if hasattr(policy, "check"):
+                policy.check(stages, every)
+        except SuiteError:
+            continue  # it says itself that it cannot
+        timeline = check(schedule, stages, work)
+        try:
+            follow(policy, [timeline.order(stage) for stage in range(stages)], work)
+        except (SuiteError, KeyError) as error:
+            raise AssertionError(f"{_at(stages, work)}: {error}") from error
+        sizes += 1
+    assert sizes, f"{policy} takes no size with update.every={every}"
+    return sizes
+
+
+# -- times without a clock -------------------------------------------------------------------------------------------
+
+
+def costs(forward: float, backward: float) -> Callable[[Op], float]:
+    return lambda op: {Kind.FORWARD: forward, Kind.BACKWARD: backward}.get(op.kind, 0.0)
+
+
+def close(found: float, expected: float) -> bool:
+    return abs(found - expected) <= 1e-9 * max(1.0, abs(expected))
+
+
+def assert_closed_form(
+    schedule: Schedule, stages: int, microbatches: int, forward: float, backward: float, *, bubble: float | None = None
+) -> None:
+    """Every stage idles `bubble` of the time that it computes, (S - 1) / M unless told otherwise."""
+    timeline = check(schedule, stages, Work(0, microbatches, None, 0), cost=costs(forward, backward))
+    busy = microbatches * (forward + backward)
+    idle = (stages - 1) / microbatches if bubble is None else bubble
+    for stage in range(stages):
+        found = timeline.idle(stage) / busy
+        assert close(found, idle), f"stage {stage} idles {found:.9g} of its busy time, {idle:.9g} is claimed"
+    assert close(timeline.makespan, busy * (1 + idle)), f"{timeline.makespan} for {busy * (1 + idle)}"
+
+
+def check_claimed_bubble(schedule: Schedule, formula: str) -> int:
+    """A formula in `stages` and `microbatches`, at every size. How many kept it."""
+    sizes = 0
+    for stages, work in _sizes(None):
+        idle = evaluate(formula, {"stages": stages, "microbatches": work.microbatches})
+        try:
+            assert_closed_form(schedule, stages, work.microbatches, 1.0, 1.0, bubble=idle)
+        except AssertionError as error:
+            raise AssertionError(f"{_at(stages, work)}: {error}") from error
+        sizes += 1
+    return sizes
+
+
+def check_clocks(schedule: Schedule, every: int | None) -> int:
+    """The simulator takes as long as the checker where messages are free. How many sizes were compared."""
+    sizes = 0
+    for stages, work in _sizes(every):
+        if work.microbatches not in (1, 2, 3, 5, 8, 13, 32):
+            continue
+        ticks = check(schedule, stages, work, cost=costs(1.0, 2.0)).makespan
+        seconds = simulate(schedule, Grid(inter=stages), work, Fixed(1.0, 2.0), FREE).makespan
+        assert close(seconds, ticks), f"{_at(stages, work)}: simulated {seconds:.9g}, in ticks {ticks:.9g}"
+        sizes += 1
+    return sizes

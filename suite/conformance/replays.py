@@ -1,0 +1,46 @@
+"""Decides law 3: what a rank is left with after its system has run is what a replay in one process is left with, bit
+for bit. A replay knows no time and no message, so whatever hangs on either shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from suite.conformance.resuming import losses_of
+from suite.core.protocols import World
+from suite.engine.replay import Replay
+from suite.engine.system import tensors
+from suite.engine.train import Engine
+
+
+def compare(engine: Engine, replay: Replay, where: str) -> int:
+    """This rank's weights, moments and statistics. How many weights were compared."""
+    twin, compared = replay.engines[engine.rank], 0
+    for own, other in zip(engine.state.parameters, twin.state.parameters, strict=True):
+        off = (own.detach() - other.detach()).abs().max().item() if own.numel() else 0.0
+        assert torch.equal(own, other), f"{where}: a weight of stage {engine.place.stage} is off by {off:g}"
+        compared += 1
+    for name, moment in engine.state.rule.moments.items():
+        assert torch.equal(moment, twin.state.rule.moments[name]), f"{where}: {name} differs"
+    for own, other in zip(engine.stage.layers.buffers(), twin.stage.layers.buffers(), strict=True):
+        assert torch.equal(own, other), f"{where}: running statistics differ"
+    return compared
+
+
+def check_replayed(made: Any, config: Mapping[str, Any], epochs: Sequence[Sequence[Any]], world: World) -> int:
+    """Of a system on the suite's engine, built as its ranks build it: losses after every epoch (from drain to drain),
+    and at the end all that this rank holds. How many weights were compared."""
+    system = made(world=world, config=config)
+    replay = Replay(**made.settings(config))
+    where = f"{config['system']['name']} {system.engine.grid} rank {world.rank}"
+    for number, epoch in enumerate(epochs):
+        found = losses_of(system, epoch)
+        right = list(replay.train([tensors(batch) for batch in epoch]))
+        at = next((at for at, (a, b) in enumerate(zip(found, right, strict=True)) if a != b), None)
+        assert at is None, f"{where}: epoch {number}, batch {at} has loss {found[at or 0]}, replayed {right[at or 0]}"
+    compared = compare(system.engine, replay, where)
+    system.close()
+    return compared
