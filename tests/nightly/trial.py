@@ -20,10 +20,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path("suite/engine/worker.py")
 COMMAND = (
-    "system=axonn grid.inter=2 model=gpt_overhead batch.microbatch=1"
-    " measure.turns=3 measure.batches=6 measure.evaluate=0"
+    "system=axonn grid.inter={ranks} model=gpt_overhead batch.microbatch=1"
+    " measure.turns=2 measure.batches=6 measure.evaluate=0"
 )
-NIGHT = ("once=[]", f"repeated=['{COMMAND}']")
 _WAIT = """{pad}until = perf_counter() + {share} * (perf_counter() - start)
 {pad}while perf_counter() < until:
 {pad}    pass
@@ -55,7 +54,7 @@ def planted(text: str, place: str, share: float) -> str:
 def night(folder: Path, arguments: list[str]) -> dict[str, object]:
     begin = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "suite.nightly", *NIGHT, *arguments],
+        [sys.executable, "-m", "suite.nightly", *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -84,26 +83,28 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("places", nargs="*", default=["ops:0.10"])
     parser.add_argument("--nights", type=int, default=20)
+    parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the nights")
     options = parser.parse_args()
     tree = cloned(options.folder)
+    told = ["once=[]", f"repeated=['{COMMAND.format(ranks=options.ranks)}']", *options.set]
     source = (tree / WORKER).read_text()
     if options.what == "unchanged":
         lines = []
         for number in range(options.nights):
             (tree / WORKER).write_text(f"{source}# night {number}\n")
             git(tree, "commit", "--quiet", "-am", f"night {number}")
-            lines.append(night(tree, options.set))
+            lines.append(night(tree, told))
         blamed = [line for line in lines if line["status"] == "regression"]
         suspected = [line for line in lines if line["notes"]]
         print(f"{len(lines)} nights of unchanged code: {len(blamed)} blamed, {len(suspected)} suspected and cleared")
         return 1 if blamed else 0
-    night(tree, options.set)
+    night(tree, told)
     for place in options.places:
         name, _, share = place.partition(":")
         (tree / WORKER).write_text(planted(source, name, float(share)))
         git(tree, "commit", "--quiet", "-am", place)
-        print(f"{place}:", "found" if night(tree, options.set)["status"] == "regression" else "not found", flush=True)
+        print(f"{place}:", "found" if night(tree, told)["status"] == "regression" else "not found", flush=True)
         (tree / WORKER).write_text(source)
         git(tree, "commit", "--quiet", "-am", "as before")
     return 0
