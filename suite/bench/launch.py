@@ -3,7 +3,8 @@
 Every rank connects to its parent over one socket: commands go down it, answers come up it, and its end of file is how
 either side learns of the other's death. Ranks of several systems stay up together, so that systems take turns without
 restarts. Those whose turn it is not are stopped: each of gloo's threads wakes a hundred times a second, and fifty of
-them take 4 % of two cores from whoever computes.
+them take 4 % of two cores from whoever computes. Signals reach the ranks of this host; those of others hear all they
+need over their socket, and end with it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,13 +25,15 @@ from typing import Any
 
 import psutil
 
+from suite.bench.heart import Heard
+from suite.bench.hosts import LOOPBACK, reached, said_by, together
 from suite.bench.interrupt import LINUX, die_with_parent
-from suite.bench.starter import command, environment
+from suite.bench.starter import command, environment, meets
 from suite.core.errors import MissingDependency
 from suite.core.record import Outcome
 
 _LAST_WORDS = 1.5  # seconds to wait for the rank that others miss, after they have said that they miss it
-_HELLO, _LINE = 5.0, 4096  # seconds and bytes for a rank's first line
+_STACKS = 0.5, 3.0  # seconds for a rank of this host to write its stack, and for one of another to send it
 
 
 class Trouble(Exception):
@@ -48,14 +51,20 @@ class Ranks:
         self.size, self.launch = size, config["launch"]
         folder.mkdir(parents=True, exist_ok=True)
         self.log_path, self.job = folder / "ranks.log", folder / "job.json"
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=size + 8)
+        bound, hosts = reached(self.launch)
+        self.listener = socket.create_server((bound, 0), backlog=size + 8)
         self.token = secrets.token_hex(16)
-        host, port = self.listener.getsockname()[:2]
+        control = {"hosts": hosts, "port": self.listener.getsockname()[1], "token": self.token}
+        control |= {"beat": self.launch.get("beat", 5), "meets": meets(self.launch)}
         with open(os.open(self.job, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump({"control": {"host": host, "port": port, "token": self.token}, "config": config}, file)
+            json.dump({"control": control, "config": config}, file)
         self.log = open(self.log_path, "wb")  # noqa: SIM115 - closed in stop()
         self.sockets: dict[int, socket.socket] = {}
-        self.pids: dict[int, int] = {}
+        self.pids: dict[int, int] = {}  # of ranks on this host
+        self.hosts: dict[int, str] = {}
+        self.port = 0  # where rank 0 waits for the others
+        self.heard = Heard()
+        self.stacks: dict[int, str] = {}  # of ranks on other hosts
         self.unread: dict[int, bytes] = {}
         self.process: subprocess.Popen[bytes] | None = None
         self.launcher: psutil.Process | None = None
@@ -99,34 +108,33 @@ class Ranks:
                     Outcome.TIMEOUT,
                     f"{len(self.sockets)} of {self.size} ranks connected in {deadline:g} s\n{self.log_tail()}",
                 )
+        if meets(self.launch):
+            self._introduce()
+
+    def _introduce(self) -> None:
+        """Tells every rank where rank 0 is, by an address that it has shown to work: rank 0's own as it is seen from
+        here, or, where rank 0 is on this host, that by which the rank itself has come here."""
+        first, here = self.sockets[0], 0 in self.pids
+        local = len(set(self.hosts.values())) == 1
+        for peer in self.sockets.values():
+            host = LOOPBACK if local else peer.getsockname()[0] if here else first.getpeername()[0]
+            line = json.dumps({"do": "meet", "host": host, "port": self.port, "local": local})
+            with suppress(OSError):  # its end of file says more, when it is asked
+                peer.sendall(line.encode() + b"\n")
 
     def _welcome(self, peer: socket.socket) -> None:
-        """Take a rank in by its first line; anyone without the token is turned away, and holds nobody up."""
-        data = b""
-        end = time.monotonic() + _HELLO
-        while b"\n" not in data and len(data) < _LINE and (left := end - time.monotonic()) > 0:
-            peer.settimeout(left)
-            try:
-                more = peer.recv(_LINE)
-            except OSError:
-                break
-            if not more:
-                break
-            data += more
-        line, _, rest = data.partition(b"\n")
-        try:
-            hello = json.loads(line)
-            rank, pid, token = int(hello["rank"]), int(hello["pid"]), str(hello["token"])
-            known = secrets.compare_digest(token.encode(), self.token.encode())
-        except (ValueError, TypeError, KeyError):
-            known, rank = False, -1
-        if not known or not 0 <= rank < self.size or rank in self.sockets:
+        """Take a rank in by its first line; anyone without the token is turned away."""
+        hello = said_by(peer, self.token)
+        if hello is None or not 0 <= hello.rank < self.size or hello.rank in self.sockets:
             peer.close()
             return
-        peer.settimeout(None)
-        self.sockets[rank], self.pids[rank], self.unread[rank] = peer, pid, rest
-        with suppress(psutil.Error):
-            self.members.append(psutil.Process(pid))
+        rank = hello.rank
+        self.sockets[rank], self.hosts[rank], self.unread[rank] = peer, hello.host, hello.rest
+        self.port = hello.port if rank == 0 else self.port
+        if together(peer, hello.host):
+            self.pids[rank] = hello.pid
+            with suppress(psutil.Error):
+                self.members.append(psutil.Process(hello.pid))
         self.selector.register(peer, selectors.EVENT_READ, rank)
 
     def ask(self, deadline: float, **message: Any) -> list[dict[str, Any]]:
@@ -137,12 +145,16 @@ class Ranks:
             with suppress(OSError):  # its end of file says more, below
                 peer.sendall(line)
         answers: dict[int, dict[str, Any]] = {}
-        end = time.monotonic() + deadline
+        end, silence = time.monotonic() + deadline, self.launch.get("silence")
+        self.heard.begin()
         while len(answers) < self.size:
             left = end - time.monotonic()
+            missing = [rank for rank in range(self.size) if rank not in answers]
             if left <= 0:
-                raise self._late(message["do"], deadline, answers)
-            for rank, answer in self._read(left):
+                raise self._late(f"did not finish {message['do']!r} within {deadline:g} s", missing)
+            if silent := self.heard.silent(missing, silence):
+                raise self._late(f"gave no sign of life for {silence:g} s in {message['do']!r}", silent)
+            for rank, answer in self._read(min(left, self.heard.next(missing, silence))):
                 if answer is None or answer["event"] == "failed":
                     raise self._trouble(rank, answer)
                 answers[rank] = answer
@@ -166,8 +178,15 @@ class Ranks:
                 gone.append(rank)
         for rank, rest in self.unread.items():
             *lines, self.unread[rank] = rest.split(b"\n")
-            heard.extend((rank, json.loads(line)) for line in lines)
+            heard.extend((rank, said) for line in lines if self._own_words(rank, said := json.loads(line)))
         return heard + [(rank, None) for rank in gone]  # a rank's own words come before its end
+
+    def _own_words(self, rank: int, said: dict[str, Any]) -> bool:
+        """Whether the rank itself says it, and not its listening thread."""
+        self.heard.hear(rank, said.get("at"))
+        if said["event"] == "stack":
+            self.stacks[rank] = str(said["text"])
+        return said["event"] not in ("beat", "stack")
 
     def _trouble(self, rank: int, answer: dict[str, Any] | None) -> Trouble:
         """Why a run cannot go on. A rank's own reason counts first; then a rank that is gone without one; last what a
@@ -196,19 +215,25 @@ class Ranks:
         who = next(iter(said)) if primary is None else primary
         return Trouble(Outcome(said[who]["outcome"]), f"rank {who}: {said[who]['reason']}")
 
-    def _late(self, what: str, deadline: float, answers: Mapping[int, Any]) -> Trouble:
-        """Ask the silent ranks for their stacks; they write them to the log."""
-        silent = [rank for rank in range(self.size) if rank not in answers]
-        for rank in silent:
-            try:
-                os.kill(self.pids[rank], signal.SIGUSR1)
-            except OSError:
-                continue
-        time.sleep(0.5)
-        names = ", ".join(map(str, silent))
-        return Trouble(
-            Outcome.TIMEOUT, f"rank {names} did not finish {what!r} within {deadline:g} s\n{self.log_tail(60)}"
-        )
+    def _late(self, what: str, ranks: Sequence[int]) -> Trouble:
+        """Ask these ranks for their stacks: those of this host write them to the log, others send them."""
+        when = self.heard.told(ranks)
+        away = [rank for rank in ranks if rank not in self.pids]
+        for rank in ranks:
+            with suppress(OSError):
+                if rank in self.pids:
+                    os.kill(self.pids[rank], signal.SIGUSR1)
+                else:
+                    self.sockets[rank].sendall(b'{"do": "stack"}\n')
+        end = time.monotonic() + (_STACKS[1] if away else _STACKS[0])
+        while (left := end - time.monotonic()) > 0 and not (away and self.stacks.keys() >= set(away)):
+            if away:
+                self._read(left)
+            else:
+                time.sleep(left)
+        told = [f"rank {rank} on {self.hosts[rank]}:\n{self.stacks.get(rank, 'no answer')}" for rank in away]
+        names = ", ".join(map(str, ranks))
+        return Trouble(Outcome.TIMEOUT, "\n".join([f"rank {names} {what}", when, *told, self.log_tail(60)]))
 
     def log_tail(self, lines: int = 25) -> str:
         self.log.flush()

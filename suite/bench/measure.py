@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from suite.bench import provenance, unranked
+from suite.bench import hosts, provenance, unranked
 from suite.bench.alone import alone, on_this_host
 from suite.bench.experiment import Run
 from suite.bench.progress import Progress
@@ -93,7 +93,8 @@ def _in_turns(ranked: Sequence[Run], todo: _Todo, share: float) -> None:
     """Runs that start ranks, all up at once. share: seconds that one is expected to take."""
     store, progress = todo.store, todo.progress
     title = ranked[0].config["experiment"]["name"] if ranked else ""
-    scratch = Path(tempfile.mkdtemp(prefix="suite-"))
+    within = hosts.scratch(ranked[0].config) if ranked else None
+    scratch = Path(tempfile.mkdtemp(prefix="suite-", dir=within))
     turns_of = secrets.token_hex(8)  # names those that take turns with one another
     sessions = [Session(run, todo.keys[id(run)], scratch, turns_of) for run in ranked]
 

@@ -16,6 +16,7 @@ from typing import Any
 from suite.bench import provenance
 from suite.bench.line import fit
 from suite.bench.sampling import Sampling
+from suite.comm import WITHOUT_MPI, launcher_of
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Carried, Value, World
@@ -162,9 +163,11 @@ def _check_carrier(carrier: str, launch: Mapping[str, Any]) -> None:
         raise Unsupported(
             "executor.carriers with nccl on a CPU", rule="NCCL moves CUDA memory", legal="launch.device=cuda"
         )
-    if carrier == "mpi" and launch["starter"] == "torchrun":
+    if carrier == "mpi" and (launcher := launcher_of(launch)) in WITHOUT_MPI:
         raise Unsupported(
-            "executor.carriers with mpi under torchrun", rule="MPI starts its own ranks", legal="launch.starter=mpiexec"
+            f"executor.carriers with mpi under {launcher}",
+            rule="MPI starts its own ranks",
+            legal="launch.starter=mpiexec",
         )
 
 

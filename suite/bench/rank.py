@@ -9,60 +9,31 @@ from __future__ import annotations
 import faulthandler
 import gc
 import json
-import os
-import queue
 import resource
 import signal
-import socket
 import sys
-import threading
-import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from suite.bench import phases
+from suite.bench.control import Control
 from suite.bench.interrupt import die_with_parent
 from suite.bench.resume import Resuming
 from suite.comm import here, started
+from suite.comm.meeting import Meeting
 from suite.comm.waiting import short_sleeps
 from suite.core.build import build, locate, search
 from suite.core.errors import Diverged, MissingDependency, Refused, SuiteError
 from suite.core.protocols import Missing
 from suite.core.record import Outcome
 
-_LEAVE = 5.0  # seconds a rank may take to close after its parent is gone
 # what a rank raises because another one is gone: the reason stands with the other
 _SECONDARY = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe")
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "Cannot allocate memory")
-
-
-class Control:
-    """The rank's end of the socket. Its parent's death is this process's end, whatever it is doing."""
-
-    def __init__(self, host: str, port: int, token: str) -> None:
-        self.socket = socket.create_connection((host, port), timeout=60)
-        self.socket.settimeout(None)
-        self.commands: queue.Queue[dict[str, Any]] = queue.Queue()
-        self.stopping = False
-        self.say(rank=started().rank, pid=os.getpid(), token=token)
-        threading.Thread(target=self._listen, name="control", daemon=True).start()
-
-    def _listen(self) -> None:
-        try:
-            for line in self.socket.makefile("rb"):
-                self.commands.put(json.loads(line))
-        except OSError:
-            pass
-        if self.stopping:
-            time.sleep(_LEAVE)  # closing needs the other ranks, and they may be gone
-        os._exit(3)
-
-    def say(self, **message: Any) -> None:
-        self.socket.sendall(json.dumps(message).encode() + b"\n")
 
 
 def outcome_of(error: BaseException) -> Outcome:
@@ -93,12 +64,20 @@ def limit_memory(limit: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (int(limit), int(limit)))
 
 
+Met = Callable[[], Meeting | None]  # waits until the ranks know where they meet
+
+
+def by_launcher() -> None:
+    """Ranks meet as their launcher lets them."""
+
+
 class Rank:
     """The commands a parent may give. Batches are counted over the whole run, evaluation apart."""
 
     resuming: Resuming | None = None  # of a system that trains
+    control: Control | None = None  # hears which batch is trained
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], met: Met = by_launcher) -> None:
         from suite.engine.host import device_of, gemm_rate, prepare
 
         prepare(config["launch"]["threads"])
@@ -107,7 +86,7 @@ class Rank:
         system = probed(config["system"]["_target_"], config)
         self.data, self.shape = build(config["data"]["source"]), build(config["model"]["shape"])
         self.device = device_of(config["launch"]["device"], started().local_rank)
-        self.world = here(device=self.device, **config["comm"])
+        self.world = here(device=self.device, meeting=met(), **config["comm"])
         by = config["executor"].get("replays")  # what stands for all ranks of the system
         self.system = locate(by)(system, self.world, config) if by else system(world=self.world, config=config)
         self.resuming = Resuming(config, self.system)
@@ -160,7 +139,9 @@ class Rank:
             traces += [()] * len(ready)
             ready = []
         last = perf_counter()
-        for batch in ready:
+        for number, batch in enumerate(ready, self.seen - len(ready)):
+            if self.control:
+                self.control.at = number
             if (loss := self.system.train_batch(batch)) is not None:
                 losses.append(loss)
             end = perf_counter()
@@ -220,12 +201,12 @@ class Rank:
 class EmulatingRank(Rank):
     """A rank that computes nothing: no torch, no text, no loss, nothing that memory would hold for a model."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], met: Met = by_launcher) -> None:
         short_sleeps()
         limit_memory(config["launch"]["memory_limit"])
         self.config = config
         system = probed(config["executor"]["system"], config)
-        self.world = here(tensors=False, **config["comm"])
+        self.world = here(tensors=False, meeting=met(), **config["comm"])
         self.system = system(world=self.world, config=config)
 
     def _next(self, count: int) -> list[Any]:
@@ -244,7 +225,7 @@ class EmulatingRank(Rank):
 class SamplingRank(EmulatingRank):
     """A rank that trains nothing either, but whose tensors are real: what it measures is its messages."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], met: Met = by_launcher) -> None:
         from suite.engine.host import device_of, prepare
 
         prepare(config["launch"]["threads"])
@@ -252,7 +233,7 @@ class SamplingRank(EmulatingRank):
         self.config = config
         system = probed(config["executor"]["system"], config)
         device = device_of(config["launch"]["device"], started().local_rank)
-        self.world = here(device=device, **config["comm"])
+        self.world = here(device=device, meeting=met(), **config["comm"])
         self.system = system(world=self.world, config=config)
 
     def train(self, batches: int) -> dict[str, Any]:
@@ -262,7 +243,7 @@ class SamplingRank(EmulatingRank):
 class GraphRank(Rank):
     """A rank that trains a whole graph, of which its parent has given it a part: an epoch is a batch."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], met: Met = by_launcher) -> None:
         from suite.engine.host import device_of, gemm_rate, prepare
 
         prepare(config["launch"]["threads"])
@@ -270,7 +251,7 @@ class GraphRank(Rank):
         self.config, self.gemm_rate = config, gemm_rate
         system = probed(config["system"]["_target_"], config)
         self.device = device_of(config["launch"]["device"], started().local_rank)
-        self.world = here(device=self.device, **config["comm"])
+        self.world = here(device=self.device, meeting=met(), **config["comm"])
         self.system = system(world=self.world, config=config)
         self.seen = 0
 
@@ -298,11 +279,14 @@ def main(job: Path) -> None:
     content = json.loads(job.read_text())
     die_with_parent(signal.SIGKILL)  # a rank that is stopped between turns does not see its socket's end
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    control = Control(**content["control"])
+    if content["config"]["launch"]["starter"] == "srun":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of a job is its parent's to tell, and to write down
+    control = Control(content["control"])
     try:
         config = content["config"]
         search(config["launch"]["python_path"])
-        rank = kind_of(config["executor"])(config)
+        rank = kind_of(config["executor"])(config, control.meeting)
+        rank.control = control
         while True:
             message = control.commands.get()
             if message["do"] == "stop":
@@ -310,7 +294,7 @@ def main(job: Path) -> None:
                 rank.close()
                 return
             answer = getattr(rank, message.pop("do"))(**message)
-            control.say(event="done", **answer)
+            control.answer(event="done", **answer)
     except BaseException as error:
         control.stopping = True
         reason = "".join(traceback.format_exception(error)).strip()

@@ -9,8 +9,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from suite.bench import resume, streamed
-from suite.comm import check_transport
+from suite.bench import heart, resume, streamed
+from suite.bench.starter import STARTERS, spread
+from suite.comm import check_transport, launcher_of
 from suite.core.build import TARGET, build, locate, module
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
@@ -138,16 +139,19 @@ def _launcher(config: Mapping[str, Any], grid: Grid) -> None:
         raise Refused(
             f"launch.memory_limit={limit}", rule="a number of bytes, or null", legal="launch.memory_limit=null"
         )
-    for name, known in (("device", ("cpu", "cuda")), ("starter", ("mpiexec", "torchrun")), ("binding", _BINDINGS)):
+    for name, known in (("device", ("cpu", "cuda")), ("starter", STARTERS), ("binding", _BINDINGS)):
         if launch[name] not in known:
             raise UnknownName(f"launch.{name}", str(launch[name]), known)
+    heart.check(launch)
+    if launch["starter"] == "srun":
+        spread(int(config["executor"].get("ranks", grid.size)), launch)
     _transport(config["comm"], launch)
     if launch["threads"] < 1:
         raise Refused(f"launch.threads={launch['threads']}", rule="at least 1", legal="1")
 
 
 def _transport(comm: Mapping[str, Any], launch: Mapping[str, Any]) -> None:
-    check_transport(comm["transport"], comm["order"], device=launch["device"], launcher=launch["starter"])
+    check_transport(comm["transport"], comm["order"], device=launch["device"], launcher=launcher_of(launch))
     if launch["binding"] != "none" and launch["starter"] == "torchrun":
         raise Unsupported(
             f"launch.binding={launch['binding']} under torchrun", rule="mpiexec binds", legal="launch.binding=none"

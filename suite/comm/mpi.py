@@ -300,7 +300,7 @@ def meeting() -> tuple[Any, Any, bool]:
     """A server to keep alive (on rank 0), the store where all of mpiexec's ranks meet, and whether on one host."""
     from torch.distributed import TCPStore
 
-    from suite.comm.process_group import store_at
+    from suite.comm.meeting import store_at
 
     comm = MPI.COMM_WORLD
     hosts = comm.allgather(MPI.Get_processor_name())

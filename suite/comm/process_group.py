@@ -6,8 +6,6 @@ deadlock with a pending rendezvous send, so a handle is polled (`done`), and who
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -16,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from suite.comm.gloo import GlooTransport
+from suite.comm.meeting import Meeting, of_a_step, stay_on_host
 from suite.comm.message import INLINE, check_inline
 from suite.comm.nccl import NcclTransport
 from suite.comm.start import Start
@@ -105,11 +104,6 @@ class TorchGroup:
         return _Works(dist.batch_isend_irecv(ops)) if ops else Done()
 
 
-def stay_on_host() -> None:
-    """All ranks are on one host: the loopback interface always works, a host name may not resolve."""
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-
-
 class ProcessGroups:
     """The collectives of one world. `store` is how the ranks meet; made once per process."""
 
@@ -132,11 +126,6 @@ class ProcessGroups:
         dist.destroy_process_group()
 
 
-def store_at(host: str, port: int, size: int) -> Any:
-    """The store that another rank serves."""
-    return dist.TCPStore(host, port, size, is_master=False)
-
-
 class TorchWorld:
     """Ranks that need no MPI: gloo or NCCL carries messages and collectives, under torchrun or mpiexec.
 
@@ -153,12 +142,13 @@ class TorchWorld:
         order: str = "any",
         inline: int = INLINE,
         pair_exchange: bool = False,
+        meeting: Meeting | None = None,
     ) -> None:
         check_inline(inline)
         self.rank, self.size, self.device = start.rank, start.size, torch.device(device)
         self.carrier, self.order, self.inline = transport, "static" if transport == "nccl" else order, inline
         self.staged = self.device.type == "cuda" and transport == "gloo"
-        self.listener, store, local = _meeting(start)
+        self.listener, store, local = _met(start, meeting)
         self.collectives = ProcessGroups(self.rank, self.size, store=store, local=local, device=self.device)
         self.everyone = self.collectives.group(range(self.size))
         self.lanes = dist.new_group(list(range(self.size)), backend="gloo", timeout=PATIENCE)
@@ -203,11 +193,15 @@ class TorchWorld:
         self.collectives.close()
 
 
-def _meeting(start: Start) -> tuple[Any, Any, bool]:
+def _met(start: Start, meeting: Meeting | None) -> tuple[Any, Any, bool]:
     """A server to keep alive (on rank 0), the store where all ranks meet, and whether they are all on one host."""
     if start.launcher == "mpi":
-        from suite.comm.mpi import meeting
+        from suite.comm.mpi import meeting as by_mpi
 
-        return meeting()
+        return by_mpi()
+    if meeting is not None:
+        return meeting.met(start)
+    if start.launcher == "slurm":
+        return of_a_step(start)
     store, _, _ = next(dist.rendezvous("env://", start.rank, start.size))
-    return None, store, os.environ.get("LOCAL_WORLD_SIZE") == str(start.size)
+    return None, store, start.local_size == start.size

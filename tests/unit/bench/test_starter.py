@@ -16,6 +16,13 @@ LAUNCH = {"threads": 3, "python_path": ["own"]}
         {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
         {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "PMIX_RANK": "1", "PMIX_NAMESPACE": "x"},
         {"PMI_RANK": "1", "PMI_SIZE": "2"},
+        {
+            "SLURM_PROCID": "1",
+            "SLURM_LOCALID": "1",
+            "SLURM_STEP_ID": "0",
+            "SLURM_STEPID": "0",
+            "SLURM_STEP_NUM_TASKS": "2",
+        },
     ],
 )
 def test_a_rank_is_not_taken_for_the_process_that_starts_it(monkeypatch: pytest.MonkeyPatch, told: dict) -> None:

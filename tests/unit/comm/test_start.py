@@ -7,29 +7,94 @@ import pytest
 from suite.comm import Start, here, started
 from suite.core.errors import Refused, UnknownName
 
+# what Slurm 22.05 gives a batch script of four tasks on two nodes, and a task of a step that it starts
+BATCH = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_NTASKS": "4",
+    "SLURM_NPROCS": "4",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "0",
+    "SLURM_TASKS_PER_NODE": "2(x2)",
+}
+STEP = {
+    **BATCH,
+    "SLURM_PROCID": "3",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEPID": "0",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+}
+OMPI = {
+    "OMPI_COMM_WORLD_RANK": "5",
+    "OMPI_COMM_WORLD_SIZE": "8",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+    "PMIX_RANK": "5",
+    "PMIX_NAMESPACE": "prterun-host-1",
+}
+
 
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
         ({}, Start("none", 0, 1, 0)),
-        ({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}, Start("torchrun", 3, 4, 1)),
+        ({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, Start("torchrun", 3, 4, 1, 2)),
         ({"RANK": "3", "WORLD_SIZE": "4"}, Start("torchrun", 3, 4, 3)),
+        (OMPI, Start("mpi", 5, 8, 1, 4)),
         (
-            {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"},
-            Start("mpi", 5, 8, 1),
+            {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"},
+            Start("mpi", 1, 2, 0, 1),
         ),
-        ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0"}, Start("mpi", 1, 2, 0)),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2", "PMI_FD": "6", **STEP}, Start("mpi", 1, 2, 1)),  # srun --mpi=pmi2
         # half a word is none: a rank without a size is a variable of somebody else's
         ({"RANK": "3"}, Start("none", 0, 1, 0)),
-        # torchrun inside an MPI job starts ranks of its own
-        (
-            {"RANK": "0", "WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8"},
-            Start("torchrun", 0, 2, 0),
-        ),
+        ({"PMIX_RANK": "3"}, Start("none", 0, 1, 0)),
+        # whoever starts ranks of its own inside a job of another is nearer to them
+        ({"RANK": "0", "WORLD_SIZE": "2", **OMPI}, Start("torchrun", 0, 2, 0)),
+        ({**OMPI, **STEP}, Start("mpi", 5, 8, 1, 4)),
+        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", **STEP}, Start("torchrun", 0, 2, 0)),
+        ({"PMIX_RANK": "3", "PMIX_NAMESPACE": "slurm.pmix.7.0", **STEP}, Start("mpi", 3, 4, 1, 2)),
+        (STEP, Start("slurm", 3, 4, 1, 2)),
+        ({**STEP, "SLURM_STEP_TASKS_PER_NODE": "3,1"}, Start("slurm", 3, 4, 1, 1)),
+        ({name: value for name, value in STEP.items() if "STEP_T" not in name}, Start("slurm", 3, 4, 1)),
+        ({name: value for name, value in STEP.items() if "STEP_NUM" not in name}, Start("slurm", 3, 4, 1, 2)),
+        # a batch script has a rank's variables and is none; nor is a shell that is a step of one task
+        (BATCH, Start("none")),
+        ({**BATCH, "SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1"}, Start("none")),
     ],
 )
 def test_started(told: dict[str, str], expected: Start) -> None:
     assert started(told) == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"PMIX_RANK": "3", "PMIX_NAMESPACE": "prte"}, "PMIX_RANK=3 and no number of ranks"),
+        ({"PMIX_RANK": "0", "PMIX_NAMESPACE": "prte", **BATCH}, "no number of ranks"),  # the job's tasks are not its
+        ({"RANK": "four", "WORLD_SIZE": "4"}, "RANK=four; rule: a whole number"),
+        ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK=4 of WORLD_SIZE=4"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "RANK=0 of WORLD_SIZE=0"),
+        ({**STEP, "SLURM_LOCALID": ""}, "SLURM_LOCALID=;"),
+    ],
+)
+def test_what_no_rank_can_be_is_refused(told: dict[str, str], says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        started(told)
+
+
+def test_the_launcher_that_is_named_is_listened_to() -> None:
+    both = {"RANK": "0", "WORLD_SIZE": "2", "PMIX_RANK": "3", **STEP}
+    assert started(both, launcher="slurm") == Start("slurm", 3, 4, 1, 2)
+    assert started(both, launcher="mpi") == Start("mpi", 3, 4, 1, 2)
+    assert started(both, launcher="none") == Start("none")
+    with pytest.raises(Refused, match="no word of slurm"):
+        started(BATCH, launcher="slurm")
+    with pytest.raises(UnknownName, match="did you mean 'slurm'"):
+        started(STEP, launcher="slrm")
 
 
 def test_transports_that_cannot_be_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,4 +107,9 @@ def test_transports_that_cannot_be_are_refused_by_name(monkeypatch: pytest.Monke
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(Refused, match="under torchrun"):
+        here(transport="mpi")
+    monkeypatch.delenv("RANK")
+    for name, value in STEP.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Refused, match="under slurm"):
         here(transport="mpi")
