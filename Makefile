@@ -1,11 +1,14 @@
 # make reproduce | test | report | doctor | benchmark | install
 # SCALE=laptop chooses how much is reproduced; PYTHON=... INSTALL=no uses the interpreter at hand as it is.
+# LAUNCH=slurm gives the experiments to a scheduler (conf/launch/); ARGS='rerun=failed seed=1': further overrides
 # WORKERS=2: processes that share out the tests that start no ranks; one of them runs the others when these are done
 # STRICT=yes: a test that is skipped because Chromium, mpiexec or DeepSpeed is missing fails.
 
 PYTHON  ?= python3
 INSTALL ?= yes
 SCALE   ?= laptop
+LAUNCH  ?= local
+ARGS    ?=
 TESTS   ?= tests
 STRICT  ?= no
 WORKERS ?= 2
@@ -28,7 +31,7 @@ GUARD := $(shell command -v setpriv >/dev/null 2>&1 && echo setpriv --pdeathsig 
 .PHONY: reproduce test lint report doctor benchmark install clean
 
 reproduce: $(READY)
-	@$(GUARD) $(RUN) -m suite.reproduce scale=$(SCALE)
+	@$(GUARD) $(RUN) -m suite.reproduce scale=$(SCALE) launch=$(LAUNCH) $(ARGS)
 
 test: $(READY) lint
 	@$(GUARD) $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(FATAL) $(TESTS)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from suite.core.errors import Refused, SuiteError
 from suite.core.exits import Exit
 from suite.core.record import CANNOT, Record
 from suite.core.units import seconds
+from suite.sweep import scheduled, together
 
 
 def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
@@ -42,6 +43,10 @@ def reproduce(overrides: Sequence[str]) -> int:
     base = resolve(overrides)
     commands = [command(entry, overrides) for entry in base["scale"]["reproduce"]]
     expected = sum(float(resolve(arguments)["experiment"]["seconds"]) for arguments in commands)
+    if base["launch"].get("submit"):
+        status = together(scheduled(commands))
+        print(f"The page: {_page(base)}")
+        return status
     progress = Progress(expected)
     progress.say(f"{len(commands)} experiments at scale {base['scale']['name']}, about {seconds(progress.left)}")
     records: list[Record] = []
@@ -55,13 +60,17 @@ def reproduce(overrides: Sequence[str]) -> int:
             refused = Exit.SOME_FAILED
         if exit_code(records, base["on_error"]) is Exit.STOPPED:
             break
-    from suite.report import write_report
-
-    with ending_ranks():
-        page = write_report(Path(base["reports"]))
+    page = _page(base)
     print(f"\n{len(records)} records in {seconds(progress.clock() - progress.begin)}. The page: {page}")
     tried = [record for record in records if record.outcome not in CANNOT]
     return max(refused, exit_code(tried, base["on_error"]))
+
+
+def _page(config: Mapping[str, Any]) -> Path:
+    from suite.report import write_report
+
+    with ending_ranks():
+        return write_report(Path(config["reports"]))
 
 
 def main(overrides: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ from suite import reproduce
 from suite.__main__ import run as made
 from suite.bench.experiment import Run, expand, resolve
 from suite.core.errors import Refused
+from suite.core.exits import Exit
 from suite.core.record import Outcome, Record, Source
 
 
@@ -68,7 +69,12 @@ def test_each_entry_is_run_as_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert asked == [["experiment=smoke", "seed=3", *own], ["experiment=formulas", *own]]
 
 
-GPU = resolve(["scale=h200"])["scale"]["reproduce"]
+CLUSTER = [
+    entry
+    for entry in resolve(["scale=cluster"])["scale"]["reproduce"]
+    if "launch.device=cuda" in entry or entry.startswith("cluster_")
+]
+GPU = [*resolve(["scale=h200"])["scale"]["reproduce"], *CLUSTER]
 
 
 @cache
@@ -104,6 +110,21 @@ def test_every_entry_that_wants_a_gpu_is_accepted_and_says_so(entry: str) -> Non
     assert run.refusal is None, run.refusal
     assert run.config["launch"]["device"] == "cuda"
     assert run.config["experiment"]["seconds"] > 0
+
+
+def test_what_wants_a_scheduler_goes_there_all_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every entry is a job; what they left makes the page, and their worst end is the command's."""
+    asked: list[list[str]] = []
+
+    def scheduled(commands: list[list[str]], dry: bool = False) -> list[int]:
+        asked.extend(commands)
+        return [0, 1]
+
+    monkeypatch.setattr(reproduce, "scheduled", scheduled)
+    own = ["scale.reproduce=[formulas,smoke]", "++launch.submit=true", f"reports={tmp_path}"]
+    assert reproduce.main(own) == Exit.SOME_FAILED
+    assert asked == [["experiment=formulas", *own], ["experiment=smoke", *own]]
+    assert (tmp_path / "index.html").exists()
 
 
 def test_without_a_gpu_an_entry_is_a_row_with_its_reason(tmp_path: Path) -> None:
