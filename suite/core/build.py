@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from suite.core.errors import MissingDependency, Refused, UnknownName
+from suite.core.fits import check_arguments
 
 TARGET, PARTIAL = "_target_", "_partial_"
 # whose classes and functions a config may name; the rest of the suite starts processes, or keeps files
@@ -143,6 +144,7 @@ def build(config: Any, **extra: Any) -> Any:
     except TypeError as error:
         accepted = ", ".join(signature.parameters)
         raise Refused(f"{config[TARGET]}: {error}", rule=f"its arguments are {accepted or 'none'}") from error
+    check_arguments(str(config[TARGET]), target, arguments)
     if partly:
         return partial(target, **arguments)
     try:

@@ -243,7 +243,7 @@ def test_what_ranks_do_not_need_is_not_asked_for(base: dict[str, Any]) -> None:
     ("changes", "kind", "words"),
     [
         ({"executor__cost": fixed(forward=-0.01)}, Refused, ["cost.forward=-0.01", "not negative", "legal: "]),
-        ({"executor__cost": fixed(forward=math.nan)}, Refused, ["cost.forward=nan"]),
+        ({"executor__cost": fixed(forward=math.nan)}, Refused, ["forward=nan", "a number"]),
         ({"executor__cost": fixed(forward=[0.01, 0.01])}, Refused, ["2F0", "costs for 2 stages", "legal: 3 costs"]),
         (
             {"executor__cost": {"_target_": "suite.simulate.cost.Profiled", "seconds": {}, "bytes": {}}},
