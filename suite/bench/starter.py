@@ -37,8 +37,11 @@ def mpi_version(configured: str | None) -> str:
     mpiexec = find_mpiexec(configured)
     if mpiexec is None:
         return ""
-    said = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout
-    return " ".join(said.split("\n")[0].split())
+    for _ in range(3):  # a launcher that somebody has killed says nothing, which is no version of its own
+        done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False, timeout=60)
+        if done.returncode >= 0:
+            break
+    return " ".join(done.stdout.split("\n")[0].split())
 
 
 def command(ranks: int, launch: Mapping[str, Any], job: Path) -> list[str]:
