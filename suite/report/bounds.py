@@ -18,7 +18,7 @@ from suite.report.view import Table
 # on one page
 RUNS = 1200  # that stand in tables and pictures, the newest of each experiment
 EARLIER = 240  # records that a newer one supersedes
-PICTURES = 280
+PICTURES = 240
 BOXES = 8000  # of all pictures of one batch in time
 ROWS = 5000  # of the tables beside panels
 LINES = 40  # of the reason of a run that did not end well

@@ -14,6 +14,7 @@ import unicodedata
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -246,11 +247,15 @@ def _quantity(ax: Axes, unit: str, name: str) -> None:
     ax.set_xlabel(name)
 
 
+@cache
+def _style() -> dict[Any, Any]:
+    return {**sns.axes_style("white"), **_STYLE}
+
+
 @contextmanager
 def drawing(height: float, *, left: float, top: float = 0.1, bottom: float = 0.46) -> Iterator[tuple[Figure, Axes]]:
     """A figure of `height` inches with margins in inches, drawn under our style and no other."""
-    style: dict[Any, Any] = {**sns.axes_style("white"), **_STYLE}
-    with mpl.rc_context(style), warnings.catch_warnings():
+    with mpl.rc_context(_style()), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has it
         fig = Figure((_WIDTH, height))
         FigureCanvasSVG(fig)

@@ -85,7 +85,9 @@ def _attributes(element: Any, salt: str, names: dict[str, str]) -> Iterator[tupl
         elif name in _SHAPED:
             text = _NUMBER.sub(_short, text)
             if name == "d":
-                text = re.sub(r" *([A-Za-z]) *", r"\1", text).strip()
+                for tight, wide in (("M", "M "), ("L", " L "), ("C", " C "), ("z", " z")):
+                    text = text.replace("  ", " ").replace(wide, tight)
+                text = text.strip()
             if not text.startswith("rotate(-0 "):
                 yield name, text
         else:
