@@ -18,11 +18,11 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import ConfigCompositionException, HydraException
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from suite.bench import precision, refuse
+from suite.bench import kinds, precision, refuse
 from suite.bench.store import RERUN
 from suite.core.build import search
 from suite.core.errors import Refused, SuiteError, UnknownName
@@ -80,7 +80,7 @@ def resolve(overrides: Sequence[str]) -> dict[str, Any]:
         try:
             composed = compose("config", overrides=[*overrides, *searched(overrides)])
             return plain(composed)
-        except (ConfigCompositionException, HydraException, OmegaConfBaseException) as error:
+        except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:  # of Hydra's own, too
             raise explained(error, overrides) from error
 
 
@@ -192,6 +192,7 @@ def expand(overrides: Sequence[str]) -> list[Run]:
     """
     overrides = read_files(overrides)
     base = resolve(overrides)
+    kinds.check_runs(base)
     for key, known in (("rerun", RERUN), ("on_error", ON_ERROR)):
         if base[key] not in known:
             raise UnknownName(key, str(base[key]), known)
@@ -244,6 +245,7 @@ def _told(overrides: Sequence[str]) -> str:
 
 def freeze(config: dict[str, Any], command: str, suffix: str = "") -> Run:
     """A run of a resolved config, with its refusal where it cannot run. `suffix` ends its label."""
+    kinds.check_needed(config)
     # machine and stack: the executors that simulate hold their own copy
     spare = ("draw", "machine", "stack", "tune", *(() if config["executor"].get("graphs") else GRAPHS))
     config = {key: value for key, value in config.items() if key not in spare}
@@ -251,7 +253,7 @@ def freeze(config: dict[str, Any], command: str, suffix: str = "") -> Run:
     config["experiment"] = {key: value for key, value in config["experiment"].items() if key != "runs"}
     label = config["system"]["name"]
     try:
-        refuse.check_numbers(config)
+        kinds.check_kinds(config)
         grid = Grid(**config["grid"])
         named = config["executor"].get("label") or f"{label} {grid}"
         label = " ".join(filter(None, (str(named), str(config["tag"])))) + suffix

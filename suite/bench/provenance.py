@@ -106,7 +106,7 @@ def circumstances(config: Mapping[str, Any]) -> dict[str, Any]:
         found["executor_source"] = source_hash(folders, (".py", ".yaml"))
     if config["launch"]["python_path"]:
         found["own_source"] = source_hash(Path(folder) for folder in config["launch"]["python_path"])
-    if str(config["split"]).endswith(".json"):  # a measured profile
+    if config["split"].endswith(".json") and Path(config["split"]).is_file():  # a measured profile
         found["split_file"] = hashlib.sha256(Path(config["split"]).read_bytes()).hexdigest()
     if config["data"]["folder"]:
         files = sorted(Path(config["data"]["folder"]).glob("*"))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from suite.bench import heart, resume, streamed
+from suite.bench.kinds import check_kinds
 from suite.bench.starter import STARTERS, spread
 from suite.comm import check_transport, launcher_of
 from suite.core.build import TARGET, build, locate, module
@@ -25,30 +26,11 @@ from suite.workload.split import blocks, divide
 _DTYPES = ("float64", "float32", "float16", "bfloat16")
 _HALVES = ("bfloat16", "float16")
 _BINDINGS = ("none", "core", "hwthread", "numa", "package")
-# every count of a config, by the path of its group
-_WHOLE = {
-    "grid": ("data", "inter", "tensor"),
-    "batch": ("size", "microbatch"),
-    "launch": ("threads", "max_ranks"),
-    "measure": ("warm_up", "settle", "turns", "batches", "evaluate"),
-    "model.shape": ("layers", "hidden", "heads", "sequence", "vocabulary", "image", "colours", "classes"),
-}
-
-
-def check_numbers(config: Mapping[str, Any]) -> None:
-    """Refuse text, fractions and nothing where a count belongs, before anything compares or adds it."""
-    for path, names in _WHOLE.items():
-        group: Mapping[str, Any] = config
-        for key in path.split("."):
-            group = group[key]
-        for name in names:
-            if name in group and (not isinstance(group[name], int) or isinstance(group[name], bool)):
-                raise Refused(f"{path}.{name}={group[name]}", rule="a whole number", legal=f"{path}.{name}=1")
 
 
 def check(config: Mapping[str, Any]) -> None:
     """Raises Refused (or a kind of it) for the first thing that cannot work."""
-    check_numbers(config)
+    check_kinds(config)
     grid, executor = Grid(**config["grid"]), config["executor"]
     if config["system"].get("graphs") and not executor.get("graphs"):
         what = f"system={config['system']['name']} under executor={executor.get('name', executor.get(TARGET))}"
@@ -80,7 +62,6 @@ def check(config: Mapping[str, Any]) -> None:
     _launcher(config, grid)
     _measure(config["measure"])
     if "system" in config["executor"]:  # ranks that compute nothing: no model, no text
-        _numbers_of_messages(config)
         locate(config["executor"]["system"]).check(config)
         return
     shape = build(config["model"]["shape"])
@@ -92,7 +73,6 @@ def check(config: Mapping[str, Any]) -> None:
     _numbers_of_ranks(config)
     if config["model"]["dtype"] not in _DTYPES:
         raise UnknownName("model.dtype", str(config["model"]["dtype"]), _DTYPES)
-    check_update(config["update"])
     _precision(config)
     _pruning(config, shape)
     chosen(config["checkpoints"], blocks(shape, split))
@@ -111,9 +91,6 @@ def microbatches(config: Mapping[str, Any]) -> int:
 
 def check_batch(config: Mapping[str, Any], grid: Grid) -> None:
     size, microbatch = config["batch"]["size"], config["batch"]["microbatch"]
-    for name, value in (("batch.size", size), ("batch.microbatch", microbatch)):
-        if value < 1:
-            raise Refused(f"{name}={value}", rule="at least 1", legal=f"{name}=1")
     chunk = microbatch * grid.data
     if size % chunk:
         raise Refused(
@@ -131,14 +108,6 @@ def _launcher(config: Mapping[str, Any], grid: Grid) -> None:
             rule=f"launch={launch['name']} starts at most launch.max_ranks={launch['max_ranks']}",
             legal=f"a grid of at most {launch['max_ranks']} ranks",
         )
-    for name, legal in (("deadline", 120), ("grace", 5)):
-        if not isinstance(launch[name], int | float) or not launch[name] > 0:
-            raise Refused(f"launch.{name}={launch[name]}", rule="more than 0 seconds", legal=f"launch.{name}={legal}")
-    limit = launch["memory_limit"]
-    if limit is not None and not (isinstance(limit, int) and limit > 0):
-        raise Refused(
-            f"launch.memory_limit={limit}", rule="a number of bytes, or null", legal="launch.memory_limit=null"
-        )
     for name, known in (("device", ("cpu", "cuda")), ("starter", STARTERS), ("binding", _BINDINGS)):
         if launch[name] not in known:
             raise UnknownName(f"launch.{name}", str(launch[name]), known)
@@ -146,8 +115,6 @@ def _launcher(config: Mapping[str, Any], grid: Grid) -> None:
     if launch["starter"] == "srun":
         spread(int(config["executor"].get("ranks", grid.size)), launch)
     _transport(config["comm"], launch)
-    if launch["threads"] < 1:
-        raise Refused(f"launch.threads={launch['threads']}", rule="at least 1", legal="1")
 
 
 def _transport(comm: Mapping[str, Any], launch: Mapping[str, Any]) -> None:
@@ -158,16 +125,8 @@ def _transport(comm: Mapping[str, Any], launch: Mapping[str, Any]) -> None:
         )
 
 
-def _numbers_of_messages(config: Mapping[str, Any]) -> None:
-    if not isinstance(config["seed"], int) or config["seed"] < 0:
-        raise Refused(f"seed={config['seed']}", rule="a whole number, not negative", legal="seed=0")
-    if not isinstance(config["comm"]["inline"], int) or config["comm"]["inline"] < 256:
-        raise Refused(f"comm.inline={config['comm']['inline']}", rule="at least 256 bytes", legal="comm.inline=16384")
-
-
 def _numbers_of_ranks(config: Mapping[str, Any]) -> None:
     """What only ranks use, and would refuse one by one after starting."""
-    _numbers_of_messages(config)
     rate = config["optimizer"]["lr"]
     if not isinstance(rate, Mapping) and not (isinstance(rate, int | float) and rate >= 0):
         raise Refused(f"optimizer.lr={rate}", rule="not negative, or a rate of suite.engine.rate", legal="0.001")
@@ -209,24 +168,7 @@ def _pruning(config: Mapping[str, Any], shape: Any) -> None:
         raise Refused(what, rule="something stays of each", legal=f"pruning.sparsity={most_sparse(least)}")
 
 
-def check_update(update: Mapping[str, Any]) -> None:
-    for name, legal in (("bucket", 16_000_000), ("chunk", 4), ("every", 1)):
-        value = update[name]
-        if value is None and name != "bucket":
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise Refused(f"update.{name}={value}", rule="a whole number, at least 1", legal=f"update.{name}={legal}")
-    clip = update["clip"]
-    if clip is not None and not (isinstance(clip, int | float) and 0 < clip < math.inf):
-        raise Refused(f"update.clip={clip}", rule="above zero, or null", legal="update.clip=1.0")
-
-
 def _measure(measure: Mapping[str, Any]) -> None:
-    for name, least in (("warm_up", 0), ("settle", 0), ("turns", 1), ("batches", 1), ("evaluate", 0)):
-        if measure[name] < least:
-            raise Refused(f"measure.{name}={measure[name]}", rule=f"at least {least}", legal=str(least))
-    if not isinstance(measure["deadline"], int | float) or not measure["deadline"] > 0:
-        raise Refused(f"measure.deadline={measure['deadline']}", rule="more than 0 seconds", legal="120")
     if measure["validate"] not in ("end", "turn"):
         raise UnknownName("measure.validate", str(measure["validate"]), ("end", "turn"))
 

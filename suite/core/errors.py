@@ -41,8 +41,8 @@ class Refused(SuiteError):
 class UnknownName(Refused):
     """`name` is not one of `known`; the message names the nearest."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        known = sorted(known)
+    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
+        known, name = sorted(known), str(name)
         near = get_close_matches(name, known, n=1, cutoff=0.4)
         super().__init__(
             f"there is no {kind} named {name!r}",

@@ -48,6 +48,9 @@ class Perturbation:
     @classmethod
     def of(cls, config: Mapping[str, Any], grid: Grid, seed: int) -> Perturbation:
         """Of an executor's jitter and stragglers, whose keys may be text. Raises Refused for a rank not in `grid`."""
+        for key, legal in (("jitter", "{kind: lognormal, spread: 0.1}"), ("stragglers", "{0: 1.5}")):
+            if not isinstance(config.get(key) or {}, Mapping):
+                raise Refused(f"{key}={config[key]}", rule="a group of keys, or null", legal=f"{key}={legal}")
         stragglers = {}
         for name, factor in (config.get("stragglers") or {}).items():
             rank = int(name) if str(name).isdecimal() else -1

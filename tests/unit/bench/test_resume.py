@@ -154,7 +154,6 @@ def test_numbers_that_are_none(value: str) -> None:
     name = value.partition("=")[0]
     with pytest.raises(Refused, match=rf"resume\.{name}=.*; legal: resume\.{name}=1"):
         refuse.check(resolve([FOLDER, f"resume.{value}"]))
-    refuse.check(resolve([f"resume.{value}"]))
 
 
 def test_a_folder_per_run_and_none_for_one_that_is_done(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_what_is_counted_without_ranks_is_what_is_prepared_for_them(tmp_path: Pa
 
 @pytest.mark.parametrize("seed", ["abc", "1.5", "-1"])
 def test_a_seed_is_a_whole_number_for_volumes_too(seed: str) -> None:
-    assert "rule: a whole number" in str(freeze(config_of("executor=volumes", f"seed={seed}"), "").refusal)
+    assert f"seed={seed}; rule: " in str(freeze(config_of("executor=volumes", f"seed={seed}"), "").refusal)
 
 
 def test_what_volumes_refuse_is_no_failure(tmp_path: Path) -> None:
