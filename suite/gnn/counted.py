@@ -147,13 +147,9 @@ def of_plan(one: FullGraph) -> dict[str, Metric]:
         return Metric("row", "lower", (float(value),), note)
 
     return {
-        "rows_sent": rows(moved.total, "of one product, by all processes"),
-        "max_send": rows(send.max()),
+        **prepare.moved_metrics(moved, float(np.sum(one.sent()))),
         "mean_send": rows(send.mean()),
-        "send_imbalance": Metric("percent", "lower", (moved.imbalance,), "of the busiest sender over the mean"),
-        "max_receive": rows(moved.receive.max()),
         "max_pair": rows(moved.pair, "cut_P(G) in rows (G3)"),
-        "planned_bytes": Metric("B", "lower", (float(np.sum(one.sent())),), "an epoch, by all processes"),
         "max_bytes": Metric("B", "lower", (float(np.max(one.sent())),), "an epoch, of the busiest sender"),
         "row_sums": Metric(
             "B",

@@ -8,7 +8,6 @@ paper's Algorithms 1 and 2 are swapped in print: rows go to i from q by the colu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -263,11 +262,6 @@ class Plan:
         start, stop = np.searchsorted(columns, (self.offsets[q], self.offsets[q + 1]))
         found: Rows = (columns[start:stop] - self.offsets[q]).astype(np.int64)
         return found
-
-    def blocks(self) -> Iterator[tuple[int, int]]:
-        """Pairs (i, q) of different block rows of which one sends the other something."""
-        needed = self.volumes.needed
-        yield from ((int(i), int(q)) for i, q in zip(*np.nonzero(needed), strict=True))
 
     @cached_property
     def volumes(self) -> Volumes:

@@ -25,7 +25,7 @@ from suite.data.graphs import Graph, operator
 from suite.gnn.holding import holdings, plans, symmetric, transposed
 from suite.gnn.memory import predicted
 from suite.gnn.partition import Partition, Partitioner, partition
-from suite.gnn.plan import Placement, Plan, check_form
+from suite.gnn.plan import Placement, Plan, Volumes, check_form
 from suite.memory.rule import states_of
 from suite.workload.gcn import GCN, check_order
 
@@ -197,10 +197,19 @@ def volume_metrics(
     sent = np.zeros(forward.placement.processes)
     for one in shape.products(*sizes, order=order, epoch=epoch):
         sent += width * one.width * both[one.backward].send
+    return moved_metrics(ahead, float(sent.sum()))
+
+
+def moved_metrics(product: Volumes, epoch: float) -> dict[str, Metric]:
+    """Rows of one forward product, and the bytes that all processes send in an epoch."""
+
+    def rows(value: float, note: str = "") -> Metric:
+        return Metric("row", "lower", (float(value),), note)
+
     return {
-        "rows_sent": Metric("row", "lower", (float(ahead.total),), "of one product, by all processes"),
-        "max_send": Metric("row", "lower", (float(ahead.send.max()),)),
-        "max_receive": Metric("row", "lower", (float(ahead.receive.max()),)),
-        "send_imbalance": Metric("percent", "lower", (ahead.imbalance,)),
-        "planned_bytes": Metric("B", "lower", (float(sent.sum()),), "an epoch, by all processes"),
+        "rows_sent": rows(product.total, "of one product, by all processes"),
+        "max_send": rows(product.send.max()),
+        "max_receive": rows(product.receive.max()),
+        "send_imbalance": Metric("percent", "lower", (product.imbalance,), "of the busiest sender over the mean"),
+        "planned_bytes": Metric("B", "lower", (epoch,), "an epoch, by all processes"),
     }

@@ -103,11 +103,6 @@ class Share:
         shape = (self.rows, int(self.sizes[q]))
         return csr_array((block.data, ids[block.indices], block.indptr), shape=shape)
 
-    def bytes(self, *, index: int = 4, value: int = 4) -> int:
-        """Of the matrix and the lists of rows, with `index` and `value` bytes each."""
-        entries: int = self.matrix.nnz
-        return entries * (index + value) + (self.rows + 1 + len(self.gathered)) * index
-
     def arrays(self, prefix: str) -> dict[str, Any]:
         """Plain arrays that `read` makes a share of again."""
         found = {

@@ -116,12 +116,9 @@ class Trainer:
         own.backward()  # type: ignore[no-untyped-call]
         loss = own.detach().double().reshape(1)
         self.forward.meet()
-        size = self.state.gradient.numel() * self.state.gradient.element_size()
         with self.watch.span(REDUCE):
-            reduced = self.forward.group.all_reduce(self.state.gradient)
-            reduced.wait()
+            self.forward.group.all_reduce(self.state.gradient).wait()
             self.forward.group.all_reduce(loss).wait()
-        self.reduced = size  # bytes that a process brings to the sum
         if not bool(torch.isfinite(loss)):
             raise Diverged(f"the loss of epoch {self.epochs} is {float(loss)}")
         return float(loss)
