@@ -18,7 +18,7 @@ from scipy import stats
 from suite.compare.statistics import RESAMPLES
 
 _ENUMERATED = 12  # turns whose every exchange of old and new is gone through; beyond, so many are drawn:
-_DRAWN = 20_000
+_DRAWN = 10_000
 _BOUNDS = (0.025, 0.975)
 FEWEST = 6  # turns before anything is cleared
 LOOKS = 2  # at the planned number of turns, and at twice as many
