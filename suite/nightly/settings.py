@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +89,8 @@ def _checked(data: dict[str, Any]) -> Settings:
     for name, (least, most) in _NUMBERS.items():
         value = data[name]
         whole = name in _WHOLE
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int if whole else int | float)
-            or not least <= value <= most
-        ):
+        number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not (number and least <= value <= most):
             kind = "a whole number" if whole else "a number"
             raise Refused(f"{name}={value!r}", rule=f"{kind} from {least:g} to {most:g}", legal=f"{name}={least:g}")
     for name in _LISTS:
@@ -104,6 +102,8 @@ def _checked(data: dict[str, Any]) -> Settings:
         split(command)
     if not (data["repeated"] or data["once"]):
         raise Refused("0 command lines", rule="repeated or once names one", legal="repeated='[system=pytorch]'")
+    if isinstance(data["baseline"], date):  # as YAML reads a night's name
+        data["baseline"] = data["baseline"].isoformat()
     if not isinstance(data["reports"], str) or not data["reports"]:
         raise Refused(f"reports={data['reports']!r}", rule="a folder", legal="reports=reports/nightly")
     if not (data["baseline"] is None or (isinstance(data["baseline"], str) and data["baseline"])):

@@ -1,0 +1,270 @@
+"""The course of a night, with made-up runs in place of processes; and one whole night with real ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nights import Shaky, record, stored
+
+from suite.core.exits import Exit
+from suite.core.record import Metric, Outcome
+from suite.nightly import __main__, confirm, history, night, page, reference, repeat, settings
+from suite.nightly.night import Night
+from suite.nightly.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class House:
+    """A repository whose runs take as long as is said, on a machine that is as shaky as is said."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.made = folder, 0
+        self.base, self.slower = 0.05, 1.0  # seconds of a batch of old code, and how much longer new code takes
+        self.machine = Shaky(0)
+        self.changes: dict[str, Any] = {}  # of the records of new code
+        self.status: int | None = 0
+        self.after: Callable[[], None] = lambda: None
+        self.old_runs = True
+        monkeypatch.setattr(repeat, "make", self.make)
+        monkeypatch.setattr(reference, "measured", lambda tree: {"products/1": 0.01 * self.machine.speed})
+        monkeypatch.setattr(confirm, "checked_out", self.checked_out)
+        monkeypatch.setattr("suite.report.write_report", lambda place: None)
+
+    @contextmanager
+    def checked_out(self, tree: Path, commit: str) -> Iterator[Path]:
+        if not self.old_runs:
+            raise confirm.CannotRun("git has none")
+        yield self.folder / "old"
+
+    def make(self, tree: Path, command: str, folder: Path, deadline: float) -> repeat.Made:
+        self.made += 1
+        self.after()
+        old = tree.name == "old"
+        times = self.machine.run(self.base * (1.0 if old else self.slower), 8)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "said.txt").write_text("what it said")
+        stored(folder, record(times, **({} if old else self.changes)))
+        return repeat.Made(command, self.status, 1.0, "what it said", 1)
+
+    def settings(self, **changes: Any) -> Settings:
+        told = {"repeated": "[system=axonn]", "once": "[]", "reports": self.folder / "nights", **changes}
+        return settings.read([f"{key}={value}" for key, value in told.items()])
+
+    def night(self, **changes: Any) -> Night:
+        return night.run(self.settings(**changes), self.folder / "new", lambda text: None)
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+    return House(tmp_path, monkeypatch)
+
+
+def test_the_first_night_is_compared_with_none(house: House) -> None:
+    found = house.night()
+    assert (found.line["status"], found.exit) == ("first", Exit.OK)
+    assert house.made == 10
+
+
+def test_nights_of_unchanged_code_are_good(house: House) -> None:
+    house.night()
+    assert {house.night().line["status"] for _ in range(4)} <= {"good", "undecided"}
+    names = [one["night"] for one in history.read(house.folder / "nights")[0]]
+    assert [name.split("-", 3)[3:] for name in names] == [[], *[[str(n)] for n in range(2, 6)]]
+
+
+def test_a_tenth_slower_is_named_with_its_size_and_commits(house: House, capsys: pytest.CaptureFixture[str]) -> None:
+    house.night()
+    house.slower = 1.1
+    found = house.night()
+    [told] = found.line["regressions"]
+    assert (found.line["status"], found.exit) == ("regression", Exit.REGRESSION)
+    assert told.startswith("single · axonn 2x1 · batch_time is slower: old and new code in 12 turns: +")
+    assert f"in {'a' * 12}.." in told
+    __main__.told(found)
+    assert f"REGRESSION {told}" in capsys.readouterr().out
+    assert told in (house.folder / "nights" / "index.html").read_text()
+    assert house.night().line["base"] == history.read(house.folder / "nights")[0][0]["night"]  # not that one
+
+
+def test_a_slower_machine_is_suspected_and_ruled_out(house: House) -> None:
+    house.night()
+    house.base *= 1.3  # of old and new code alike: the machine's
+    found = house.night()
+    assert found.line["status"] == "good"
+    assert any("ruled out, old and new code in" in text for text in found.line["notes"])
+
+
+def test_without_old_code_two_nights_alone_decide_with_room(house: House) -> None:
+    house.old_runs = False
+    house.machine = Shaky(0, steps=0.002)
+    house.night()
+    house.slower = 1.25
+    found = house.night()
+    assert found.line["regressions"] == []
+    assert any("two nights alone decide, at 35 %: git has none" in text for text in found.line["notes"])
+    house.slower = 1.7
+    assert "two nights alone decide" in house.night().line["regressions"][0]
+
+
+def test_what_no_clock_decides_needs_no_turns(house: House) -> None:
+    house.night()
+    house.changes = {"metrics": {"peak_memory": Metric("B", "lower", (8192.0,))}}
+    found = house.night()
+    assert found.exit is Exit.REGRESSION
+    assert house.made == 20
+    assert "peak_memory is worse: +100.0 %" in found.line["regressions"][0]
+
+
+def test_another_config_begins_a_new_line_of_nights(house: House, capsys: pytest.CaptureFixture[str]) -> None:
+    house.night()
+    house.changes = {"config": {"seed": 3}}
+    found = house.night()
+    assert (found.line["status"], found.exit) == ("new baseline", Exit.NOT_COMPARABLE)
+    __main__.told(found)
+    assert "not comparable: single · axonn 2x1: seed 0 -> 3" in capsys.readouterr().out
+    assert house.night().line["status"] == "good"
+
+
+def test_failures_are_no_good_night(house: House) -> None:
+    house.night()
+    house.changes = {"outcome": Outcome.FAILED, "reason": "it broke"}
+    found = house.night()
+    assert found.exit is Exit.REGRESSION
+    assert "ok -> failed: it broke" in found.line["regressions"][0]
+    house.changes, house.status = {}, -9
+    assert (found := house.night()).exit is Exit.SOME_FAILED
+    assert "ended with -9: what it said" in found.line["notes"][0]
+
+
+def test_a_night_that_was_ended_is_gone_on_with(house: House) -> None:
+    def stop() -> None:
+        if house.made == 4:
+            raise SystemExit(143)
+
+    house.after = stop
+    with pytest.raises(SystemExit):
+        house.night()
+    folder = house.folder / "nights"
+    assert len(history.incomplete(folder, [])) == 1
+    assert "incomplete" in page.write_index(folder).read_text()
+    house.after = lambda: None
+    found = house.night()
+    assert house.made == 4 + 7  # three repeats stood
+    assert len(found.line["runs"]) == 1
+    assert found.line["runs"][0]["metrics"]["batch_time"]["n"] == 10
+    assert history.incomplete(folder, history.read(folder)[0]) == []
+
+
+def test_another_plan_goes_on_with_nothing(house: House) -> None:
+    def stop() -> None:
+        raise SystemExit(143)
+
+    house.after = stop
+    with pytest.raises(SystemExit):
+        house.night()
+    house.after = lambda: None
+    assert house.night(repeats=3).name.endswith("-2")
+
+
+def test_only_so_many_nights_keep_their_records(house: House) -> None:
+    names = [house.night(keep=2, repeats=2).name for _ in range(4)]
+    left = [name for name in names if (house.folder / "nights" / name).is_dir()]
+    assert left[-2:] == names[-2:]
+    assert len(left) <= 3  # and the last good one
+    assert len(history.read(house.folder / "nights")[0]) == 4
+
+
+def test_a_named_baseline_is_compared_with_too(house: House) -> None:
+    """What crept in, and was accepted night by night, shows beside a night that stays."""
+    first = house.night().name
+    house.slower = 1.1
+    night.accept(house.settings(), name := house.night().name)
+    found = house.night(baseline=first)
+    assert found.exit is Exit.REGRESSION
+    assert found.line["base"] == name
+    assert {finding.suspect.against for finding in found.judged.findings if finding.confirmed} == {first}
+
+
+def test_what_is_accepted_is_compared_with(house: House) -> None:
+    house.night()
+    house.slower = 1.2
+    name = house.night().name
+    night.accept(house.settings(), name)
+    assert history.read(house.folder / "nights")[0][-1]["accepted"]
+    house.base, house.slower = 0.06, 1.0
+    assert house.night().line["base"] == name
+
+
+def test_the_merged_records_hold_the_samples_of_all_repeats(house: House) -> None:
+    found = house.night(repeats=3)
+    [path] = (house.folder / "nights" / found.name / "records").glob("*.json")
+    data = json.loads(path.read_text())
+    assert len(data["metrics"]["batch_time"]["values"]) == 24
+    assert len(data["metrics"]["peak_memory"]["values"]) == 1
+    assert data["provenance"]["repeats"] == 3
+
+
+# -- real processes -------------------------------------------------------------------------------------------------
+
+
+def test_old_code_is_checked_out_and_taken_away(tmp_path: Path) -> None:
+    if not shutil.which("git"):
+        pytest.skip("no git")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@localhost"]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    for text in ("old", "new"):
+        (tmp_path / "code.py").write_text(text)
+        subprocess.run([*git, "add", "code.py"], check=True)
+        subprocess.run([*git, "commit", "--quiet", "-m", text], check=True)
+    first = subprocess.run([*git, "rev-parse", "HEAD~1"], check=True, capture_output=True, text=True).stdout.strip()
+    with confirm.checked_out(tmp_path, f"{first[:12]}+") as old:
+        assert (old / "code.py").read_text() == "old"
+    assert not old.exists()
+    with pytest.raises(confirm.CannotRun, match="git has no 000000"), confirm.checked_out(tmp_path, "0" * 12):
+        pass
+
+
+def test_the_reference_workload_is_timed_in_two_processes() -> None:
+    found = reference.measured(ROOT)
+    assert set(found) == {f"{part}/{reference.VERSION}" for part in ("products", "copies", "steps", "trips")}
+    assert all(0 < seconds < 5 for seconds in found.values())
+    assert reference.measured(ROOT, python="no-such-python") == {}
+
+
+def test_a_command_that_is_not_done_is_ended_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "suite").mkdir()
+    (tmp_path / "suite" / "__main__.py").write_text(
+        "import subprocess, sys, time\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\nprint('begun', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    made = repeat.make(tmp_path, "system=axonn", tmp_path / "out", 2.0)
+    assert (made.status, made.said) == (None, "begun\n")
+    assert made.trouble == "python -m suite system=axonn was not done at its deadline: begun"
+
+
+def test_a_whole_night_and_the_next(tmp_path: Path) -> None:
+    """Simulated runs, so that it is short: every process is real."""
+    command = [
+        *(sys.executable, "-m", "suite.nightly", f"reports={tmp_path / 'nights'}", "repeats=1", "once=[]"),
+        "repeated=['system=axonn executor=simulated grid.inter=2']",
+    ]
+    for status in ("first", "good"):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert f": {status}" in done.stdout
+    nights, _ = history.read(tmp_path / "nights")
+    folder = tmp_path / "nights" / nights[-1]["night"]
+    assert {"night.html", "index.html", "comparison.json", "records", "repeats"} <= {p.name for p in folder.iterdir()}
+    assert "no change" in (folder / "night.html").read_text()
