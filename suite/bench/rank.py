@@ -208,8 +208,10 @@ class EmulatingRank(Rank):
         system = probed(config["executor"]["system"], config)
         self.world = here(tensors=False, meeting=met(), **config["comm"])
         self.system = system(world=self.world, config=config)
+        self.seen = 0
 
     def _next(self, count: int) -> list[Any]:
+        self.seen += count
         return [()] * count
 
     def prepare(self) -> dict[str, Any]:
@@ -235,6 +237,7 @@ class SamplingRank(EmulatingRank):
         device = device_of(config["launch"]["device"], started().local_rank)
         self.world = here(device=device, meeting=met(), **config["comm"])
         self.system = system(world=self.world, config=config)
+        self.seen = 0
 
     def train(self, batches: int) -> dict[str, Any]:
         return {**super().train(batches), "told": self.system.samples()}
@@ -256,6 +259,7 @@ class GraphRank(Rank):
         self.seen = 0
 
     def _next(self, count: int) -> list[Any]:
+        self.seen += count
         return [()] * count
 
     def prepare(self) -> dict[str, Any]:
@@ -298,7 +302,9 @@ def main(job: Path) -> None:
     except BaseException as error:
         control.stopping = True
         reason = "".join(traceback.format_exception(error)).strip()
-        if isinstance(error, SuiteError):  # what is refused by name is said first
+        if isinstance(error, Refused | MissingDependency):  # says everything itself
+            reason = str(error)
+        elif isinstance(error, SuiteError):  # what it says comes first
             reason = f"{error}\n{reason}"
         secondary = any(text in str(error) for text in _SECONDARY)
         control.say(event="failed", outcome=outcome_of(error).value, reason=reason, secondary=secondary)
