@@ -1,4 +1,4 @@
-# make reproduce | test | report | doctor | benchmark | install
+# make reproduce | test | report | doctor | benchmark | nightly | install
 # SCALE=laptop chooses how much is reproduced; PYTHON=... INSTALL=no uses the interpreter at hand as it is.
 # LAUNCH=slurm gives the experiments to a scheduler (conf/launch/); ARGS='rerun=failed seed=1': further overrides
 # WORKERS=2: processes that share out the tests that start no ranks; one of them runs the others when these are done
@@ -28,7 +28,7 @@ endif
 # a command is told to stop when make is gone, however make went
 GUARD := $(shell command -v setpriv >/dev/null 2>&1 && echo setpriv --pdeathsig TERM)
 
-.PHONY: reproduce test lint report doctor benchmark install clean
+.PHONY: reproduce test lint report doctor benchmark nightly install clean
 
 reproduce: $(READY)
 	@$(GUARD) $(RUN) -m suite.reproduce scale=$(SCALE) launch=$(LAUNCH) $(ARGS)
@@ -49,6 +49,9 @@ doctor: $(READY)
 
 benchmark: $(READY)
 	@$(GUARD) $(RUN) -m pytest --benchmark
+
+nightly: $(READY)
+	@$(GUARD) $(RUN) -m suite.nightly $(ARGS)
 
 install: $(READY)
 
