@@ -20,6 +20,7 @@ from suite.bench.alone import alone, on_this_host
 from suite.bench.experiment import Run
 from suite.bench.progress import Progress
 from suite.bench.session import Session
+from suite.bench.slurm_records import announced
 from suite.bench.store import Store, key_of
 from suite.core.build import TARGET
 from suite.core.record import CANNOT, Outcome, Record
@@ -37,6 +38,7 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
     store, rerun = Store(Path(settings["reports"])), settings["rerun"]
     title, expected = settings["experiment"]["name"], float(settings["experiment"]["seconds"])
     todo = _Todo(runs, store, progress)
+    announced(runs, [todo.keys[id(run)] for run in runs])
     for run in [run for run in runs if store.standing(run.config, todo.keys[id(run)], rerun) is None]:
         if run.refusal is None and TARGET not in run.config["executor"]:
             todo.ranked.append(run)

@@ -1,0 +1,101 @@
+"""Decides what a job of Slurm says of its runs before it makes them, and which records are written in its place.
+
+A node's machine is part of a record's name, and whoever submits is on another: only the job knows the names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from suite.bench import provenance, unranked
+from suite.bench.experiment import Run
+from suite.bench.store import Store, decisive, key_of, write_atomically
+from suite.core.record import Outcome, Record
+
+
+def announced(runs: Sequence[Run], keys: Sequence[str], told: Mapping[str, str] | None = None) -> None:
+    """Inside a job of a sweep: writes down which runs it is going to make, and how their records will be named. Nothing
+    elsewhere."""
+    told = os.environ if told is None else told
+    name = told.get("SLURM_JOB_NAME", "")
+    if not runs or not name.startswith("suite-") or "SLURM_ARRAY_TASK_ID" not in told:
+        return
+    entries = [
+        {"label": run.label, "key": key, "config": _digest(run), "circumstances": provenance.circumstances(run.config)}
+        for run, key in zip(runs, keys, strict=True)
+    ]
+    job = f"{told['SLURM_ARRAY_JOB_ID']}_{told['SLURM_ARRAY_TASK_ID']}"
+    path = _announcements(Path(runs[0].config["reports"])) / f"{job}.json"
+    write_atomically(path, json.dumps({"name": name, "runs": entries}, indent=1, default=str).encode())
+
+
+def leave(runs: Sequence[Run], job: str, name: str, outcome: Outcome, why: str) -> list[Record]:
+    """The records of a job's runs; those that are missing are written now: by the name that the job has announced, or,
+    of one that has never begun, by the name that they would have here."""
+    told = _read(_announcements(Path(runs[0].config["reports"])) / f"{job}.json") if runs else {}
+    entries = {entry["config"]: entry for entry in told.get("runs", ())} if told.get("name") == name else {}
+    records = []
+    for run in runs:
+        entry = entries.get(_digest(run), {})
+        key = entry.get("key") or key_of(run.config, provenance.circumstances(run.config))
+        store = Store(Path(run.config["reports"]))
+        record = store.find(key)
+        if record is None and run.config["rerun"] == "keep":
+            record = store.standing(run.config, key, "keep")
+        if record is None:
+            begun = "" if entry else ", before it had begun"
+            record = unranked.lost(run, key, outcome, f"job {job}{begun}: {why}")
+            record = replace(record, provenance={**record.provenance, **entry.get("circumstances", {})})
+            store.write(record)
+        records.append(record)
+    return records
+
+
+def standing(runs: Sequence[Run]) -> list[Record]:
+    """The records of a job's runs, where every one has one that stands, made here or by an earlier job of this code on
+    a node of the cluster; empty where one is missing."""
+    if not runs:
+        return []
+    reports = Path(runs[0].config["reports"])
+    store, files = Store(reports), _announcements(reports).glob("*.json")
+    earlier = [entry for path in files for entry in _read(path).get("runs", ())]
+    found = []
+    for run in runs:
+        here = provenance.circumstances(run.config)
+        alike = [entry["key"] for entry in earlier if entry["config"] == _digest(run) and _alike(entry, here)]
+        keys = [key_of(run.config, here), *alike]
+        records = (store.standing(run.config, key, run.config["rerun"]) for key in keys)
+        record = next((record for record in records if record is not None), None)
+        if record is None:
+            return []
+        found.append(record)
+    return found
+
+
+def _alike(entry: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
+    """Whether a job's circumstances were these, but for the machine: a node is not where one submits from."""
+    theirs = {name: value for name, value in entry["circumstances"].items() if name != "machine"}
+    return bool(theirs == json.loads(json.dumps({n: v for n, v in here.items() if n != "machine"}, default=str)))
+
+
+def _digest(run: Run) -> str:
+    text = json.dumps(decisive(run.config), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _announcements(reports: Path) -> Path:
+    return reports / "slurm" / "jobs"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,158 @@
+"""Decides what Slurm's word for a job's end means for its runs, and reads that word from sacct, scontrol or neither.
+
+sacct knows every job there ever was, where a cluster keeps accounts; scontrol knows a job for some minutes after its
+end; and the job itself leaves its exit status in a file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from suite.core.record import Outcome
+
+Task = tuple[str, int]  # an array's job number, and the number in it
+_ASK = 30.0  # seconds for an answer of Slurm's
+_LATE = 5.0  # seconds by which the clocks of two nodes may differ
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Slurm's word for a job, what it adds, and the signal that ended the job (0 for none)."""
+
+    name: str
+    why: str = ""
+    signal: int = 0
+    status: int = 0
+
+    @property
+    def over(self) -> bool:
+        return self.name in _ENDS
+
+
+# what an end means for runs that have no record, and why
+_ENDS: Mapping[str, tuple[Outcome, str]] = {
+    "COMPLETED": (Outcome.FAILED, "the job ended and left no record of this run"),
+    "FAILED": (Outcome.FAILED, "the job failed before it could leave a record"),
+    "LAUNCH_FAILED": (Outcome.FAILED, "Slurm could not launch the job"),
+    "CANCELLED": (Outcome.CANCELLED, "the job was cancelled"),
+    "REVOKED": (Outcome.CANCELLED, "the job was revoked: another cluster has it"),
+    "PREEMPTED": (Outcome.CANCELLED, "the job was preempted by one of higher priority"),
+    "TIMEOUT": (Outcome.TIMEOUT, "the job was past its time limit"),
+    "DEADLINE": (Outcome.TIMEOUT, "the job could not be done by its deadline"),
+    "OUT_OF_MEMORY": (Outcome.OOM, "the job used more memory than it was given"),
+    "NODE_FAIL": (Outcome.LOST_RANK, "a node of the job failed"),
+    "BOOT_FAIL": (Outcome.LOST_RANK, "a node of the job did not boot"),
+}
+UNKNOWN = State("UNKNOWN")
+
+
+def meaning(state: State) -> tuple[Outcome, str]:
+    """The outcome of a run of a job that ended in `state` without a record, and the reason."""
+    if state.name not in _ENDS:
+        return Outcome.LOST_RANK, f"Slurm knows nothing of the job's end ({state.name.lower()})"
+    outcome, why = _ENDS[state.name]
+    if state.name == "FAILED" and state.signal:
+        outcome, why = Outcome.LOST_RANK, f"the job was ended by signal {state.signal}"
+    elif state.name == "FAILED" and state.status:
+        why = f"{why}: exit status {state.status}"
+    added = "" if state.why in ("", "None", "NonZeroExitCode", "TimeLimit") else f" ({state.why})"
+    return outcome, f"{why}{added}; Slurm says {state.name}"
+
+
+def of_sacct(text: str) -> dict[Task, State]:
+    """From `sacct -n -P -X -o JobID,State,ExitCode`."""
+    found: dict[Task, State] = {}
+    for line in text.splitlines():
+        name, state, code, *_ = [*line.split("|"), "", ""]
+        job, _, tasks = name.partition("_")
+        if not job.isdigit() or not state:
+            continue
+        word, _, by = state.partition(" ")  # CANCELLED by 1000
+        for task in _tasks(tasks):
+            found[job, task] = State(word.rstrip("+"), by, *_code(code))
+    return found
+
+
+def of_scontrol(text: str) -> dict[Task, State]:
+    """From `scontrol -o show job`."""
+    found: dict[Task, State] = {}
+    for line in text.splitlines():
+        told: dict[str, str] = dict(re.findall(r"(\w+)=(\S*)", line))
+        if "JobState" not in told:
+            continue
+        job = told.get("ArrayJobId", told.get("JobId", ""))
+        state = State(told["JobState"], told.get("Reason", ""), *_code(told.get("ExitCode", "")))
+        for task in _tasks(told.get("ArrayTaskId", "0")):
+            found[job, task] = state
+    return found
+
+
+def _code(text: str) -> tuple[int, int]:
+    """Slurm writes STATUS:SIGNAL; the signal, then the status. A shell's 128 and more is a signal as well."""
+    status, _, number = text.partition(":")
+    code, signal = (int(part) if part.isdigit() else 0 for part in (status, number))
+    return (signal or code - 128 if code > 128 else signal), code
+
+
+def _tasks(text: str) -> list[int]:
+    """The numbers in an array's 3, [3-5,8] or 1-7:2%4; one job alone is number 0."""
+    found: list[int] = []
+    for part in text.strip("[]").partition("%")[0].split(","):
+        if match := re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part):
+            first, last = int(match[1]), int(match[2] or match[1])
+            found += range(first, last + 1, int(match[3] or 1))
+    return found or [0]
+
+
+def ask(*command: str) -> str:
+    """What a program of Slurm's says; nothing where it says no."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_ASK)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def states(arrays: Sequence[str]) -> dict[Task, State]:
+    """Of all jobs of these arrays that Slurm still knows."""
+    found: dict[Task, State] = {}
+    for job in arrays:
+        found |= of_scontrol(ask("scontrol", "-o", "show", "job", job))
+    if shutil.which("sacct"):
+        told = of_sacct(ask("sacct", "-n", "-P", "-X", "-o", "JobID,State,ExitCode", "-j", ",".join(arrays)))
+        found |= {task: state for task, state in told.items() if state.over or task not in found}
+    return found
+
+
+def why_ended(told: Mapping[str, str] | None = None) -> tuple[Outcome, str] | None:
+    """Inside a job that has been sent SIGTERM: by whom, as a run's outcome and its reason. Slurm sends it for a cancel
+    and at the time limit alike. None outside of a job."""
+    told = os.environ if told is None else told
+    job = told.get("SLURM_JOB_ID")
+    if job is None:
+        return None
+    answer = ask("scontrol", "-o", "show", "job", job)
+    own = told.get("SLURM_ARRAY_JOB_ID", job), int(told.get("SLURM_ARRAY_TASK_ID", 0))
+    state = of_scontrol(answer).get(own, UNKNOWN)
+    if state.over and state.name not in ("COMPLETED", "FAILED"):
+        return meaning(state)
+    end = told.get("SLURM_JOB_END_TIME") or _end(answer)
+    if end is not None and time.time() >= float(end) - _LATE:
+        return meaning(State("TIMEOUT"))
+    return meaning(State("CANCELLED"))
+
+
+def _end(answer: str) -> float | None:
+    """A job's end, as seconds since 1970, from `scontrol show job`."""
+    match = re.search(r"\bEndTime=(\S+)", answer)
+    try:
+        return datetime.fromisoformat(match[1]).timestamp() if match else None
+    except ValueError:
+        return None
