@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from suite.core.units import si
 from suite.report.figure import PALETTE, clean, drawable, drawing, finished
 from suite.report.panels import CALIBRATED, NULL, OURS, PAPER, UNITS, Panel, caption
 from suite.report.svg import INK
@@ -124,8 +125,8 @@ def _axes(ax: Axes, panel: Panel, flat: Sequence[float]) -> None:
             ax.set_ylim(0, high * 1.1 or 1.0)
         else:
             ax.axhline(0, color=INK, linewidth=0.7)
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    unit = clean(UNITS.get(panel.unit, panel.unit))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: si(value, "B") if panel.unit == "B" else f"{value:g}"))
+    unit = "" if panel.unit == "B" else clean(UNITS.get(panel.unit, panel.unit))
     ax.set_ylabel(", ".join([unit] * bool(unit) + ["log scale"] * steep))
     ax.set_xlabel(clean(panel.axis, 60))
     names = [clean(name, 14) for name in panel.x]

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from suite.core.record import Outcome
 from suite.core.units import seconds
 from suite.report.load import Entry, real, text_at
 
@@ -42,6 +45,28 @@ def config_beside(config: Mapping[str, Any], other: Mapping[str, Any], whose: st
         return config_lines(config)
     text = "\n".join(changed)
     return config_lines(config) if len(text) > 3000 else f"as {whose}" + (f", but for\n{text}" if text else "")
+
+
+def overview(entries: Sequence[Entry]) -> str:
+    """How many runs there are, how they ended, and of when the newest is; empty where there are none."""
+    if not entries:
+        return ""
+    ended = Counter(entry.record.outcome for entry in entries)
+    others = [
+        f"{ended[outcome]} {outcome.value}" for outcome in Outcome if ended[outcome] and outcome is not Outcome.OK
+    ]
+    told = f"{ended[Outcome.OK]} ended well" + (f", {', '.join(others)}" if others else "")
+    named = {entry.record.experiment for entry in entries}
+    days = max(text_at(entry.record.provenance, "started")[:10] for entry in entries)
+    newest = f" The newest is of {days}." if re.fullmatch(r"\d{4}-\d\d-\d\d", days) else ""
+    return (
+        f"{_count(len(entries), 'run')} of {_count(len(named), 'experiment')}"
+        f" on {_count(len({entry.machine for entry in entries}), 'machine')}: {told}.{newest}"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def facts(entries: Sequence[Entry], most: int = 4) -> list[tuple[str, list[str]]]:

@@ -60,10 +60,12 @@ def judge(claims: Iterable[Claim], store: Store) -> list[Judged]:
     """A verdict for every claim, in their order."""
     entries = _newest(store.entries)
     holders: dict[str, list[Entry]] = {}
+    ran: dict[str, list[Entry]] = {}
     for entry in entries:
+        ran.setdefault(entry.record.experiment, []).append(entry)
         for name in entry.record.metrics:
             holders.setdefault(name, []).append(entry)
-    return [_judge(claim, _answer(claim, holders, entries)) for claim in claims]
+    return [_judge(claim, _answer(claim, holders, ran)) for claim in claims]
 
 
 def terms(claim: Claim) -> tuple[str, ...]:
@@ -84,9 +86,10 @@ def _newest(entries: Iterable[Entry]) -> list[Entry]:
     return list(newest.values())
 
 
-def _answer(claim: Claim, holders: Mapping[str, Sequence[Entry]], entries: Sequence[Entry]) -> _Answer:
+def _answer(claim: Claim, holders: Mapping[str, Sequence[Entry]], ran: Mapping[str, Sequence[Entry]]) -> _Answer:
+    """holders, ran: the last run of each label, by its metrics and by its experiment"""
     if claim.evidence:
-        return _compared(claim, entries)
+        return _compared(claim, ran.get(str(claim.evidence["experiment"]), ()))
     found = holders.get(claim.id, ())
     if not found:
         return _Answer(fault=f"no record holds it: it needs {_NEEDS.get(claim.reach, 'a record')}")
@@ -103,9 +106,9 @@ def _answer(claim: Claim, holders: Mapping[str, Sequence[Entry]], entries: Seque
 
 
 def _compared(claim: Claim, entries: Sequence[Entry]) -> _Answer:
-    """The runs that the evidence names, side by side: of one machine and one source. `entries`: the last of a label."""
+    """The runs that the evidence names, side by side: of one machine and one source. `entries`: the experiment's."""
     experiment, labels = str(claim.evidence["experiment"]), [str(label) for label in claim.evidence["labels"]]
-    named = [e for e in entries if e.record.experiment == experiment and e.record.label in labels]
+    named = [entry for entry in entries if entry.record.label in labels]
     sets: dict[tuple[str, Source], dict[str, Entry]] = {}
     for entry in named:
         if entry.record.outcome is Outcome.OK:

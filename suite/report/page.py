@@ -119,6 +119,7 @@ def render(
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         labels=verdicts.CARDS,
+        overview=facts.overview(store.entries),
         scores=scorecard.scores(judged),
         sections=sections.finished(planned),
         facts=[(name, facts.facts([e for e in store.entries if e.machine == name])) for name in machines],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -162,10 +163,11 @@ def tasks(study: Study, groups: Iterable[derive.Group]) -> tuple[list[Task], lis
         mine, faults = _tasks(study, group)
         found += mine
         remarks += faults
-    titles = [task.title for task in found]
-    for place, task in enumerate(found):
-        if (same := titles.count(task.title)) > 1:
-            task.title += f" ({titles[: place + 1].count(task.title)} of {same})"
+    titles, seen = Counter(task.title for task in found), Counter[str]()
+    for task in found:
+        seen[title := task.title] += 1
+        if titles[title] > 1:
+            task.title += f" ({seen[title]} of {titles[title]})"
     return found, remarks
 
 
@@ -194,8 +196,8 @@ def _tasks(study: Study, group: derive.Group) -> tuple[list[Task], list[tuple[st
         units = {score: record.metrics[score].unit for score in curves if score in record.metrics}
         task.trainings.append(Training(system, str(record.config.get("seed", "")), curves, units, entry))
     for task in held.values():
-        seeds = [(training.system, training.seed) for training in task.trainings]
-        twice = {pair for pair in seeds if seeds.count(pair) > 1}
+        seeds = Counter((training.system, training.seed) for training in task.trainings)
+        twice = {pair for pair, count in seeds.items() if count > 1}
         remarks += [
             (task.title, f"{system} has two runs of seed {seed}; none of them counts") for system, seed in twice
         ]

@@ -10,7 +10,7 @@ import copy
 import gzip
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -30,6 +30,7 @@ _ENDED = 0.9  # of the runs ended well
 _FIRST = datetime(2026, 9, 20, 1, tzinfo=UTC)
 
 Raw = dict[str, Any]
+_Cell = tuple[str, str, Raw | None, str]  # machine, experiment, what its file says of it, what it is varied from
 
 
 @cache
@@ -61,17 +62,25 @@ def _experiments() -> list[tuple[str, Raw | None, str]]:
     return found
 
 
-def fill(folder: Path, count: int, *, seed: int = 0, nights: int = 2, machines: Sequence[str] = MACHINES) -> None:
+def fill(
+    folder: Path,
+    count: int,
+    *,
+    seed: int = 0,
+    nights: int = 2,
+    machines: Sequence[str] = MACHINES,
+    names: Collection[str] = (),
+) -> None:
     """Write `count` records below `folder`, and one in two hundred more that no reader can use.
 
-    nights: how often a run was made, each time by other code
+    nights: how often a run was made, each time by other code; names: of the experiments, all unless told
     """
     rng = random.Random(seed)
     for machine in machines:
         base = folder / "measured" / machine if machine else folder
         (base / "traces").mkdir(parents=True, exist_ok=True)
         (folder / "records" if not machine else base).mkdir(parents=True, exist_ok=True)
-    for number, (raw, machine) in enumerate(_runs(count, rng, nights, machines)):
+    for number, (raw, machine) in enumerate(_runs(count, rng, nights, _cells(machines, names))):
         base = folder / "measured" / machine if machine else folder
         raw["key"] = f"{rng.getrandbits(80):020x}"
         raw["trace"] = None
@@ -85,9 +94,12 @@ def fill(folder: Path, count: int, *, seed: int = 0, nights: int = 2, machines: 
             place.with_name(f"cut-{number}.json").write_text('{"schema_version": 1, "key":', encoding="utf-8")
 
 
-def _runs(count: int, rng: random.Random, nights: int, machines: Sequence[str]) -> Iterator[tuple[Raw, str]]:
+def _cells(machines: Sequence[str], names: Collection[str]) -> list[_Cell]:
+    return [(machine, *one) for machine in machines for one in _experiments() if not names or one[0] in names]
+
+
+def _runs(count: int, rng: random.Random, nights: int, cells: Sequence[_Cell]) -> Iterator[tuple[Raw, str]]:
     """Round by round a run of each experiment on each machine, the committed labels first, then other seeds of them."""
-    cells = [(machine, *one) for machine in machines for one in _experiments()]
     for number in range(count):
         machine, name, said, like = cells[number % len(cells)]
         held, turn = _templates()[like], number // len(cells)

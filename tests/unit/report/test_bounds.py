@@ -1,0 +1,177 @@
+"""Decides whether a page of thousands of records stays a page: shared out fairly, said wherever it is cut, in linear
+work, and the same bytes from the same records.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import csv
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import unescape
+from pathlib import Path
+
+import pytest
+import stores
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suite import claims
+from suite.core.record import Outcome
+from suite.report import bounds, judge, page, write_report
+from suite.report.load import Entry, read_store
+from suite.report.view import Cell, Column, Table
+
+NAMES = ("samo_fig6", "samo_fig8", "pipeoptim_fig2_seeds")
+SMALL = {"RUNS": 40, "EARLIER": 12, "PICTURES": 9, "BOXES": 300, "ROWS": 60}
+
+
+@given(st.lists(st.integers(0, 30), max_size=12), st.integers(0, 120))
+def test_shares_are_fair_and_nothing_is_left_over(wanted, most):
+    got = bounds.shares(wanted, most)
+    assert sum(got) == min(sum(wanted), most)
+    assert all(0 <= have <= wish for have, wish in zip(got, wanted, strict=True))
+    for have, wish in zip(got, wanted, strict=True):
+        assert have == wish or max(got) <= have + 1
+
+
+def test_a_table_that_is_cut_says_so():
+    table = Table("t", (Column("c"),), tuple((Cell(str(row)),) for row in range(9)))
+    whole, none, cut = bounds.cut([table, None, table], 14)
+    assert none is None
+    assert whole is not None
+    assert cut is not None
+    assert (len(whole.rows), len(cut.rows)) == (7, 7)
+    assert cut.said.startswith("7 of 9 rows stand here")
+    assert bounds.cut([table], 9) == [table]
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("", "no reason was recorded"),
+        ("one\ntwo", "one\ntwo"),
+        ("x" * 500, f"{'x' * 400} …\n… the whole stands in records/a.json"),
+    ],
+)
+def test_a_reason_is_shown_whole_or_says_where_the_whole_is(make, reason, said):
+    assert bounds.reason(Entry(make("a", reason=reason), "records/a.json")) == said
+
+
+def test_a_long_traceback_keeps_its_ends_and_names_its_file(make):
+    told = bounds.reason(Entry(make("a", reason="\n".join(map(str, range(200)))), "records/a.json")).splitlines()
+    assert (told[0], told[-1]) == ("0", "199")
+    assert "… 160 lines more, in records/a.json …" in told
+    assert len(told) == bounds.LINES + 1
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("large")
+    stores.fill(folder, 220, machines=("", "laptop"), names=NAMES)
+    return folder
+
+
+@contextmanager
+def limits(**most: int) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**SMALL, **most}.items():
+            patch.setattr(bounds, name, value)
+        yield
+
+
+def built(folder: Path) -> str:
+    with limits():
+        return write_report(folder).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def html(large) -> str:
+    return built(large)
+
+
+def test_what_is_left_out_is_said_and_stands_in_the_table_of_all_records(large, html):
+    with (large / "records.csv").open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 220
+    text = unescape(html)
+    pairs = [tuple(map(int, pair)) for pair in re.findall(r"(\d+) of (\d+) runs stand here", text)]
+    assert pairs
+    assert all(here < of for here, of in pairs)
+    tables = re.findall(r'<table aria-label="Runs and the commands.*?</table>', html, re.DOTALL)
+    assert sum(table.count("<tr id=") for table in tables) == SMALL["RUNS"]
+    earlier = re.findall(r'<table aria-label="Earlier records.*?</table>', html, re.DOTALL)
+    assert sum(table.count("<tr id=") for table in earlier) == SMALL["EARLIER"]
+    assert re.search(r"\d+ of \d+ earlier records stand here", text)
+    drawn = len(re.findall(r"<figure>", html)) - html.count('class="gantt"')
+    assert drawn == SMALL["PICTURES"]
+    offered = [tuple(map(int, pair)) for pair in re.findall(r"(\d+) of (\d+) pictures are not drawn", text)]
+    assert sum(of - left for left, of in offered) == SMALL["PICTURES"]
+    assert html.count('class="box"') <= SMALL["BOXES"]
+    assert re.search(r"\d+ more traced runs are not drawn", text)
+    assert re.search(r"\d+ of \d+ rows stand here", text)
+
+
+def test_every_link_inside_the_page_leads_somewhere(large, html):
+    ids = re.findall(r' id="([^"]*)"', html)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"?]+)"', html)) <= set(ids)
+    for link in set(re.findall(r'href="\./([^"]+)"', html)):
+        assert (large / link).is_file(), link
+
+
+def test_the_newest_runs_stand_and_those_that_a_verdict_rests_on(make):
+    entries = [
+        Entry(make(f"s{n} 1x1", provenance={"started": f"2026-01-{n + 1:02}T00:00:00+00:00"}), f"records/{n}.json")
+        for n in range(9)
+    ]
+    kept = bounds._newest(entries, 4, {"records/1.json"})
+    assert [entry.file for entry in kept] == [f"records/{n}.json" for n in (1, 6, 7, 8)]
+
+
+def test_the_same_records_give_the_same_bytes(large, html):
+    files = {path: path.read_bytes() for path in sorted(large.rglob("*.perfetto.json.gz"))}
+    tables = [(large / name).read_bytes() for name in ("records.csv", "claims.csv")]
+    assert files
+    assert built(large) == html
+    assert files == {path: path.read_bytes() for path in sorted(large.rglob("*.perfetto.json.gz"))}
+    assert tables == [(large / name).read_bytes() for name in ("records.csv", "claims.csv")]
+
+
+@contextmanager
+def counted(calls: list[int]) -> Iterator[None]:
+    profile = cProfile.Profile()
+    profile.enable()
+    yield
+    profile.disable()
+    calls.append(sum(entry.callcount for entry in profile.getstats()))
+
+
+def test_work_grows_no_faster_than_the_records(tmp_path):
+    """Counted in calls: twice as many records more are at most twice as many calls more, before anything is shown and
+    in showing it. Pictures are bounded."""
+    known, found, shown = claims.load()[::6], list[int](), list[int]()
+    page.render(read_store(tmp_path))  # templates are compiled
+    for count in (45, 90, 180, 360):
+        folder = tmp_path / str(count)
+        stores.fill(folder, count, machines=("",), names=NAMES)
+        with limits(RUNS=10**6, EARLIER=10**6, ROWS=10**6, PICTURES=2):
+            with counted(found):
+                store = read_store(folder)
+                judged = judge.judge(known, store)
+                held = page.layout(store, judged)
+            if count <= 180:
+                with counted(shown):
+                    page.render(store, judged=judged, held=held)
+    assert found[3] - found[2] < 2.2 * (found[2] - found[1]) < 2.2 * 2.2 * (found[1] - found[0])
+    assert shown[2] - shown[1] < 2.2 * (shown[1] - shown[0])
+
+
+def test_a_run_that_somebody_ended_is_nobodys_fault(make, store, tmp_path):
+    store(tmp_path, make("axonn 2x1", outcome=Outcome.CANCELLED, reason="scancel"))
+    store(tmp_path, make("gpipe 2x1", outcome=Outcome.FAILED, reason="boom"))
+    html = write_report(tmp_path).read_text(encoding="utf-8")
+    assert html.count('class="badge is-cancelled">cancelled<') == 2  # beside its name, and with its reason
+    assert "2 runs of 1 experiment on 1 machine: 0 ended well, 1 failed, 1 cancelled." in html
+    assert ".badge.is-cancelled" in html
