@@ -77,7 +77,7 @@ def _trend(key: tuple[str, str, str, str], points: Sequence[_Point], nights: Seq
     middle = figure.drawable([point.values["median"] for point in points])
     rate = unit.endswith("/s")
     scaled = [m * (p.slow if rate else 1 / p.slow) for m, p in zip(middle, points, strict=True)]
-    base = next((p for p in reversed(points) if good(nights[p.night])), points[0])
+    base = next((p for p in reversed(points[:-1]) if good(nights[p.night])), points[0])
     width = nights[-1].get("threshold", 0.05)
     with figure.drawing(2.3, left=0.75, bottom=0.62) as (fig, ax):
         centre = base.values["median"]
@@ -99,5 +99,5 @@ def _trend(key: tuple[str, str, str, str], points: Sequence[_Point], nights: Seq
         svg = Markup(figure.finished(fig, salt, alt))
     change = 100 * (middle[-1] / centre - 1)
     return Trend(
-        f"{experiment} · {label}", metric, svg, si(middle[-1], unit), f"{change:+.1f} % of the last good night"
+        f"{experiment} · {label}", metric, svg, si(middle[-1], unit), f"{change:+.1f} % from the last good night before"
     )
