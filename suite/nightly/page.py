@@ -21,9 +21,11 @@ from suite.nightly import history
 from suite.nightly.judge import Against, Judged
 from suite.nightly.trends import slowness, trends
 from suite.report.files import write
+from suite.report.svg import SHEET
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _STYLE = Path(__file__).resolve().parents[1] / "report" / "templates" / "style.css"
+_SHOWN = 10  # nights above the trends; the others stand below
 _MOST_ROWS = 400  # of a night's table: what got worse or better stands first
 TONES = {
     "good": "good",
@@ -46,7 +48,7 @@ def environment() -> Environment:
 
 
 def _render(template: str, **values: Any) -> str:
-    style = Markup(_STYLE.read_text(encoding="utf-8"))
+    style = Markup(f"{_STYLE.read_text(encoding='utf-8')}\n{SHEET}")
     return environment().get_template(template).render(style=style, tones=TONES, **values)
 
 
@@ -137,6 +139,7 @@ def write_index(folder: Path) -> Path:
         damaged=damaged,
         trends=drawn,
         left=left,
+        shown=_SHOWN,
     )
     return write(folder, "index.html", content)
 

@@ -88,13 +88,15 @@ def _trend(key: tuple[str, str, str, str], points: Sequence[_Point], nights: Seq
         ax.errorbar(x, middle, yerr=[low, high], color=_LINE, linewidth=1.4, elinewidth=0.8, marker="o", markersize=3.5)
         bad = [n for n, p in enumerate(points) if nights[p.night]["status"] == "regression"]
         ax.plot([x[n] for n in bad], [middle[n] for n in bad], "s", color=_BAD, markersize=6)
-        shown = sorted({round(n * (len(nights) - 1) / 5) for n in range(6)})
+        shown = sorted({round(n * (len(nights) - 1) / 4) for n in range(5)})
         ax.set_xticks(
-            shown, [f"{figure.clean(nights[n]['night'])}\n{figure.clean(nights[n]['commit'], 7)}" for n in shown]
+            shown, [f"{figure.clean(nights[n]['night'])}\n{figure.clean(nights[n]['commit'][:7])}" for n in shown]
         )
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: si(value, unit)))
         ax.yaxis.set_major_locator(MaxNLocator(5))
         ax.set_xlim(-0.4, len(nights) - 0.6)
+        if len(shown) > 1:
+            ax.get_xticklabels()[-1].set_horizontalalignment("right")
         alt = f"{metric} of {label} over {len(points)} nights, last {si(middle[-1], unit)}"
         svg = Markup(figure.finished(fig, salt, alt))
     change = 100 * (middle[-1] / centre - 1)
