@@ -1,0 +1,85 @@
+"""Decides what `make soak` does: kills sweeps at random moments and tries random configs; 1 if there is a fault.
+
+    python -m tests.soak --seed=7 --kills=200 --configs=10000 --real=100
+
+The seed is printed, and makes the same kills and configs again; moments are as exact as a machine's scheduler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing import get_context
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from tests.soak import composed, kills, real
+
+WORKERS = 2  # as many as a small machine has cores
+
+
+def side_by_side(work: Callable[..., None], parts: Sequence[tuple[Any, ...]]) -> None:
+    """Each part in a thread of its own: all of them wait for other processes."""
+    threads = [Thread(target=work, args=part) for part in parts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def killed(count: int, seed: int, folder: Path, minutes: float) -> bool:
+    begin = time.monotonic()
+    tally = kills.Tally(until=begin + 60 * minutes)
+    folder.mkdir()
+    side_by_side(kills.many, [(count, seed, folder, tally, worker, WORKERS) for worker in range(WORKERS)])
+    print(kills.told(tally, time.monotonic() - begin), flush=True)
+    return not tally.faults
+
+
+def tried(count: int, seed: int, folder: Path) -> bool:
+    begin = time.monotonic()
+    jobs = [(len(range(each, count, WORKERS)), seed + each, f"{folder}-{each}") for each in range(WORKERS)]
+    with get_context("spawn").Pool(WORKERS) as pool:  # Hydra's state is a process's own
+        found = pool.map(composed.part, jobs, chunksize=1)
+    for one in found[1:]:
+        found[0].add(one)
+    print(
+        f"{count} random configs without ranks, {time.monotonic() - begin:.0f} s\n{composed.told(found[0])}", flush=True
+    )
+    return not found[0].faults
+
+
+def ran(count: int, seed: int, folder: Path) -> bool:
+    ended, begin = real.Ended(), time.monotonic()
+    parts = [(list(range(each, count, WORKERS)), seed, folder, ended) for each in range(WORKERS)]
+    side_by_side(real.many, parts)
+    print(f"{count} random configs of real ranks, {time.monotonic() - begin:.0f} s\n{real.told(ended)}", flush=True)
+    return not ended.faults
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Kills sweeps and tries random configs.")
+    parser.add_argument("--seed", type=int, default=time.time_ns() // 10**9 % 10**6, help="of moments and configs")
+    for name, told in (("kills", "of sweeps"), ("configs", "without ranks"), ("real", "configs of real ranks")):
+        parser.add_argument(f"--{name}", type=int, default=0, help=told)
+    parser.add_argument("--minutes", type=float, default=60.0, help="after which no further sweep is killed")
+    given = parser.parse_args(arguments)
+    print(f"seed {given.seed}", flush=True)
+    good = True
+    with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as made:
+        folder = Path(made)
+        if given.configs:
+            good &= tried(given.configs, given.seed, folder / "configs")
+        if given.real:
+            good &= ran(given.real, given.seed, folder / "real")
+        if given.kills:
+            good &= killed(given.kills, given.seed, folder / "kills", given.minutes)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,190 @@
+"""Decides what becomes of a random config without ranks: refused by name, an outcome, or a fault of the suite's.
+
+A fault is a traceback, as an error or as the reason of an outcome, a reason of several lines, a record that does not
+read back, or more than LIMIT seconds.
+"""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from hydra import initialize_config_dir
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from omegaconf import OmegaConf
+
+from suite.bench.experiment import CONF, expand
+from suite.bench.measure import measure
+from suite.bench.progress import Progress
+from suite.core.build import TARGET
+from suite.core.errors import SuiteError
+from suite.core.record import Outcome, Record
+from tests.soak.configs import config
+
+LIMIT = 20  # seconds for one config, composing included, on a core that others share
+
+
+class TooSlow(Exception):
+    """A config took longer than LIMIT."""
+
+
+@dataclass
+class Found:
+    """outcomes: how many configs ended so; faults: of each kind one config and what was said; slowest: seconds"""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    faults: dict[str, tuple[list[str], str]] = field(default_factory=dict)
+    counted: Counter[str] = field(default_factory=Counter)
+    slowest: tuple[float, list[str]] = (0.0, [])
+
+    def add(self, other: Found) -> None:
+        """What another process has found."""
+        self.outcomes += other.outcomes
+        self.counted += other.counted
+        self.faults = other.faults | self.faults
+        self.slowest = max(self.slowest, other.slowest)
+
+    def fault(self, kind: str, overrides: list[str], told: str) -> None:
+        self.outcomes["fault"] += 1
+        self.counted[kind] += 1
+        if kind not in self.faults:
+            sys.stderr.write(f"{kind}: {' '.join(overrides)}\n")
+        if kind not in self.faults or len(overrides) < len(self.faults[kind][0]):
+            self.faults[kind] = (overrides, told)
+
+
+@contextmanager
+def parsed_once() -> Iterator[None]:
+    """Hydra reads each YAML once, and looks for them once."""
+    load = OmegaConf.load
+    parsed = cache(lambda text: load(io.StringIO(text)))
+
+    def loaded(file: Any) -> Any:
+        return deepcopy(parsed(file.read())) if hasattr(file, "read") else load(file)
+
+    OmegaConf.load = staticmethod(loaded)  # type: ignore[method-assign]
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3", job_name="suite"):
+            yield
+    finally:
+        OmegaConf.load = staticmethod(load)  # type: ignore[method-assign]
+
+
+@contextmanager
+def limited(limit: int) -> Iterator[None]:
+    """Raises TooSlow where the block takes longer."""
+
+    def late(_: int, frame: FrameType | None) -> None:
+        raise TooSlow("".join(traceback.format_stack(frame)[-6:]))
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(limit)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def where(error: BaseException) -> str:
+    """The kind of a fault: the error and the innermost line of the suite's that it went through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if "/suite/" in f.filename or "/baselines/" in f.filename] or list(frames)
+    return f"{type(error).__name__} at {'/'.join(Path(own[-1].filename).parts[-2:])}:{own[-1].lineno}"
+
+
+def carried_out(overrides: Sequence[str], folder: Path) -> list[Record]:
+    """The records of a command line whose runs start no rank; a run that would start some is composed alone."""
+    told = [*overrides, f"reports={folder}"] if not any(o.startswith("reports=") for o in overrides) else overrides
+    runs = [run for run in expand(told) if run.refusal is not None or TARGET in run.config["executor"]]
+    return measure(runs, Progress(1.0, io.StringIO()))
+
+
+def one(overrides: list[str], folder: Path, found: Found) -> None:
+    """What becomes of one config is added to `found`."""
+    begin = time.monotonic()
+    try:
+        with limited(LIMIT), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            records = carried_out(overrides, folder)
+    except SuiteError as error:
+        found.outcomes["refused: nothing composes"] += 1
+        if "\n" in str(error).strip():
+            found.fault(f"several lines: {type(error).__name__}", overrides, str(error))
+    except TooSlow as error:
+        found.fault(f"slow: {str(error).strip().splitlines()[-2].strip()}", overrides, str(error))
+    except (Exception, SystemExit) as error:
+        found.fault(where(error), overrides, "".join(traceback.format_exception(error)[-8:]))
+    else:
+        found.outcomes["composes: ranks would start"] += not records
+        for record in records:
+            judge(record, overrides, found)
+    found.slowest = max(found.slowest, (time.monotonic() - begin, overrides))
+
+
+def judge(record: Record, overrides: list[str], found: Found) -> None:
+    again = Record.from_json(record.to_json())
+    if "Traceback" in record.reason or (record.outcome is Outcome.FAILED and "\n" in record.reason):
+        lines = [line.strip() for line in record.reason.splitlines() if 'File "' in line]
+        last = record.reason.strip().splitlines()[-1].partition(":")[0]
+        own = [line for line in lines if "/suite/" in line or "/baselines/" in line] or lines
+        found.fault(f"outcome {last} at {own[-1].partition('/suite/')[2]}", overrides, record.reason[-1500:])
+    elif record.outcome is not Outcome.OK and "\n" in record.reason:
+        found.fault(f"several lines: {record.outcome.value}", overrides, record.reason)
+    elif again.reason != record.reason:
+        found.fault("a reason changes as it is read back", overrides, record.reason)
+    else:
+        found.outcomes[record.outcome.value] += 1
+
+
+def many(count: int, number: int, folder: Path) -> Found:
+    """`count` configs of the seed `number`."""
+    found = Found()
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(config(folder))
+    def tried(overrides: list[str]) -> None:
+        one(overrides, folder / "reports", found)
+
+    with parsed_once(), chdir(folder):
+        tried()
+    return found
+
+
+def part(job: tuple[int, int, str]) -> Found:
+    """What one of several processes does: so many configs, the seed, the folder."""
+    count, number, folder = job
+    Path(folder).mkdir()
+    return many(count, number, Path(folder))
+
+
+def told(found: Found) -> str:
+    """How configs ended, and every kind of fault with one command line that has it."""
+    lines = [f"{number:7}  {outcome}" for outcome, number in found.outcomes.most_common()]
+    lines.append(f"the slowest took {found.slowest[0]:.1f} s: {' '.join(found.slowest[1])}")
+    for kind, count in found.counted.most_common():
+        overrides, text = found.faults[kind]
+        lines += [
+            f"\nFAULT ({count} times) {kind}",
+            f"  {overrides}",
+            *(f"  | {line}" for line in text.splitlines()[-12:]),
+        ]
+    return "\n".join(lines)

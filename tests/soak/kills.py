@@ -1,0 +1,298 @@
+"""Decides whether a sweep survives being killed: no record lost or damaged, no process left, and a resume that makes
+exactly what is missing.
+
+A chain is one command on one fresh folder, killed again and again at random moments until it has made everything. What
+is killed is a rank, its launcher, a job, the sweep's own process, or its process group; or its disk is full.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from threading import Lock
+
+from suite.core.record import Outcome, Record
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 10.0  # seconds after which no process of a killed sweep may be left
+DEADLINE = 240.0  # seconds after which a command hangs, on cores that others share
+SIZE = "4m"  # of the tmpfs that is filled
+MARK = "SUITE_SOAK"  # an environment variable that every process of a sweep inherits
+ONE = ("rank", "launcher", "job")  # what goes on without what was killed
+KINDS = (*ONE, "parent", "group", "disk")
+SHORT = (
+    *("grid.inter=2", "measure.warm_up=0", "measure.turns=1", "measure.settle=0", "measure.batches=1"),
+    *("measure.evaluate=0", "executor=emulated", "batch.size=4", "launch.deadline=100"),
+)
+COMMANDS = {  # each with how often it is taken
+    ("-m", "suite", "-m", "system=axonn,gpipe,one_f_one_b", *SHORT): 5,
+    ("-m", "suite", "-m", "system=axonn", "seed=0,1", "executor=real", *SHORT[:6], "model.shape.layers=2"): 1,
+    ("-m", "suite", "experiment=smoke_grid"): 1,
+    ("-m", "suite.reproduce", "scale=smoke", "scale.reproduce=[formulas,smoke,'single grid.inter=2']"): 1,
+}
+
+
+@dataclass
+class Tally:
+    """What was killed, what was found wrong, and how many records were looked at; from several threads."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    records: int = 0
+    chains: int = 0
+    without: str = ""  # why no disk was filled
+    until: float = math.inf  # when no further chain is begun
+    lock: Lock = field(default_factory=Lock)
+
+
+class Sweep:
+    """One command on one folder, as often as it is started."""
+
+    def __init__(self, folder: Path, arguments: Sequence[str], tally: Tally) -> None:
+        self.folder, self.reports, self.tally = folder, folder / "reports", tally
+        self.command = [sys.executable, *arguments, f"reports={self.reports}"]
+        self.mark = f"{folder.name}-{os.getpid()}"
+        (folder / "scratch").mkdir(parents=True)
+        self.seen: dict[str, tuple[int, bytes]] = {}
+        self.log = folder / "log"
+
+    def start(self, *more: str) -> subprocess.Popen[bytes]:
+        env = {**os.environ, "TMPDIR": str(self.folder / "scratch"), "PYTHONPATH": str(ROOT), MARK: self.mark}
+        with self.log.open("wb") as log:
+            return subprocess.Popen(
+                [*self.command, *more], env=env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def processes(self) -> dict[int, list[str]]:
+        """Those that inherit the mark and are no zombies, with their command lines."""
+        found, wanted = {}, f"{MARK}={self.mark}\0".encode()
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                with suppress(OSError):
+                    state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                    if state not in "ZX" and wanted in (entry / "environ").read_bytes() + b"\0":
+                        line = (entry / "cmdline").read_bytes().decode(errors="replace")
+                        found[int(entry.name)] = line.split("\0")[:-1]
+        return found
+
+    def victims(self, kind: str, parent: int) -> list[int]:
+        """The processes of that kind which are there now."""
+        found = {pid: line for pid, line in self.processes().items() if pid != parent}
+        if kind == "job":
+            return [pid for pid, line in found.items() if line[1:3] == ["-m", "suite"]]
+        launchers = {pid for pid, line in found.items() if Path(line[0]).name in ("mpiexec", "prterun", "torchrun")}
+        if kind == "launcher":
+            return sorted(launchers)
+        return [pid for pid, line in found.items() if "suite.bench.rank" in line and pid not in launchers]
+
+    def fault(self, told: str) -> None:
+        with self.tally.lock:
+            self.tally.faults.append(f"{' '.join(self.command[1:])}: {told}\n{self.said()[-1500:]}")
+
+    def gone(self) -> None:
+        """Nothing is left, LIMIT seconds after the sweep's own end."""
+        end = time.monotonic() + LIMIT
+        while left := self.processes():
+            if time.monotonic() > end:
+                self.fault(f"left after {LIMIT} s: {[' '.join(line) for line in left.values()]}")
+                for pid in left:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                return
+            time.sleep(0.05)
+
+    def records(self) -> dict[str, Record]:
+        """All that are there; a damaged one is a fault. So is one that was there before and is gone or changed."""
+        found = {}
+        files = {path.name: path for path in (self.reports / "records").glob("*.json")}
+        for name, (changed, content) in self.seen.items():
+            if name not in files or files[name].read_bytes() != content:
+                self.fault(f"{name} is {'changed' if name in files else 'lost'}")
+            elif files[name].stat().st_mtime_ns != changed:
+                self.fault(f"{name} was written again")
+        for name, path in files.items():
+            content = path.read_bytes()
+            try:
+                found[name] = Record.from_json(content.decode())
+            except Exception as error:
+                self.fault(f"{name} is damaged: {error}")
+                continue
+            if "Traceback" in found[name].reason:
+                self.fault(f"{name} ended with a traceback: {found[name].reason[-1500:]}")
+            self.seen[name] = (path.stat().st_mtime_ns, content)
+        for path in (self.reports / "traces").glob("*.json.gz"):
+            try:
+                json.loads(gzip.decompress(path.read_bytes()))
+            except Exception as error:
+                self.fault(f"{path.name} is damaged: {error}")
+        return found
+
+    def forget(self, outcomes: Sequence[Outcome], found: dict[str, Record]) -> None:
+        """What ended so may be made again."""
+        self.seen = {name: told for name, told in self.seen.items() if found[name].outcome not in outcomes}
+
+    def wait(self, process: subprocess.Popen[bytes], seconds: float = DEADLINE) -> int | None:
+        """Its exit status; None, and a fault, where it hangs."""
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.fault(f"hangs: {[' '.join(line) for line in self.processes().values()]}")
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return None
+
+    def struck(self, random: Random, process: subprocess.Popen[bytes], kinds: Sequence[str], within: float) -> str:
+        """The kind of a kill at a random moment within so many seconds; empty where it ended before."""
+        moment, kind = time.monotonic() + random.uniform(0.0, within), random.choice(kinds)
+        while process.poll() is None and time.monotonic() < moment:
+            time.sleep(0.01)
+        if process.poll() is not None or not self.strike(kind, process, random, moment + 2 * within):
+            return ""
+        with self.tally.lock:
+            self.tally.kills[kind] += 1
+        return kind
+
+    def strike(self, kind: str, process: subprocess.Popen[bytes], random: Random, until: float) -> bool:
+        """One kill. Whether there was something to kill before `until`."""
+        if kind == "disk":
+            return self.fill(process)
+        if kind in ("parent", "group"):
+            (os.kill if kind == "parent" else os.killpg)(process.pid, signal.SIGKILL)
+            process.wait()
+            return True
+        while process.poll() is None and time.monotonic() < until:
+            if found := self.victims(kind, process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(random.choice(found), signal.SIGKILL)
+                    return True
+            time.sleep(0.02)
+        return False
+
+    def fill(self, process: subprocess.Popen[bytes]) -> bool:
+        """No byte is left on the disk until the sweep has ended, which has to say so."""
+        ballast = self.reports / "ballast"
+        with suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"\0" * 4096)
+        status = self.wait(process)
+        ballast.unlink()
+        said = self.said()
+        if status == 0 and "No space left" not in said:
+            return False  # it had nothing more to write
+        if status == 0 or "No space left" not in said or "Traceback" in said:
+            self.fault(f"a full disk ended it with {status}, and not with one line that says so")
+        return True
+
+
+def chain(random: Random, sweep: Sweep, plan: Plan, wanted: int) -> None:
+    """Kills one command until it has made everything, or `wanted` kills are done; then it is let to its end."""
+    kills = 0
+    with disk(sweep.reports, sweep.tally) as fillable:
+        kinds = KINDS if fillable else KINDS[:-1]
+        while kills < wanted:
+            process, before = sweep.start(), kills
+            while kills < wanted and (kind := sweep.struck(random, process, kinds, plan.seconds / 4)):
+                kills += 1
+                if kind not in ONE:
+                    break
+            sweep.wait(process)
+            sweep.gone()
+            found = sweep.records()
+            sweep.forget((Outcome.CANCELLED,), found)
+            if kills == before:
+                break
+        finish(sweep, plan)
+    with sweep.tally.lock:
+        sweep.tally.records += len(sweep.seen)
+        sweep.tally.chains += 1
+
+
+def finish(sweep: Sweep, plan: Plan) -> None:
+    """The same command to its end; then, where ranks and jobs were killed, what did not go well again."""
+    for more in ((), ("rerun=failed",)):
+        found = sweep.records()
+        if len(found) == len(plan.keys) and all(record.outcome is Outcome.OK for record in found.values()):
+            break
+        if more:
+            sweep.forget([outcome for outcome in Outcome if outcome is not Outcome.OK], found)
+        status = sweep.wait(sweep.start(*more))
+        sweep.gone()
+        if more and status != 0:
+            sweep.fault(f"rerun=failed ended with {status}")
+    names = {Path(name).stem for name in sweep.records()}
+    if names != plan.keys:
+        sweep.fault(f"missing {sorted(plan.keys - names)}, more than unkilled {sorted(names - plan.keys)}")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an unkilled sweep leaves, and how long it takes."""
+
+    keys: frozenset[str]
+    seconds: float
+
+
+def unkilled(folder: Path, arguments: Sequence[str], tally: Tally) -> Plan:
+    sweep, begin = Sweep(folder, arguments, tally), time.monotonic()
+    status = sweep.wait(sweep.start())
+    seconds = time.monotonic() - begin
+    found = sweep.records()
+    if status != 0 or any(record.outcome is not Outcome.OK for record in found.values()):
+        sweep.fault(f"unkilled it ends with {status}: {[(r.label, r.outcome.value, r.reason) for r in found.values()]}")
+    return Plan(frozenset(Path(name).stem for name in found), seconds)
+
+
+@contextmanager
+def disk(reports: Path, tally: Tally) -> Iterator[bool]:
+    """`reports` is a small file system of its own, where this may be made; whether it is one."""
+    reports.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(reports)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        tally.without = f"no disk was filled: a tmpfs cannot be mounted here ({done.stderr.strip()})"
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        subprocess.run(["umount", "--lazy", str(reports)], check=False)
+
+
+def many(kills: int, seed: int, folder: Path, tally: Tally, worker: int = 0, workers: int = 1) -> None:
+    """At least `kills` kills between all workers, each with chains of its own."""
+    random, plans = Random(f"{seed}-{worker}"), dict[tuple[str, ...], Plan]()
+    number = 0
+    while sum(tally.kills.values()) < kills and len(tally.faults) < 50 and time.monotonic() < tally.until:
+        arguments = random.choices(list(COMMANDS), weights=list(COMMANDS.values()))[0]
+        if arguments not in plans:
+            plans[arguments] = unkilled(folder / f"unkilled-{worker}-{len(plans)}", arguments, tally)
+        wanted = min(random.randint(3, 10), kills - sum(tally.kills.values()))
+        name = folder / f"chain-{worker}-{number}"
+        chain(random, Sweep(name, arguments, tally), plans[arguments], wanted)
+        number += 1
+
+
+def told(tally: Tally, seconds: float) -> str:
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(tally.kills.items()))
+    lines = [f"{sum(tally.kills.values())} kills ({kinds}) in {tally.chains} sweeps, {seconds:.0f} s"]
+    lines += [f"{tally.records} records, none lost, damaged or made twice" if not tally.faults else ""]
+    return "\n".join(filter(None, [*lines, tally.without, *(f"\nFAULT {fault}" for fault in tally.faults)]))

@@ -1,0 +1,77 @@
+"""Decides whether a few random configs are refused by name or run to an outcome, and whether a fault would be seen.
+
+`make soak` tries thousands, and kills sweeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from suite.core.record import Outcome, Record, Source
+from tests.soak import composed, real
+from tests.soak.composed import Found
+
+COUNT, SEED = 40, 20261122
+
+
+def test_random_configs_are_refused_by_name_or_run_to_an_outcome(tmp_path: Path) -> None:
+    found = composed.many(COUNT, SEED, tmp_path)
+    assert not found.faults, composed.told(found)
+    assert found.outcomes["ok"] >= COUNT // 10
+    assert found.outcomes["unsupported"] >= COUNT // 10
+
+
+def test_a_seed_makes_the_same_configs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[list[str]] = []
+    monkeypatch.setattr(composed, "one", lambda overrides, folder, found: tried.append(overrides))
+    composed.many(20, SEED, tmp_path)
+    composed.many(20, SEED, tmp_path)
+    composed.many(20, SEED + 1, tmp_path)
+    assert tried[:20] == tried[20:40] != tried[40:]
+    assert real.config(Random("1-2")) == real.config(Random("1-2"))
+
+
+def record(**changes: Any) -> Record:
+    told = {
+        "key": "k",
+        "experiment": "e",
+        "system": "s",
+        "label": "l",
+        "outcome": Outcome.OK,
+        "source": Source.ANALYTIC,
+    }
+    return Record(**{**told, **changes})
+
+
+@pytest.mark.parametrize(
+    ("left", "fault"),
+    [
+        ([record()], ""),
+        ([record(outcome=Outcome.UNSUPPORTED, reason="rule: one")], ""),
+        (
+            [record(outcome=Outcome.FAILED, reason='Traceback\n  File "a/suite/x.py", line 3\nTypeError: no')],
+            "outcome TypeError",
+        ),
+        ([record(outcome=Outcome.UNSUPPORTED, reason="one\ntwo")], "several lines"),
+        (KeyError("size"), "KeyError at"),
+        (SystemExit(3), "SystemExit at"),
+    ],
+)
+def test_what_is_a_fault(left: Any, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def carried_out(overrides: Sequence[str], folder: Path) -> list[Record]:
+        if isinstance(left, BaseException):
+            raise left
+        return list(left)
+
+    monkeypatch.setattr(composed, "carried_out", carried_out)
+    found = Found()
+    composed.one(["a=1"], tmp_path, found)
+    kinds = list(found.faults)
+    assert bool(kinds) == bool(fault)
+    assert not fault or kinds[0].startswith(fault)
+    assert not fault or "FAULT (1 times)" in composed.told(found)
