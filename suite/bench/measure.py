@@ -18,9 +18,11 @@ from typing import Any
 from suite.bench import hosts, provenance, unranked
 from suite.bench.alone import alone, on_this_host
 from suite.bench.experiment import Run
+from suite.bench.launch import Trouble
 from suite.bench.progress import Progress
 from suite.bench.session import Session
 from suite.bench.slurm_records import announced
+from suite.bench.slurm_state import why_ended
 from suite.bench.store import Store, key_of
 from suite.core.build import TARGET
 from suite.core.record import CANNOT, Outcome, Record
@@ -125,6 +127,13 @@ def _in_turns(ranked: Sequence[Run], todo: _Todo, share: float) -> None:
                 session.guarded(session.finish)
                 todo.keep(session.record(store))
             progress.advance(0.1 * share)
+    except SystemExit:
+        if found := why_ended():  # a scheduler ends this job: what runs have got is kept
+            for session in sessions:
+                if session.key not in todo.made:
+                    session.trouble = Trouble(*found)
+                    todo.keep(session.record(store))
+        raise
     finally:
         for session in sessions:
             session.ranks.end()  # all at once: a launcher takes its time
