@@ -1,4 +1,4 @@
-# make reproduce | test | report | doctor | benchmark | nightly | install
+# make reproduce | test | report | doctor | benchmark | nightly | soak | install
 # SCALE=laptop chooses how much is reproduced; PYTHON=... INSTALL=no uses the interpreter at hand as it is.
 # LAUNCH=slurm gives the experiments to a scheduler (conf/launch/); ARGS='rerun=failed seed=1': further overrides
 # WORKERS=2: processes that share out the tests that start no ranks; one of them runs the others when these are done
@@ -12,6 +12,11 @@ ARGS    ?=
 TESTS   ?= tests
 STRICT  ?= no
 WORKERS ?= 2
+# make soak: what is drawn, kills of sweeps, random configs without ranks, and with
+SEED    ?=
+KILLS   ?= 200
+CONFIGS ?= 10000
+REAL    ?= 100
 
 ifeq ($(INSTALL),no)
 RUN   := $(PYTHON)
@@ -28,7 +33,7 @@ endif
 # a command is told to stop when make is gone, however make went
 GUARD := $(shell command -v setpriv >/dev/null 2>&1 && echo setpriv --pdeathsig TERM)
 
-.PHONY: reproduce test lint report doctor benchmark nightly install clean
+.PHONY: reproduce test lint report doctor benchmark nightly soak install clean
 
 reproduce: $(READY)
 	@$(GUARD) $(RUN) -m suite.reproduce scale=$(SCALE) launch=$(LAUNCH) $(ARGS)
@@ -49,6 +54,9 @@ doctor: $(READY)
 
 benchmark: $(READY)
 	@$(GUARD) $(RUN) -m pytest --benchmark
+
+soak: $(READY)
+	@$(GUARD) $(RUN) -m tests.soak $(if $(SEED),--seed=$(SEED)) --kills=$(KILLS) --configs=$(CONFIGS) --real=$(REAL)
 
 nightly: $(READY)
 	@$(GUARD) $(RUN) -m suite.nightly $(ARGS)
