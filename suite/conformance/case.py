@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -34,11 +34,10 @@ class Case:
         return self.sample(generator, microbatches * replicas * self.microbatch)
 
 
-def case_of(config: Mapping[str, Any]) -> Case:
-    """The model of a config, on batches of its data."""
+def case_of(config: Mapping[str, Any], layers: Sequence[Any]) -> Case:
+    """The model of a config, made of a system's layers, on batches of its data."""
     model, made = config["model"], network(config)
     shape, data = build(model["shape"]), build(config["data"]["source"])
-    found = made.layers(shape, dropout=model["dropout"], dtype=model["dtype"])
 
     @cache
     def drawn(number: int, samples: int) -> Any:
@@ -48,4 +47,4 @@ def case_of(config: Mapping[str, Any]) -> Case:
         inputs, targets = drawn(int(torch.randint(0, SAMPLES, (1,), generator=generator)), samples)
         return inputs, targets
 
-    return Case(model["name"], list(found), made.loss, sample, config["batch"]["microbatch"], list(made.ties(shape)))
+    return Case(model["name"], list(layers), made.loss, sample, config["batch"]["microbatch"], list(made.ties(shape)))

@@ -42,17 +42,34 @@ _one = Lock()  # ranks may be threads: one of them computes, for all and for eve
 
 
 def right(case: Case, replicas: int, batches: tuple[int, ...] = BATCHES) -> list[Right]:
+    """Of batches with one update each."""
     with _one:
-        return _right(case, replicas, batches)
+        return _right(case, replicas, batches, None, 0.0)
+
+
+def right_streams(case: Case, replicas: int, batches: tuple[int, ...], every: int, momentum: float) -> list[Right]:
+    """Of batches whose microbatches stream, with an update after every few: in place of gradients the velocities after
+    the last. Steps move nothing, so that it matters to no gradient which version a pass has read."""
+    with _one:
+        return _right(case, replicas, batches, every, momentum)
 
 
 @cache
-def _right(case: Case, replicas: int, batches: tuple[int, ...]) -> list[Right]:
+def _right(case: Case, replicas: int, batches: tuple[int, ...], every: int | None, momentum: float) -> list[Right]:
     reference, first, found = Reference(case, replicas), 0, []
+    velocity: list[torch.Tensor] | None = None
     for number, microbatches in enumerate(batches):
-        loss, flat = reference.gradients(case.batch(number, microbatches, replicas), first)
-        first += microbatches
-        each = iter(flat)
+        loss, size = 0.0, every or microbatches
+        rows = list(parted(case.batch(number, microbatches, replicas), microbatches))
+        for at in range(0, microbatches, size):
+            some = rows[at : at + size]
+            mean, flat = reference.gradients(_together(some), first)
+            first += len(some)
+            loss += mean * len(some) / microbatches
+            before = velocity if every else None
+            velocity = flat if before is None else [v.mul(momentum).add(g) for v, g in zip(before, flat, strict=True)]
+        assert velocity is not None
+        each = iter(velocity)
         found.append(
             Right(
                 loss,
@@ -63,6 +80,29 @@ def _right(case: Case, replicas: int, batches: tuple[int, ...]) -> list[Right]:
             )
         )
     return found
+
+
+def parted(batch: tuple[Any, Any], parts: int) -> Iterator[tuple[Any, Any]]:
+    """A batch in equal parts, in order."""
+    size = as_tuple(batch[0])[0].shape[0] // parts
+    for at in range(parts):
+        rows = slice(at * size, (at + 1) * size)
+        inputs, targets = (
+            part[rows] if isinstance(part, torch.Tensor) else tuple(one[rows] for one in part) for part in batch
+        )
+        yield inputs, targets
+
+
+def _together(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """The batch of these parts."""
+
+    def joined(values: Sequence[Any]) -> Any:
+        if isinstance(values[0], torch.Tensor):
+            return torch.cat(list(values))
+        return tuple(joined(one) for one in zip(*values, strict=True))
+
+    inputs, targets = (joined([part[side] for part in parts]) for side in (0, 1))
+    return inputs, targets
 
 
 def _held_out(case: Case, number: int) -> tuple[Any, Any]:
@@ -76,6 +116,7 @@ def check_engine(
     world: World,
     *,
     system: Any = None,
+    expected: Sequence[Right] | None = None,
     batches: tuple[int, ...] = BATCHES,
     tolerance: float = 0.0,
 ) -> int:
@@ -83,26 +124,28 @@ def check_engine(
     tolerance 0), the loss that every rank is told, evaluation, running statistics. The number of tensors compared.
 
     system: what trains, where that is not the engine itself; of one that streams each batch is a stream of microbatches
+    expected: what is right of these batches, where they are not one update each
     """
     own, grid = engine.split[engine.place.stage], engine.grid
     compared = 0
-    for number, (microbatches, expected) in enumerate(zip(batches, right(case, grid.data, batches), strict=True)):
+    wanted_of = right(case, grid.data, batches) if expected is None else expected
+    for number, (microbatches, found) in enumerate(zip(batches, wanted_of, strict=True)):
         where = f"{case.name} {grid} {schedule} batch {number} rank {world.rank}"
         loss = _trained(system or engine, case.batch(number, microbatches, grid.data), microbatches)
-        off = abs(loss - expected.loss)
-        assert off <= 1e-12 * abs(expected.loss), f"{where}: loss {loss} for {expected.loss}"
-        gradients = [gradient for k in own for gradient in expected.gradients[k]]
+        off = abs(loss - found.loss)
+        assert off <= 1e-12 * abs(found.loss), f"{where}: loss {loss} for {found.loss}"
+        gradients = [gradient for k in own for gradient in found.gradients[k]]
         for got, wanted in zip(gradients_of(engine), gradients, strict=True):
             difference = (got - wanted.flatten()).abs().max().item() if got.numel() else 0.0
             assert difference <= tolerance, f"{where}: a gradient is off by {difference}{_scaled(got, wanted)}"
             compared += 1
         if engine.place.replica == 0:
-            buffers = zip(engine.stage.layers.buffers(), (b for k in own for b in expected.buffers[k]), strict=True)
+            buffers = zip(engine.stage.layers.buffers(), (b for k in own for b in found.buffers[k]), strict=True)
             assert all(torch.equal(a, b) for a, b in buffers), f"{where}: running statistics differ"
         assert engine.peak <= schedule.in_flight(engine.place, Work(0, microbatches, engine.update_every, 0)), where
-        if expected.evaluation is not None:
-            found = (system or engine).evaluate([_plain(_held_out(case, number), system)])
-            assert abs(found - expected.evaluation) < 1e-6, f"{where}: evaluation"
+        if found.evaluation is not None:
+            score = (system or engine).evaluate([_plain(_held_out(case, number), system)])
+            assert abs(score - found.evaluation) < 1e-6, f"{where}: evaluation"
     engine.close()
     return compared
 
@@ -113,19 +156,8 @@ def _trained(system: Any, batch: tuple[Any, Any], microbatches: int) -> float:
         return system.train_batch(batch)
     if not getattr(system, "streams", False):
         return float(system.train_batch(_plain(batch, system)))
-    losses, _ = system.stream([_plain(one, system) for one in _rows(batch, microbatches)])
+    losses, _ = system.stream([_plain(one, system) for one in parted(batch, microbatches)])
     return float(sum(losses) / len(losses))
-
-
-def _rows(batch: tuple[Any, Any], parts: int) -> Iterator[tuple[Any, Any]]:
-    """A batch in equal parts, in order."""
-    size = as_tuple(batch[0])[0].shape[0] // parts
-    for at in range(parts):
-        rows = slice(at * size, (at + 1) * size)
-        inputs, targets = (
-            part[rows] if isinstance(part, torch.Tensor) else tuple(one[rows] for one in part) for part in batch
-        )
-        yield inputs, targets
 
 
 def _plain(value: Any, system: Any) -> Any:
@@ -144,15 +176,21 @@ def _scaled(got: torch.Tensor, wanted: torch.Tensor) -> str:
     return f"; each entry is {float(ratios.mean()):.6g} times what it should be" if same else ""
 
 
-def check_system(
-    made: Any, config: Mapping[str, Any], case: Case, world: World, batches: Sequence[int] = BATCHES
-) -> int:
+def check_system(made: Any, config: Mapping[str, Any], case: Case, world: World) -> int:
     """The same of a system on the suite's engine, built as its ranks build it. config: at rate 0, seed as in the
     reference."""
     system = made(world=world, config=config)
-    engine = system.engine
-    every = config["update"]["every"]
-    # a stream's last update has the last microbatches alone: so many as enter one
-    some = tuple(batches) if every is None else tuple(dict.fromkeys((every, 1)))
-    tolerance = 0.0 if engine.grid.data <= 2 else 1e-12
-    return check_engine(engine, case, engine.schedule, world, system=system, batches=some, tolerance=tolerance)
+    engine, every, data = system.engine, config["update"]["every"], config["grid"]["data"]
+    tolerance = 0.0 if data <= 2 else 1e-12
+    if every is None:
+        return check_engine(engine, case, engine.schedule, world, system=system, tolerance=tolerance)
+    full = max(2 * engine.grid.inter, every)
+    batches = (full + 1, full)  # the first ends with a short group, where a group is more than one
+    expected = right_streams(case, data, batches, every, float(config["optimizer"]["momentum"]))
+    return check_engine(
+        *(engine, case, engine.schedule, world),
+        system=system,
+        expected=expected,
+        batches=batches,
+        tolerance=tolerance,
+    )

@@ -101,4 +101,5 @@ class Reference:
     def evaluate(self, batch: tuple[Any, Any]) -> float:
         size = self.case.microbatch
         count = as_tuple(batch[0])[0].shape[0] // size
-        return sum(float(self._loss(slice(i * size, (i + 1) * size), batch, None)) for i in range(count)) / count
+        losses = [float(self._loss(slice(i * size, (i + 1) * size), batch, None)) for i in range(count)]
+        return float(sum(losses) / count)

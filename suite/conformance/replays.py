@@ -19,8 +19,9 @@ from suite.engine.train import Engine
 def compare(engine: Engine, replay: Replay, where: str) -> int:
     """This rank's weights, moments and statistics. How many weights were compared."""
     twin, compared = replay.engines[engine.rank], 0
-    for own, other in zip(engine.state.parameters, twin.state.parameters, strict=True):
-        off = (own.detach() - other.detach()).abs().max().item() if own.numel() else 0.0
+    for parameter, replayed in zip(engine.state.parameters, twin.state.parameters, strict=True):
+        own, other = parameter.detach(), replayed.detach()
+        off = (own - other).abs().max().item() if own.numel() else 0.0
         assert torch.equal(own, other), f"{where}: a weight of stage {engine.place.stage} is off by {off:g}"
         compared += 1
     for name, moment in engine.state.rule.moments.items():

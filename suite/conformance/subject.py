@@ -1,0 +1,137 @@
+"""Decides what a system is made of, and on which small configs its laws are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from suite.bench.experiment import freeze, resolve
+from suite.core.build import build, locate
+from suite.core.errors import IllegalSchedule, Refused
+from suite.core.protocols import Missing, Schedule, WeightPolicy
+from suite.engine.system import EngineSystem
+
+# small enough for seconds, deep enough for four stages
+TINY = ("model.shape.layers=2", "model.shape.hidden=16", "model.shape.sequence=6", "model.shape.vocabulary=256")
+TEXT = ("data.source.limit_bytes=400000",)
+STILL = ("optimizer=sgd", "optimizer.lr=0.0", "optimizer.weight_decay=0.0", "seed=5")  # steps move nothing
+METHODS = ("probe", "train_batch", "evaluate", "observe", "memory", "close")  # of core.protocols.System
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A system under test. overrides: the command line's."""
+
+    overrides: Sequence[str]
+    _made: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def base(self) -> dict[str, Any]:
+        return resolve(list(self.overrides))
+
+    @property
+    def name(self) -> str:
+        return str(self.base["system"]["name"])
+
+    @cached_property
+    def made(self) -> Any:
+        """The class that its ranks build."""
+        return locate(self.base["system"]["_target_"])
+
+    @property
+    def graphs(self) -> bool:
+        """Whether it trains a whole graph."""
+        return bool(self.base["system"].get("graphs"))
+
+    @property
+    def ours(self) -> bool:
+        """Whether it stands on the suite's engine, with the parts that its config names."""
+        return isinstance(self.made, type) and issubclass(self.made, EngineSystem)
+
+    @property
+    def every(self) -> int | None:
+        """Microbatches per update; None: a flush."""
+        found = self.base["update"]["every"]
+        return None if found is None else int(found)
+
+    @property
+    def schedule(self) -> Schedule:
+        made: Schedule = build(self.base["schedule"])
+        return made
+
+    @property
+    def policy(self) -> WeightPolicy:
+        made: WeightPolicy = build(self.base["weights"])
+        return made
+
+    def given(self, key: str) -> bool:
+        return any(override.lstrip("+~").partition("=")[0].startswith(key) for override in self.overrides)
+
+    def asked(self, *more: str, shape: Sequence[str] = TINY) -> list[str]:
+        """The overrides of a small run: what stands last holds. The command line's own model stays as it is."""
+        small = () if self.graphs or self.given("model") or self.given("data") else (*shape, *TEXT)
+        tied = () if self.every is None or self.given("model") else ("model.shape.tied=false",)
+        steady = ("optimizer=sgd",) if getattr(self.policy, "smoothed", False) else ()
+        last: dict[str, str] = {}
+        for override in (*small, *tied, *steady, *self.overrides, *more):
+            key = override.partition("=")[0]
+            last.pop(key, None)
+            last[key] = override
+        return list(last.values())
+
+    def whole(self, *more: str) -> dict[str, Any]:
+        """The config's own model: in a tiny one, what an allocator rounds shows."""
+        return self.config(*more, shape=())
+
+    def config(self, *more: str, shape: Sequence[str] = TINY) -> dict[str, Any]:
+        """Resolved, as ranks get it. Raises Refused for what cannot run."""
+        run = freeze(resolve(self.asked("measure.batches=8", *more, shape=shape)), "")
+        if run.refusal is not None:
+            raise run.refusal
+        return run.config
+
+    def still(self, *more: str) -> dict[str, Any]:
+        """The same in float64, with steps that move nothing: the velocity is the reduced gradient."""
+        momentum = 0.9 if getattr(self.policy, "smoothed", False) else 0.0
+        sized = ("batch.size=4", "batch.microbatch=1", "precision=full", "model.dtype=float64")
+        return self.config(*sized, *STILL, f"optimizer.momentum={momentum}", *more)
+
+    def parts(self) -> list[str]:
+        """What it is made of, a line each."""
+        config = self.base
+        lines = [f"{config['system']['name']}: {config['system'].get('what', 'a system')}"]
+        lines.append(f"class     {config['system']['_target_']}")
+        if self.graphs:
+            lines.append(f"exchange  {config['exchange']['_target_']}, partition {config['partitioner']['name']}")
+        elif self.ours:
+            kind = "a flush, one update per batch" if self.every is None else f"an update every {self.every}"
+            lines.append(f"schedule  {_told(config['schedule'])}; {kind}")
+            lines.append(f"weights   {_told(config['weights'])}")
+            memory, pruning = config["memory"].get("name"), config["pruning"]["name"]
+            lines.append(f"memory    {memory}, precision {config['precision']['name']}, pruning {pruning}")
+        else:
+            lines.append("engine    its own: schedule, weights and memory of the config are not read")
+        return lines
+
+    def composes(self) -> str:
+        """Builds each part, and asks whether it can run. Raises Refused, or AssertionError for a part that is none."""
+        for method in METHODS:
+            assert callable(getattr(self.made, method, None)), f"{self.base['system']['_target_']} has no {method}()"
+        if self.ours:
+            for part, kind in ((self.schedule, Schedule), (self.policy, WeightPolicy)):
+                assert isinstance(part, kind), f"{part!r} is no {kind.__name__}"
+        try:
+            config = self.config("grid.data=2" if self.graphs else "grid.inter=2")
+        except IllegalSchedule:
+            return "builds; its order is asked about below"
+        ready = self.made.probe(config)
+        if isinstance(ready, Missing):
+            raise Refused(f"it cannot run here: {ready.reason}")
+        return "builds, and takes two ranks"
+
+
+def _told(config: Mapping[str, Any]) -> str:
+    values = ", ".join(f"{key}={value}" for key, value in config.items() if key not in ("_target_", "name"))
+    return f"{config['_target_']}({values})"

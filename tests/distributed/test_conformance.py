@@ -1,0 +1,47 @@
+"""The laws on real ranks: the README's own system keeps them all, and so does every system of conf/system."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ranks import ROOT
+from tools import needs
+
+from suite.bench.experiment import groups
+from suite.conformance.laws import Verdict, examine
+from suite.conformance.subject import Subject
+from suite.core.exits import Exit
+
+OWN = (ROOT / "README.md").read_text().partition("## Add a system")[2].partition("\n## ")[0]
+FILES = dict(re.findall(r"`(mine/[\w/.]+)`(?:(?!```).)*?```\w+\n(.*?)```", OWN, flags=re.S))
+
+
+def test_the_readmes_system_keeps_every_law(tmp_path: Path) -> None:
+    """As its reader asks, in the folder that holds `mine`."""
+    needs("mpiexec")
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    line = [sys.executable, "-m", "suite.conformance", "system=waves", "launch.python_path=[mine]"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == Exit.OK, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "waves: GPipe in waves of a few microbatches"
+    assert "schedule  waves.Waves(wave=2); a flush, one update per batch" in lines
+    kept = {line[8:18].strip() for line in lines if "  kept  " in line}
+    assert kept == {"composes", "order", "versions", "gradients", "replay", "clocks", "resume", "mpi", "killed"}
+    assert lines[-1].startswith("waves: 9 laws kept, 4 do not apply, ")
+    assert not list(tmp_path.glob("reports*")), "it leaves nothing behind"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("system", groups()["system"])
+def test_every_system_keeps_every_law(system: str) -> None:
+    broken = {f.law.name: f.said for f in examine(Subject((f"system={system}",))) if f.verdict is Verdict.BROKEN}
+    assert not broken

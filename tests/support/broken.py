@@ -1,0 +1,99 @@
+"""Decides how a system breaks a law, one way each, so that a test can see the right law name it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from suite.core.op import Kind, Op, Place, Program, Work
+from suite.core.protocols import Clock, Read, World
+from suite.engine.system import EngineSystem
+from suite.weights import Latest
+
+
+@dataclass(frozen=True)
+class _Order:
+    """GPipe's, for its children to spoil."""
+
+    def program(self, place: Place, work: Work) -> Program:
+        for kind in (Kind.FORWARD, Kind.BACKWARD):
+            for index in self.indices(place, work, kind):
+                yield (Op(place.stage, kind, index),)
+        yield (Op(place.stage, Kind.UPDATE, work.update),)
+
+    def indices(self, place: Place, work: Work, kind: Kind) -> list[int]:
+        return list(range(work.first, work.end))
+
+    def in_flight(self, place: Place, work: Work) -> int:
+        return work.microbatches
+
+
+@dataclass(frozen=True)
+class Deadlock(_Order):
+    """Of longer batches the first stage wants a gradient before the last stage, which waits for all, has begun."""
+
+    def program(self, place: Place, work: Work) -> Program:
+        early = place.stage == 0 and place.stages > 1 and work.microbatches > 2
+        order = list(super().program(place, work))
+        if early:
+            order[1], order[work.microbatches] = order[work.microbatches], order[1]
+        for op in order:  # noqa: UP028 - a list takes no answer
+            yield op
+
+
+@dataclass(frozen=True)
+class TooMany(_Order):
+    """Promises less than it holds, from four microbatches on."""
+
+    def in_flight(self, place: Place, work: Work) -> int:
+        return min(3, work.microbatches)
+
+
+@dataclass(frozen=True)
+class Dropped(_Order):
+    """The last backward of a longer batch never runs."""
+
+    def indices(self, place: Place, work: Work, kind: Kind) -> list[int]:
+        found = super().indices(place, work, kind)
+        return found[:-1] if kind is Kind.BACKWARD and len(found) > 4 else found
+
+
+@dataclass(frozen=True)
+class Stale:
+    """Reads the version before the newest, and lets it be freed."""
+
+    graph: str = "keep"
+
+    def read(self, op: Op, clock: Clock) -> Read:
+        return Read(max(0, clock.updates - 1), 0, "recompute")
+
+    def oldest(self, clock: Clock) -> int:
+        return clock.updates
+
+
+class Scaled(EngineSystem):
+    """The loss is divided by the microbatches of a batch, and then once more by two."""
+
+    @classmethod
+    def settings(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        settings = super().settings(config)
+        loss = settings["loss"]
+        return {**settings, "loss": lambda *values: loss(*values) / 2}
+
+
+class Disobedient(EngineSystem):
+    """Its ranks read the newest weights, whatever the policy of the config says."""
+
+    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+        super().__init__(world, config)
+        self.engine.store.policy = Latest("recompute")
+
+
+class Forgetful(EngineSystem):
+    """A checkpoint leaves the count of steps behind, by which Adam corrects its moments."""
+
+    def load(self, path: Any) -> Any:
+        loaded = super().load(path)
+        self.engine.state.rule.updates = 0
+        return loaded
