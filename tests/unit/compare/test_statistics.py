@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 
-from suite.compare.statistics import Verdict, delta, directed, effect, holm, spread, verdict
+from suite.compare.statistics import Effect, Verdict, delta, directed, effect, holm, spread, verdict
 
 STEADY = [[1.0 + 0.001 * turn + 0.002 * batch for batch in range(4)] for turn in range(10)]
 
@@ -85,3 +87,22 @@ def test_the_interval_covers_the_ratio() -> None:
 def test_spread_ignores_an_outlier() -> None:
     assert spread([1.0, 1.01, 0.99, 1.0, 50.0]) < 0.02
     assert directed(2.0, "lower") is Verdict.WORSE
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, Verdict.WORSE),
+        ({"low": 0.99}, Verdict.UNDECIDED),  # the interval holds "equal"
+        ({"ratio": 1.04}, Verdict.UNDECIDED),  # too small to matter, and not sure to be
+        ({"delta": 0.4}, Verdict.UNDECIDED),  # a medium effect
+        ({"p": 0.02}, Verdict.UNDECIDED),
+        ({"low": 0.96, "high": 1.04, "ratio": 1.0}, Verdict.SAME),
+        ({"low": 0.94, "high": 1.04, "ratio": 1.0}, Verdict.UNDECIDED),
+        ({"low": 1.0, "high": 1.0, "ratio": 1.0, "repeats": (1, 1)}, Verdict.UNDECIDED),
+    ],
+)
+def test_a_change_wants_all_four(changes: dict[str, Any], expected: Verdict) -> None:
+    usual = Effect(ratio=1.1, low=1.06, high=1.2, delta=0.9, p=0.001, least=1e-5, repeats=(10, 10))
+    found = dataclasses.replace(usual, **changes)
+    assert verdict(found, found.p, "lower", threshold=0.05) is expected
