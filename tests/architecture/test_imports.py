@@ -194,7 +194,16 @@ def test_the_pure_parts_load_nothing_but_the_standard_library() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["suite.bench.experiment", "suite.analytic", "suite.report", "suite.simulate", "suite.data.text"]
+    "name",
+    [
+        "suite.bench.experiment",
+        "suite.analytic",
+        "suite.report",
+        "suite.simulate",
+        "suite.data.text",
+        "suite.compare.changes",
+        "suite.nightly.night",
+    ],
 )
 def test_what_a_parent_imports_loads_no_torch(name: str) -> None:
     path = ROOT.joinpath(*name.split("."))
