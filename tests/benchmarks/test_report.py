@@ -1,0 +1,22 @@
+"""Decides what a page of 5,000 records costs: seconds, and megabytes of all that is written."""
+
+from __future__ import annotations
+
+import pytest
+import stores
+from samples import tell
+
+from suite.report import write_report
+
+RECORDS, MOST_BYTES = 5000, 15e6
+
+
+@pytest.mark.parametrize("nights", [1, 2, 60])
+def test_page_of_thousands(benchmark, tmp_path, nights) -> None:
+    """nights: how often a run was made; with 1 every record is the newest of its label"""
+    stores.fill(tmp_path, RECORDS, nights=nights)
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    benchmark.pedantic(write_report, (tmp_path,), rounds=1)
+    made = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file() and path not in before)
+    tell(benchmark, peer=False, timing="one page, with its tables and traces, by a clock", records=RECORDS, bytes=made)
+    assert made < MOST_BYTES
