@@ -201,7 +201,7 @@ WHERE_THERE = {  # of executors and launches, not all of which have them
 }
 # whatever the model: sizes of a network
 SIZES = ("layers", "hidden", "heads", "sequence", "vocabulary", "image", "colours", "classes")
-MOST_SIZE = 10_000_000
+MOST_SIZE, MOST_LAYERS = 10_000_000, 10_000
 
 
 def check_needed(config: Mapping[str, Any]) -> None:
@@ -225,10 +225,9 @@ def check_kinds(config: Mapping[str, Any]) -> None:
     graphs = isinstance(config.get("executor"), Mapping) and bool(config["executor"].get("graphs"))
     for path, wanted in {**KINDS, **(OF_GRAPHS if graphs else {})}.items():
         _check(config, path, wanted)
-    size = whole(1, MOST_SIZE)
     for name in SIZES:
         if name in config["model"]["shape"]:
-            _check(config, f"model.shape.{name}", size)
+            _check(config, f"model.shape.{name}", whole(1, MOST_LAYERS if name == "layers" else MOST_SIZE))
 
 
 def _check(config: Mapping[str, Any], path: str, wanted: Kind) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from suite.core.build import build
-from suite.core.errors import DoesNotFit, UnknownName, Unsupported
+from suite.core.errors import DoesNotFit, Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Source
@@ -33,6 +33,7 @@ from suite.workload.sample import counted_in
 
 PLANS = ("given", "search")
 ACCOUNTS = ("auto", "blocks", "layers")
+DRIVEN = 4_000_000  # ops of all ranks that are driven: half a minute
 TRACED = 40_000  # ops of all ranks that are driven: a longer trace is not kept
 
 
@@ -65,9 +66,20 @@ class Simulated:
         if self.account not in ACCOUNTS:
             raise UnknownName("executor.account", self.account, ACCOUNTS)
         if self.plan == "given":
-            self.planned(config)
+            self.check_size(self.planned(config))
         elif next(self.candidates(config), None) is None:
             raise no_plan(Grid(**config["grid"]).size, config["batch"]["size"])
+
+    def check_size(self, plan: Plan | LayerPlan) -> None:
+        """Raises Refused for a plan that would be simulated for longer than anybody waits."""
+        ranks = plan.grid.inter * (1 if self.symmetric else plan.grid.data)
+        passes = 2 * plan.work.microbatches * ranks
+        if passes > DRIVEN:
+            raise Refused(
+                f"{plan.work.microbatches} microbatches on {ranks} ranks",
+                rule=f"a simulation drives {passes} passes, at most {DRIVEN}",
+                legal=f"{max(1, DRIVEN // (2 * ranks))} microbatches",
+            )
 
     def system(self, config: Mapping[str, Any]) -> Modelled:
         """The modelled side of the config's system: schedule, and of a pruned system the sparsity, the config's own.

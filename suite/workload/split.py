@@ -15,6 +15,7 @@ from suite.workload.partition import Profile, Rates, equal
 from suite.workload.shapes import Network
 
 Split = tuple[range, ...]
+LOOKED = 100_000_000  # sums of layers that a split may look at: ten seconds
 
 
 def by_cost(costs: Sequence[float], stages: int) -> Split:
@@ -25,6 +26,12 @@ def by_cost(costs: Sequence[float], stages: int) -> Split:
             f"{stages} stages for {count} layers",
             rule="every stage holds at least one layer",
             legal=f"1 to {count} stages",
+        )
+    if count * count * stages > LOOKED:
+        raise Refused(
+            f"{count} layers on {stages} stages",
+            rule=f"a split looks at layers^2 * stages, {count * count * stages} of them, at most {LOOKED}",
+            legal=f"{int((LOOKED / stages) ** 0.5)} layers",
         )
     if any(cost < 0 for cost in costs):
         raise Refused(f"a layer cost of {min(costs)}", rule="costs are not negative", legal="0")

@@ -57,6 +57,8 @@ def number(text: str) -> Any:
         ("seed", 2**32, "rule: at most 4294967295"),
         ("batch", 5, "batch=5; rule: a group of keys, size among them"),
         ("grid.inter", 10**9, "rule: at most 100000"),
+        ("model.shape.layers", 10**6, "model.shape.layers=1000000; rule: at most 10000"),
+        ("model.shape.hidden", 10**8, "rule: at most 10000000"),
         ("reports", "", "reports=; rule: text, and not empty"),
         ("reports", "x" * 256, "names of at most 255 bytes"),
         ("data.folder", "a\0b", "rule: text, and not empty"),

@@ -213,3 +213,20 @@ def test_the_executor_is_what_its_file_says(tmp_path: Path) -> None:
     made = config(tmp_path)["executor"]
     assert made["_target_"] == f"{Simulated.__module__}.{Simulated.__name__}"
     assert (made["plan"], made["symmetric"]) == ("given", True)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (
+            ["batch.size=4000000", "batch.microbatch=1"],
+            "4000000 microbatches on 1 ranks; rule: a simulation drives 8000000",
+        ),
+        (
+            ["batch.size=640000", "batch.microbatch=1", "grid.data=64", "grid.inter=4", "executor.symmetric=false"],
+            "10000 microbatches on 256 ranks; rule: a simulation drives 5120000 passes, at most 4000000; legal: 7812",
+        ),
+    ],
+)
+def test_what_would_be_simulated_for_longer_than_anybody_waits(overrides: list[str], told: str) -> None:
+    assert told in str(freeze(resolve(["executor=simulated", *overrides]), "").refusal)

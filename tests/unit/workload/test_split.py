@@ -98,3 +98,8 @@ def test_stages_without_layers_are_refused_with_legal_numbers(stages: int) -> No
 def test_negative_costs_are_refused() -> None:
     with pytest.raises(Refused, match="a layer cost of -2"):
         by_cost([1, -2], 1)
+
+
+def test_more_layers_and_stages_than_a_split_looks_at() -> None:
+    with pytest.raises(Refused, match=r"2000 layers on 64 stages; rule: .* 256000000 of them.*legal: 1250 layers"):
+        evenly(2000, 64)
