@@ -32,7 +32,8 @@ _SHARED = ("PYTHONPATH", "PYTHONSAFEPATH")
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How one command line ended. status: of the process, negative where a signal ended it, None at the deadline."""
+    """How one command line ended. status: of the process, negative where a signal ended it, None at the deadline; what
+    Python itself ends with where a module cannot be imported is 1 as well, so the records are counted."""
 
     command: str
     status: int | None
@@ -43,9 +44,10 @@ class Made:
     @property
     def trouble(self) -> str:
         """Empty where it left its records, whatever their outcomes."""
-        if self.status in (Exit.OK, Exit.SOME_FAILED) or (self.status == Exit.NOTHING and self.records):
+        if self.records and self.status in (Exit.OK, Exit.SOME_FAILED, Exit.NOTHING):
             return ""
         how = "was not done at its deadline" if self.status is None else f"ended with {self.status}"
+        how += "" if self.records else " and left no record"
         last = self.said.strip().splitlines()
         return f"python -m suite {self.command} {how}{': ' + last[-1] if last else ''}"
 

@@ -253,11 +253,29 @@ def test_a_command_that_is_not_done_is_ended_with_all_that_it_started(tmp_path: 
     made = repeat.make(tmp_path, "system=axonn", tmp_path / "out", 4.0)
     assert made.status is None
     child = int(made.said)
-    assert made.trouble == f"python -m suite system=axonn was not done at its deadline: {child}"
+    assert made.trouble == f"python -m suite system=axonn was not done at its deadline and left no record: {child}"
     deadline = time.monotonic() + 10
     while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("status", "records", "trouble"),
+    [
+        (0, 1, False),
+        (1, 3, False),
+        (2, 1, False),
+        (0, 0, True),
+        (1, 0, True),
+        (2, 0, True),
+        (3, 1, True),
+        (-9, 1, True),
+        (None, 1, True),
+    ],
+)
+def test_what_a_command_leaves_decides_whether_it_went_well(status: int | None, records: int, trouble: bool) -> None:
+    assert bool(repeat.Made("system=axonn", status, 1.0, "", records).trouble) is trouble
 
 
 def test_a_whole_night_and_the_next(tmp_path: Path) -> None:
