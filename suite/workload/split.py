@@ -18,6 +18,16 @@ Split = tuple[range, ...]
 LOOKED = 100_000_000  # sums of layers that a split may look at: ten seconds
 
 
+def _check_size(count: int, stages: int) -> None:
+    """Raises Refused for a split that would be sought for longer than anybody waits."""
+    if count * count * stages > LOOKED:
+        raise Refused(
+            f"{count} layers on {stages} stages",
+            rule=f"a split looks at layers^2 * stages, {count * count * stages} of them, at most {LOOKED}",
+            legal=f"{int((LOOKED / stages) ** 0.5)} layers",
+        )
+
+
 def by_cost(costs: Sequence[float], stages: int) -> Split:
     """Ranges of layer indices, one per stage, none empty, in order. Raises Refused for more stages than layers."""
     count = len(costs)
@@ -27,12 +37,7 @@ def by_cost(costs: Sequence[float], stages: int) -> Split:
             rule="every stage holds at least one layer",
             legal=f"1 to {count} stages",
         )
-    if count * count * stages > LOOKED:
-        raise Refused(
-            f"{count} layers on {stages} stages",
-            rule=f"a split looks at layers^2 * stages, {count * count * stages} of them, at most {LOOKED}",
-            legal=f"{int((LOOKED / stages) ** 0.5)} layers",
-        )
+    _check_size(count, stages)
     if any(cost < 0 for cost in costs):
         raise Refused(f"a layer cost of {min(costs)}", rule="costs are not negative", legal="0")
     total = [0.0]
@@ -111,5 +116,6 @@ def _divide(shape: Network, stages: int, by: str, rates: Rates | None) -> Split:
     if by == "cost":
         return by_cost([layer.flops for layer in shapes], stages)
     if by == "pipedream":
+        _check_size(len(shapes), stages)
         return equal(Profile.of(shape, rates), stages).split
     raise UnknownName("split", by, ("even", "cost", "pipedream", "a profile that ends in .json"))

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.core.errors import Refused
-from suite.workload import by_cost, evenly
+from suite.workload import Transformer, by_cost, evenly
+from suite.workload.split import divide
 
 
 def best_of_all(costs: list[int], stages: int) -> tuple[range, ...]:
@@ -103,3 +104,6 @@ def test_negative_costs_are_refused() -> None:
 def test_more_layers_and_stages_than_a_split_looks_at() -> None:
     with pytest.raises(Refused, match=r"2000 layers on 64 stages; rule: .* 256000000 of them.*legal: 1250 layers"):
         evenly(2000, 64)
+    deep = Transformer(layers=2000, hidden=8, heads=2, sequence=4, vocabulary=16)
+    with pytest.raises(Refused, match="2002 layers on 64 stages"):
+        divide(deep, 64, "pipedream")
