@@ -2,7 +2,7 @@
 # SCALE=laptop chooses how much is reproduced; PYTHON=... INSTALL=no uses the interpreter at hand as it is.
 # LAUNCH=slurm gives the experiments to a scheduler (conf/launch/); ARGS='rerun=failed seed=1': further overrides
 # WORKERS=2: processes that share out the tests that start no ranks; one of them runs the others when these are done
-# STRICT=yes: a test that is skipped because Chromium, mpiexec or DeepSpeed is missing fails.
+# STRICT=yes: a test that is skipped because Chromium, mpiexec, Slurm or DeepSpeed is missing fails.
 
 PYTHON  ?= python3
 INSTALL ?= yes
@@ -27,7 +27,7 @@ READY := .venv/ready
 endif
 
 ifeq ($(STRICT),yes)
-FATAL := --no-skip=chromium,mpiexec,deepspeed
+FATAL := --no-skip=chromium,mpiexec,slurm,deepspeed
 endif
 
 # a command is told to stop when make is gone, however make went

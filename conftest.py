@@ -19,12 +19,13 @@ from pathlib import Path
 
 import pytest
 
-TOOLS = ("chromium", "mpiexec", "deepspeed")  # what --no-skip may name
+TOOLS = ("chromium", "mpiexec", "slurm", "deepspeed")  # what --no-skip may name
 # last, in this order and in one worker: they start ranks, and the last of them time what they start
 ALONE = (
     "tests/unit/test_doctor.py",
     "tests/laws/test_memory.py",
     "tests/distributed/",
+    "tests/slurm/",
     "tests/unit/bench/test_emulate.py",  # its ranks are threads, whose sleeps it times
     "tests/agreement/test_traffic.py",
     "tests/agreement/test_peers.py",

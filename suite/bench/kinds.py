@@ -191,7 +191,7 @@ WHERE_THERE = {  # of executors and launches, not all of which have them
     **{f"launch.{name}": NAME.optional() for name in ("partition", "account", "qos", "constraint")},
     "launch.array_parallelism": whole(1, 1_000_000),
     "launch.setup": TEXTS,
-    "launch.extra": GROUP,
+    "launch.extra": GROUP.optional(),
     "executor.name": NAME,
     "executor.label": TEXT,
     "executor.sources": kind("a list of folders below suite or baselines", "[suite/simulate]", _sources),

@@ -26,7 +26,7 @@ from typing import Any
 
 from suite.bench.experiment import Run, expand
 from suite.bench.interrupt import ending_ranks
-from suite.bench.slurm_records import leave, standing
+from suite.bench.slurm_records import begun, leave, standing
 from suite.bench.slurm_state import UNKNOWN, State, ask, meaning, states, why_ended
 from suite.bench.starter import spread
 from suite.bench.store import write_atomically
@@ -119,7 +119,7 @@ def _options(runs: Sequence[Run]) -> dict[str, Any]:
     launch = runs[0].config["launch"]
     ranks = max((run.ranks for run in runs if TARGET not in run.config["executor"]), default=1)
     nodes, per_node = spread(ranks, launch)
-    gpus, extra, root = launch["gpus_per_node"], launch["extra"], shlex.quote(str(_ROOT))
+    gpus, extra, root = launch["gpus_per_node"], launch["extra"] or {}, shlex.quote(str(_ROOT))
     if not isinstance(extra, Mapping):
         raise Refused(f"launch.extra={extra}", rule="options of sbatch, by name", legal="launch.extra={mem: 8G}")
     return {
@@ -274,6 +274,8 @@ def _closed(arrays: Sequence[Array], last: Mapping[tuple[str, int], State]) -> l
             state, told = last.get((array.job, task), UNKNOWN), array.status(task)
             if state is UNKNOWN and told is not None:  # Slurm has forgotten it
                 state = State("COMPLETED" if told in tuple(Exit) else "FAILED", status=told)
+            if not state.over and told is None and not begun(job.runs, f"{array.job}_{task}", array.name):
+                state = State("CANCELLED", "taken from the queue")  # Slurm forgets at once a task that had not begun
             outcome, why = meaning(state)
             records = leave(job.runs, f"{array.job}_{task}", array.name, outcome, why)
             status = told if told in tuple(Exit) else _status(records)

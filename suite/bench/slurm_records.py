@@ -35,11 +35,16 @@ def announced(runs: Sequence[Run], keys: Sequence[str], told: Mapping[str, str] 
     write_atomically(path, json.dumps({"name": name, "runs": entries}, indent=1, default=str).encode())
 
 
+def begun(runs: Sequence[Run], job: str, name: str) -> list[dict[str, Any]]:
+    """What a job has said of its runs; nothing before it has begun. name: of its sweep, as numbers come again."""
+    told = _read(_announcements(Path(runs[0].config["reports"])) / f"{job}.json") if runs else {}
+    return list(told.get("runs", ())) if told.get("name") == name else []
+
+
 def leave(runs: Sequence[Run], job: str, name: str, outcome: Outcome, why: str) -> list[Record]:
     """The records of a job's runs; those that are missing are written now: by the name that the job has announced, or,
     of one that has never begun, by the name that they would have here."""
-    told = _read(_announcements(Path(runs[0].config["reports"])) / f"{job}.json") if runs else {}
-    entries = {entry["config"]: entry for entry in told.get("runs", ())} if told.get("name") == name else {}
+    entries = {entry["config"]: entry for entry in begun(runs, job, name)}
     records = []
     for run in runs:
         entry = entries.get(_digest(run), {})
@@ -49,8 +54,8 @@ def leave(runs: Sequence[Run], job: str, name: str, outcome: Outcome, why: str) 
         if record is None and run.config["rerun"] == "keep":
             record = store.standing(run.config, key, "keep")
         if record is None:
-            begun = "" if entry else ", before it had begun"
-            record = unranked.lost(run, key, outcome, f"job {job}{begun}: {why}")
+            early = "" if entry else ", before it had begun"
+            record = unranked.lost(run, key, outcome, f"job {job}{early}: {why}")
             record = replace(record, provenance={**record.provenance, **entry.get("circumstances", {})})
             store.write(record)
         records.append(record)

@@ -143,16 +143,22 @@ def why_ended(told: Mapping[str, str] | None = None) -> tuple[Outcome, str] | No
     state = of_scontrol(answer).get(own, UNKNOWN)
     if state.over and state.name not in ("COMPLETED", "FAILED"):
         return meaning(state)
-    end = told.get("SLURM_JOB_END_TIME") or _end(answer)
+    end = told.get("SLURM_JOB_END_TIME") or _limit(answer)
     if end is not None and time.time() >= float(end) - _LATE:
         return meaning(State("TIMEOUT"))
     return meaning(State("CANCELLED"))
 
 
-def _end(answer: str) -> float | None:
-    """A job's end, as seconds since 1970, from `scontrol show job`."""
-    match = re.search(r"\bEndTime=(\S+)", answer)
+def _limit(answer: str) -> float | None:
+    """When a job is past its time, as seconds since 1970, from `scontrol show job`. Its EndTime is moved by a cancel,
+    and its state does not tell while it is ending."""
+    start = re.search(r"\bStartTime=(\S+)", answer)
+    limit = re.search(r"\bTimeLimit=(?:(\d+)-)?(\d+):(\d+):(\d+)", answer)
+    if start is None or limit is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in limit.groups())
     try:
-        return datetime.fromisoformat(match[1]).timestamp() if match else None
+        begun = datetime.fromisoformat(start[1]).timestamp()
     except ValueError:
         return None
+    return begun + 86400 * days + 3600 * hours + 60 * minutes + seconds

@@ -13,10 +13,14 @@ import pytest
 from suite.bench.starter import find_mpiexec
 from suite.doctor.checks import find_chromium
 
+_SLURM = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "scancel")
+
 
 def _program(name: str) -> str | None:
     if name == "chromium":
         return find_chromium()
+    if name == "slurm":
+        return shutil.which("sbatch") if all(map(shutil.which, _SLURM)) else None
     return find_mpiexec(None) if name == "mpiexec" else shutil.which(name)
 
 
@@ -28,12 +32,13 @@ def _package(name: str) -> str | None:
 _REMEDY = {
     "chromium": (_program, "no Chromium on the PATH; .ci/run installs it"),
     "mpiexec": (_program, "not beside this Python and not on the PATH; make install brings it"),
+    "slurm": (_program, "no munged, slurmctld, slurmd or sbatch on the PATH; .ci/run installs them"),
     "deepspeed": (_package, "not installed; make install brings it"),
 }
 
 
 def needs(tool: str) -> str:
-    """The path of chromium, mpiexec or deepspeed; skips the test where there is none."""
+    """The path of chromium, mpiexec, sbatch or deepspeed; skips the test where there is none."""
     find, remedy = _REMEDY[tool]
     path = find(tool)
     if path is None:

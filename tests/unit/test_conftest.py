@@ -245,7 +245,7 @@ def test_a_module_that_skips_as_a_whole_is_no_exception(project: Path, run: Pyte
 def test_an_unknown_tool_is_refused_with_those_that_are_known(run: Pytest) -> None:
     code, lines = run("--no-skip=chromum")
     assert code == pytest.ExitCode.USAGE_ERROR
-    assert "ERROR: --no-skip=chromum: any of chromium,mpiexec,deepspeed" in lines
+    assert "ERROR: --no-skip=chromum: any of chromium,mpiexec,slurm,deepspeed" in lines
 
 
 def test_a_tool_that_is_here_has_a_path() -> None:
@@ -269,6 +269,7 @@ def ci(tmp_path: Path) -> Callable[[str], tuple[int, str]]:
         (programs / name).chmod(0o755)
 
     program("make", 'echo "make $*"')
+    program("date", "echo 7")
 
     def run(user: str, *present: str) -> tuple[int, str]:
         program("id", f"echo {user}")
@@ -281,11 +282,13 @@ def ci(tmp_path: Path) -> Callable[[str], tuple[int, str]]:
     return run
 
 
+SLURM = ("munged", "slurmctld", "slurmd", "sbatch")
 CI = ["make test STRICT=yes", "make test STRICT=yes TESTS=-m exhaustive tests"]
+CI += ["make soak SEED=7 KILLS=12 CONFIGS=400 REAL=6"]
 
 
 def test_ci_runs_the_readmes_command_with_every_skip_for_want_of_a_tool_forbidden(ci: Callable[..., object]) -> None:
-    assert ci("1000", "google-chrome") == (0, "\n".join(CI) + "\n")
+    assert ci("1000", "google-chrome", *SLURM) == (0, "\n".join(CI) + "\n")
     plan = subprocess.run(
         ["make", "--dry-run", "test", "STRICT=yes", "INSTALL=no", "PYTHON=python3"],
         cwd=ROOT,
@@ -294,23 +297,27 @@ def test_ci_runs_the_readmes_command_with_every_skip_for_want_of_a_tool_forbidde
         check=True,
         timeout=20,
     ).stdout
-    assert "--no-loadscope-reorder --no-skip=chromium,mpiexec,deepspeed tests" in plan
+    assert "--no-loadscope-reorder --no-skip=chromium,mpiexec,slurm,deepspeed tests" in plan
 
 
 def test_ci_installs_a_browser_where_it_may_and_says_so_where_it_may_not(ci: Callable[..., tuple[int, str]]) -> None:
-    code, said = ci("1000", "apt-get")
+    code, said = ci("1000", "apt-get", *SLURM)
     assert (code, "chromium is missing" in said, "make" in said) == (1, True, False)
-    code, said = ci("0", "apt-get")
+    code, said = ci("0", "apt-get", *SLURM)
     assert code == 0
-    assert said.splitlines() == [
-        "apt-get update",
-        "apt-get install -y --no-install-recommends chromium",
-        *CI,
-    ]
+    install = "apt-get install -y --no-install-recommends"
+    assert said.splitlines() == ["apt-get update", f"{install} chromium", *CI]
+
+
+def test_ci_installs_a_scheduler_where_it_may(ci: Callable[..., tuple[int, str]]) -> None:
+    code, said = ci("0", "apt-get", "chromium", *SLURM[1:])
+    assert code == 0
+    install = "apt-get install -y --no-install-recommends"
+    assert said.splitlines() == ["apt-get update", f"{install} munge slurmctld slurmd slurm-client", *CI]
 
 
 def test_ci_without_apt_fails_and_says_why(ci: Callable[..., tuple[int, str]]) -> None:
-    code, said = ci("0")
+    code, said = ci("0", *SLURM)
     assert (code, "chromium is missing" in said, "make" in said) == (1, True, False)
 
 
