@@ -33,7 +33,7 @@ endif
 # a command is told to stop when make is gone, however make went
 GUARD := $(shell command -v setpriv >/dev/null 2>&1 && echo setpriv --pdeathsig TERM)
 
-.PHONY: reproduce test lint report doctor benchmark nightly soak install clean
+.PHONY: reproduce test lint report doctor benchmark nightly soak install clean ae-bundle
 
 reproduce: $(READY)
 	@$(GUARD) $(RUN) -m suite.reproduce scale=$(SCALE) launch=$(LAUNCH) $(ARGS)
@@ -48,6 +48,10 @@ lint: $(READY)
 
 report: $(READY)
 	@$(RUN) -m suite.report
+
+# an archive for artifact evaluators: claims, records, page, environment and source
+ae-bundle: $(READY)
+	@$(GUARD) $(RUN) -m suite.bundle
 
 doctor: $(READY)
 	@$(RUN) -m suite.doctor
