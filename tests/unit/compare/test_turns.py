@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,3 +110,33 @@ def test_equal_turns_show_nothing() -> None:
     found = turned([[1.0, 1.0]] * 8, [[1.0, 1.0]] * 8, "lower")
     assert (found.ratio, found.p) == (1.0, 1.0)
     assert cleared(found, THRESHOLD)
+
+
+def recorded() -> list[list[float]]:
+    """Batch times of 96 runs of unchanged code, one after the other on two cores that up to twenty other processes
+    wanted: 74 ms in a quiet moment, over a second in the busiest."""
+    file = Path(__file__).resolve().parents[2] / "nightly" / "busy.json"
+    return [list(map(float, run)) for run in json.loads(file.read_text())]
+
+
+def dealt(runs: list[list[float]], slower: float) -> Turned:
+    """Those runs as turns of old and new code, as confirm orders them."""
+    pairs = [runs[n : n + 2][:: 1 if n % 4 == 0 else -1] for n in range(0, len(runs), 2)]
+    return turned([old for old, _ in pairs], [[(1 + slower) * v for v in new] for _, new in pairs], "lower")
+
+
+def test_recorded_runs_of_unchanged_code_are_never_blamed() -> None:
+    runs = recorded()
+    for begin in range(0, len(runs) - 23, 4):
+        found = dealt(runs[begin : begin + 24], 0.0)
+        assert LOOKS * found.p >= LEVEL
+
+
+def test_half_again_as_slow_shows_among_recorded_runs() -> None:
+    """A fifth does in one of four, a tenth in none of them: on such a machine a night is undecided."""
+    runs = recorded()
+    for begin in range(0, len(runs) - 47, 16):
+        found = dealt(runs[begin : begin + 48], 0.5)
+        assert LOOKS * found.p < LEVEL
+        assert 1.3 < found.ratio < 1.9
+        assert found.sure("lower")
