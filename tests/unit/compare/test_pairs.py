@@ -20,6 +20,7 @@ def differs(a: Any, b: Any) -> list[str]:
     [
         ({"config": {"batch": {"size": 32, "microbatch": 2}}}, ["batch.size 16 -> 32"]),
         ({"config": {"seed": 1}}, ["seed 0 -> 1"]),
+        ({"config": {"seed": 1, "reports": "x", "experiment": {"name": "single", "title": "y"}}}, ["seed 0 -> 1"]),
         ({"config": {"seed": 1, "extra": {"deep": {"er": 1}}}}, ["extra.deep.er absent -> 1", "seed 0 -> 1"]),
         ({"config": {"batch": 3}}, ["batch absent -> 3", "batch.microbatch 2 -> absent", "batch.size 16 -> absent"]),
         ({"provenance": {"machine": {**MACHINE, "cores": 4}}}, ["machine.cores 2 -> 4"]),
