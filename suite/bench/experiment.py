@@ -216,7 +216,7 @@ def read_files(overrides: Sequence[str]) -> list[str]:
             continue
         try:
             values = yaml.safe_load(Path(override[1:]).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
             raise Refused(
                 f"{override}: {' '.join(str(error).split())}", rule="@FILE is a YAML list of overrides"
             ) from error

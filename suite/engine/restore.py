@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from suite.engine.train import Engine
 
 
+# what a manifest of another form meets
+_OTHER = (KeyError, TypeError, ValueError, IndexError, AttributeError, StopIteration, ZeroDivisionError)
+
+
 @dataclass(frozen=True)
 class Loaded:
     """What a load took. updates: batches that were trained, those that overflowed too; samples: of data they used
@@ -78,6 +82,8 @@ def load(engine: Engine, path: Path) -> Loaded:
                 found = _Found(engine, at)
             except shelf.Damaged as error:
                 fault = str(error)
+            except _OTHER as error:  # its manifest is whole, and another program's
+                fault = f"{at.name} is no checkpoint of this suite ({type(error).__name__}: {error})"
         if not together.largest(bool(fault)):
             break
         damaged.append(fault or f"{at.name} has a file that is damaged, as another rank says")
@@ -145,7 +151,11 @@ class _Found:
         return self.ranks[name]
 
     def _tensors(self, name: str) -> Tensors:
-        return dict(format_of().load(shelf.fetch(self.path, name, self.body["files"][name])))
+        data = shelf.fetch(self.path, name, self.body["files"][name])
+        try:
+            return dict(format_of().load(data))
+        except Exception as error:  # safetensors has an error of its own
+            raise shelf.Damaged(f"{self.path.name}/{name} holds no tensors ({error})") from error
 
     def _check_run(self, engine: Engine) -> None:
         body, name = self.body, self.path.name

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from suite.core.errors import Refused
 
 MANIFEST = "manifest.json"
 _STEP = re.compile(r"step-(\d{6,})(\.old)?")
+MOST = 256 << 20  # bytes of a manifest: a line for each weight of a model
 _UNFINISHED = ".unfinished"  # the end of a hidden name: cleared by the next checkpoint
 
 
@@ -111,7 +113,8 @@ def _text(body: Mapping[str, Any]) -> bytes:
 
 def standing(folder: Path) -> list[int]:
     """The checkpoints in a folder as numbers in order of age, the newest last; `path_of` names them."""
-    names = [_STEP.fullmatch(path.name) for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    inside = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()] if folder.is_dir() else []
+    names = [_STEP.fullmatch(path.name) for path in inside]
     return sorted(2 * int(name[1]) + (name[2] is None) for name in names if name)
 
 
@@ -122,20 +125,22 @@ def path_of(folder: Path, order: int) -> Path:
 def manifest(path: Path) -> dict[str, Any]:
     """What a checkpoint says of itself. Raises Damaged."""
     try:
+        _check_plain(path / MANIFEST, MOST)
         content = json.loads((path / MANIFEST).read_bytes())
         body, told = content["body"], content["sha256"]
     except FileNotFoundError:
         raise Damaged(f"{path.name} has no {MANIFEST}") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Damaged(f"{path.name}/{MANIFEST} cannot be read ({error})") from None
-    if digest(_text(body)) != told:
-        raise Damaged(f"{path.name}/{MANIFEST} does not have its own SHA-256, {told[:12]}...")
+    if not isinstance(body, dict) or digest(_text(body)) != told:
+        raise Damaged(f"{path.name}/{MANIFEST} does not have its own SHA-256, {str(told)[:12]}...")
     return dict(body)
 
 
 def fetch(path: Path, name: str, told: Mapping[str, Any]) -> bytes:
     """A file of a checkpoint, which is what was written. Raises Damaged."""
     try:
+        _check_plain(path / name, told["bytes"])
         data = (path / name).read_bytes()
     except OSError as error:
         raise Damaged(f"{path.name}/{name} cannot be read ({error.strerror})") from None
@@ -144,6 +149,16 @@ def fetch(path: Path, name: str, told: Mapping[str, Any]) -> bytes:
     if digest(data) != told["sha256"]:
         raise Damaged(f"{path.name}/{name} has SHA-256 {digest(data)[:12]}..., {told['sha256'][:12]}... was written")
     return data
+
+
+def _check_plain(path: Path, most: int) -> None:
+    """A link leads elsewhere, a pipe never ends, and what is larger than it should be need not be read. Raises Damaged,
+    OSError where there is nothing."""
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise Damaged(f"{path.parent.name}/{path.name} is no file of its own: a link, a folder or a device")
+    if found.st_size > most:
+        raise Damaged(f"{path.parent.name}/{path.name} has {found.st_size} bytes, {most} were written")
 
 
 def check_keep(keep: int | None) -> None:

@@ -10,7 +10,6 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean, median
 
 from suite.core.errors import Refused
@@ -19,6 +18,7 @@ from suite.core.op import Kind, Op
 from suite.core.protocols import Chunk
 from suite.core.trace import REDUCE, STEP, TIE, WAIT, Span
 
+LARGEST = 64 << 20  # bytes of a trace when unpacked: a small gzip can hold terabytes
 COMPUTE = (Kind.FORWARD, Kind.BACKWARD, Kind.EVALUATE)
 
 
@@ -122,10 +122,14 @@ class Profiled:
 def recorded(*, trace: str) -> Profiled:
     """The median costs of a trace file, as bench writes one. Raises Refused for a file that is none."""
     try:
-        content = json.loads(gzip.decompress(Path(trace).read_bytes()))
+        with gzip.open(trace) as packed:
+            text = packed.read(LARGEST + 1)
+        if len(text) > LARGEST:
+            raise ValueError(f"it unpacks to more than {LARGEST} bytes")
+        content = json.loads(text)
         spans = [Span.from_row(row) for row in content["spans"]]
         found = Profiled.of(spans, Grid(**content["grid"]))
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Refused(
             f"cost.trace={trace}: {error}", rule="a trace of a run", legal="reports/traces/KEY.json.gz"
         ) from error

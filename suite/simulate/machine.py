@@ -108,7 +108,7 @@ def measured(*, name: str, file: str) -> Machine:
             for operation, ways in found.get("carriers", {}).items()
         }
         return Machine(**{**found, **links, "carriers": carriers, "name": name})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Refused(
             f"machine={name} is not measured here ({error})", rule=f"make doctor writes {file}", legal="machine=summit"
         ) from error

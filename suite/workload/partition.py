@@ -90,7 +90,7 @@ class Profile:
                 tuple(float(layer["weights"]) for layer in layers),
                 float(found["bandwidth"]),
             )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise Refused(
                 f"split={path}: {error}", rule="a profile of layers", legal="what python -m suite.partition writes"
             ) from error

@@ -1,0 +1,166 @@
+"""Decides that a file from anybody is refused by name by whoever reads it: it runs nothing, leads nowhere else, and
+takes no more memory than a reader allows. (Records: tests/unit/report/test_load.py; graphs: tests/unit/data/graphs;
+archives: tests/unit/bundle; config paths: tests/unit/core/test_build.py.)"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import gpt_case
+
+from suite.bench.experiment import expand, resolve
+from suite.core.errors import Refused, SuiteError
+from suite.engine import shelf
+from suite.engine.optimizer import SGD
+from suite.engine.train import Engine
+from suite.gnn.holding import Holding
+from suite.gnn.plan import Plan
+from suite.pruning.ticket import load as load_ticket
+from suite.simulate import cost
+from suite.simulate.cost import recorded
+from suite.simulate.machine import measured
+from suite.workload.partition import Profile
+
+DEEP = "[" * 100_000
+
+
+class Runs:
+    """What is unpickled leaves a file behind."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, (f"touch {self.mark}",)
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "ticket": load_ticket,
+    "plan": Plan.load,
+    "holding": Holding.load,
+    "profile": Profile.read,
+    "trace": lambda path: recorded(trace=str(path)),
+    "machine": lambda path: measured(name="local", file=str(path)),
+    "overrides": lambda path: expand([f"@{path}"]),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("content", ["pickle", "npz of objects", "deep json", "python yaml", "empty"])
+def test_each_reader_refuses_by_name_and_runs_nothing(reader: str, content: str, tmp_path: Path) -> None:
+    path, mark = tmp_path / "given", tmp_path / "it ran"
+    if content == "pickle":
+        path.write_bytes(pickle.dumps(Runs(mark)))
+    elif content == "npz of objects":
+        with path.open("wb") as file:
+            np.savez(file, parts=np.array([Runs(mark)], dtype=object), format=np.array([Runs(mark)], dtype=object))
+    elif content == "deep json":
+        path.write_text(DEEP)
+    elif content == "python yaml":
+        path.write_text(f"!!python/object/apply:os.system ['touch {mark}']")
+    else:
+        path.write_bytes(b"")
+    with pytest.raises(SuiteError):
+        READERS[reader](path)
+    assert not mark.exists()
+
+
+def test_a_trace_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "LARGEST", 1000)
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(b" " * 1001))
+    with pytest.raises(Refused, match="unpacks to more than 1000 bytes"):
+        recorded(trace=str(path))
+
+
+def test_a_yaml_of_ones_own_is_read_as_data(tmp_path: Path) -> None:
+    """Also where the folder was chosen: its modules may run, its YAMLs have nothing to run."""
+    mark = tmp_path / "it ran"
+    (tmp_path / "system").mkdir()
+    (tmp_path / "system" / "evil.yaml").write_text(f"system: !!python/object/apply:os.system ['touch {mark}']\n")
+    with pytest.raises(Exception, match="could not determine a constructor"):
+        resolve([f"launch.python_path=['{tmp_path}']", "system=evil"])
+    assert not mark.exists()
+
+
+# -- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def engine() -> Engine:
+    case = gpt_case("untied", "float32", tied=False, layers=1)
+    return Engine(case.layers, loss=case.loss, optimizer=SGD(0.1), microbatch=case.microbatch)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return engine().save(tmp_path / "checkpoints")
+
+
+def signed(step: Path, body: Any) -> None:
+    """A manifest that has its own digest, whatever it says."""
+    told = shelf.digest(json.dumps(body, sort_keys=True).encode())
+    (step / shelf.MANIFEST).write_text(json.dumps({"sha256": told, "body": body}))
+
+
+def test_a_file_of_a_checkpoint_that_leads_elsewhere_is_damage(saved: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    layer = next(saved.glob("layer-*"))
+    layer.rename(outside)
+    layer.symlink_to(outside)
+    with pytest.raises(Refused, match=r"layer-\d+\.safetensors is no file of its own: a link"):
+        engine().load(saved.parent)
+    layer.unlink()
+    os.mkfifo(layer)
+    with pytest.raises(Refused, match="is no file of its own"):
+        engine().load(saved)
+    layer.unlink()
+    layer.write_bytes(outside.read_bytes() + b"more")
+    with pytest.raises(Refused, match=r"bytes, \d+ were written"):
+        engine().load(saved)
+
+
+def test_a_checkpoint_that_is_a_link_is_none(saved: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    saved.rename(elsewhere)
+    saved.symlink_to(elsewhere)
+    with pytest.raises(Refused, match="no checkpoint in"):
+        engine().load(saved.parent)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda body: {},
+        lambda body: {**body, "files": {}},
+        lambda body: {**body, "files": dict.fromkeys(body["files"], "../../etc/passwd")},
+        lambda body: {**body, "files": {name: {"bytes": 1, "sha256": 3} for name in body["files"]}},
+        lambda body: {**body, "layers": []},
+        lambda body: {**body, "replicas": "many", "split": None},
+        lambda body: {**body, "microbatches": None},
+        lambda body: {**body, "extra": {}},
+    ],
+)
+def test_a_manifest_of_another_form_is_refused_and_changes_nothing(
+    spoil: Callable[[dict[str, Any]], Any], saved: Path
+) -> None:
+    signed(saved, spoil(shelf.manifest(saved)))
+    other = engine()
+    before = [parameter.detach().clone() for parameter in other.state.parameters]
+    with pytest.raises(SuiteError):
+        other.load(saved.parent)
+    assert all(bool((a == b).all()) for a, b in zip(before, other.state.parameters, strict=True))
+
+
+def test_a_manifest_that_is_no_mapping_or_too_deep_is_damage(saved: Path) -> None:
+    for text in (DEEP, "[]", '{"body": 3, "sha256": 4}', '{"body": [], "sha256": ""}'):
+        (saved / shelf.MANIFEST).write_text(text)
+        with pytest.raises(shelf.Damaged):
+            shelf.manifest(saved)
