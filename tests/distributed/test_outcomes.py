@@ -60,7 +60,8 @@ def no_rank_left() -> bool:
             marks=pytest.mark.exhaustive,
         ),
         ("kill", Outcome.LOST_RANK, "rank 1 ended", ["grid.inter=2", "launch.starter=torchrun"]),  # over gloo
-        ("hang", Outcome.TIMEOUT, "train_batch", ["grid.inter=2", "measure.deadline=3"]),
+        ("hang", Outcome.TIMEOUT, "train_batch", ["grid.inter=2", "measure.deadline=3", "launch.beat=0.5"]),
+        ("stop", Outcome.TIMEOUT, "no sign of life for 6 s", ["grid.inter=2", "launch.beat=1", "launch.silence=6"]),
         ("oom", Outcome.OOM, "allocate memory", ["launch.memory_limit=8000000000"]),
         ("diverge", Outcome.DIVERGED, "nan", []),
         ("missing", Outcome.MISSING_DEPENDENCY, "its package is not installed", []),
@@ -73,6 +74,7 @@ def test_a_fault_is_an_outcome(tmp_path: Path, fault: str, outcome: Outcome, wor
     assert words in record.reason
     if fault == "hang":
         assert "faulty.py" in record.reason, "no stack of the stuck rank"
+        assert re.search(r"rank 1 was heard \d\.\d s ago at batch \d", record.reason)
     if fault != "missing":
         samples = 2 if fault == "diverge" else 1  # a batch that diverged was timed
         assert len(record.metrics["batch_time"].values) == samples, "the sample before the fault is kept"

@@ -54,6 +54,7 @@ def test_two_hosts_train_as_one_does(hosts: Cluster, tmp_path: Path) -> None:
     assert not any((tmp_path / "scratch").iterdir()), "what ranks read is left behind"
 
 
+@pytest.mark.exhaustive
 def test_a_rank_of_another_host_that_hangs_tells_where(hosts: Cluster, tmp_path: Path) -> None:
     faulty = ["system._target_=faulty.Faulty", "+system.fault=hang", f"launch.python_path=[{ROOT / 'tests/support'}]"]
     late = ["measure.deadline=5", "launch.beat=0.5", "measure.batches=4"]

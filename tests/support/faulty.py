@@ -36,6 +36,8 @@ class Faulty(EngineSystem):
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.fault == "hang":
                 time.sleep(3600)
+            if self.fault == "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
             if self.fault == "oom":
                 self.hoard = torch.empty(12 << 30, dtype=torch.uint8)  # fits the machine, not the limit
             if self.fault == "package":
