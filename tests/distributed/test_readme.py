@@ -57,7 +57,7 @@ def test_one_process(tmp_path: Path) -> None:
 
 def test_a_pruned_network(tmp_path: Path) -> None:
     """The lines of its section stand behind those that make the layers."""
-    (pruned,) = re.findall(r"```python\n(.*?)```", section("Pruned networks"), flags=re.S)
+    (pruned,) = re.findall(r"```python\n(.*?)```", section("SAMO"), flags=re.S)
     setup = example().partition("engine = ")[0]
     program = tmp_path / "prune.py"
     program.write_text(f"{setup}{pruned}\nprint(*engine.train(batches))\nprint(engine.state.layout.bytes())\n")
@@ -81,14 +81,18 @@ def test_the_drawing_is_what_the_command_prints() -> None:
 
 OWN = section("Add a system: one file and one YAML")
 # each file is named in the sentence before it
-FILES = dict(re.findall(r"`(mine/[\w/.]+)`(?:(?!```).)*?```\w+\n(.*?)```", OWN, flags=re.S))
+NAMED = r"`(mine/[\w/.]+)`(?:(?!```).)*?```\w+\n(.*?)```"
+FILES = dict(re.findall(NAMED, OWN, flags=re.S))
 COMMANDS = re.findall(r"^    (python .*)$", OWN, flags=re.M)
+MORE = section("Add a model, a machine, an experiment")
+MORE_FILES = dict(re.findall(NAMED, MORE, flags=re.S))
+MORE_COMMANDS = re.findall(r"^    (python .*)$", MORE, flags=re.M)
 SHORT = ["measure.warm_up=1", "measure.settle=0", "measure.turns=2", "measure.batches=2", "measure.evaluate=1"]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name, text in FILES.items():
+    for name, text in (FILES | MORE_FILES).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     return tmp_path
@@ -174,3 +178,28 @@ def test_an_order_that_breaks_a_law_is_refused_before_any_rank_starts(folder: Pa
     assert record.outcome is Outcome.UNSUPPORTED
     assert "0F2 would be forward number 2 in flight, the schedule promised 1" in record.reason
     assert "stage 0 | F3   [F2]" in record.reason
+
+
+# -- a model, a machine, an experiment ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", MORE_COMMANDS)
+def test_a_yaml_of_ones_own_is_all_it_takes(command: str, folder: Path) -> None:
+    """Each of the three commands leaves good records, of what its YAML names."""
+    done = asked(command, folder, *(SHORT if "simulated" not in command else ()), "reports=reports")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [Record.from_json(file.read_text()) for file in (folder / "reports" / "records").glob("*.json")]
+    assert {record.outcome for record in found} == {Outcome.OK}
+    if "model=gpt_mine" in command:
+        assert [record.config["model"]["shape"]["layers"] for record in found] == [6]
+    elif "machine=lab" in command:
+        assert [record.config["executor"]["machine"]["name"] for record in found] == ["lab"]
+    else:
+        assert {record.label for record in found} == {"gpipe 2x1", "waves 2x1", "waves 2x1 wide"}
+        losses = {record.series["loss"][-1] for record in found}
+        assert max(losses) == pytest.approx(min(losses), rel=1e-5)
+
+
+def test_the_three_are_there() -> None:
+    assert sorted(name.split("/")[1] for name in MORE_FILES) == ["experiment", "machine", "model"]
+    assert len(MORE_COMMANDS) == 3
