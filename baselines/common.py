@@ -25,6 +25,7 @@ from suite.engine.host import check_half
 from suite.engine.random import drawing, initial
 from suite.engine.rate import Rate, as_rate
 from suite.memory.checkpointing import interval
+from suite.workload.recurrent import GNMT
 from suite.workload.split import Split, divide
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
@@ -141,6 +142,14 @@ def refuse(config: Mapping[str, Any], *, dtypes: Sequence[str]) -> None:
         raise Unsupported(what, rule="weights beside half precision are float32", legal="model.dtype=float32")
     optimizer_class(config)
     microbatches(config)
+    refuse_pairs(config)
+
+
+def refuse_pairs(config: Mapping[str, Any]) -> None:
+    """Raises Unsupported for a network whose batches hold more than one tensor of inputs, as a translator's do."""
+    if isinstance(build(config["model"]["shape"]), GNMT):
+        what = f"{config['system']['name']} with model={config['model']['name']}"
+        raise Unsupported(what, rule="it is given one tensor a batch, a translator reads two", legal="system=axonn")
 
 
 def join(layers: Mapping[int, nn.Module], ties: Iterable[tuple[int, str, int, str]]) -> None:

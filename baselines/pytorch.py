@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from baselines.common import Plan, asked, check_device, join, stage_of
+from baselines.common import Plan, asked, check_device, join, refuse_pairs, stage_of
 from baselines.stepping import Stepper
 from suite.core.errors import Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
@@ -30,6 +30,7 @@ class PyTorch:
         if grid["data"] * grid["inter"] * grid["tensor"] != 1:
             raise Unsupported("pytorch on several ranks", rule="one process", legal="grid.data=1 grid.inter=1")
         asked(config)
+        refuse_pairs(config)
         return Ready()
 
     def __init__(self, world: World, config: Mapping[str, Any]) -> None:

@@ -6,10 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from curves import config_of
 
 from baselines.common import Plan
 from baselines.deepspeed_3d import DeepSpeed3D
+from baselines.pytorch import PyTorch
+from baselines.torch_pipelining import TorchPipelining
+from suite.core.errors import Unsupported
 
 
 class Overflowing:
@@ -34,3 +38,9 @@ def test_a_rate_does_not_move_on_batches_that_are_left_out() -> None:
     for _ in range(5):
         system.train_batch((np.zeros((4, 8)), np.zeros((4, 8))))
     assert system.engine.rates == [1.0, 1.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("system", [DeepSpeed3D, TorchPipelining, PyTorch])
+def test_a_network_that_reads_two_tensors_is_refused_by_name(system: Any) -> None:
+    with pytest.raises(Unsupported, match=r" with model=gnmt_narrow; rule: .* a translator reads two"):
+        system.probe(config_of(["system=deepspeed_3d", "model=gnmt_narrow"]))

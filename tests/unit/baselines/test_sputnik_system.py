@@ -20,8 +20,8 @@ from baselines.sputnik import system as sputnik
 from baselines.sputnik.linear import SparseLinear
 from baselines.sputnik.states import sparse as states
 from suite.bench.experiment import freeze, resolve
-from suite.bench.session import Session
 from suite.bench.predict import counts
+from suite.bench.session import Session
 from suite.comm import loopback
 from suite.core.build import build, locate
 from suite.core.errors import Refused, Unsupported
