@@ -36,7 +36,7 @@ SMALL = {
 NETWORKS = ("gpt_tiny",) * 6 + tuple(SMALL)
 KEYS = {  # each of which is given now and then
     "checkpoints": ("1", "2", "auto"),
-    "update.bucket": ("1", "1000"),
+    "update.bucket": ("500", "10000"),
     "update.chunk": ("1", "3"),
     "update.clip": ("0.5",),
     "update.every": ("1", "2", "4"),
