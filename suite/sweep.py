@@ -27,8 +27,9 @@ from omegaconf import DictConfig
 from suite.bench import provenance, unranked
 from suite.bench.experiment import CONF, check_names, expand, explained, given, searched
 from suite.bench.interrupt import die_with_parent
-from suite.bench.store import Store, key_of, write_atomically
+from suite.bench.store import Store, key_of
 from suite.core.exits import Exit
+from suite.core.files import write_atomically
 from suite.core.record import Outcome
 
 DRY = "--dry-run"

@@ -204,12 +204,20 @@ class Session:
             trace=store.write_trace(self.key, self.run.grid, self.trace) if self.trace else None,
             notes=self._notes(),
             provenance=unranked.provenance_of(
-                self.run, self.started, self.seconds, {"turns": self.turns, **self.extra, **self._graph()}
+                self.run,
+                self.started,
+                self.seconds,
+                {"turns": self.turns, **self.extra, **self._graph(), **self._hosts()},
             ),
         )
 
     def _graph(self) -> dict[str, Any]:
         return {"data": self.prepared.provenance} if self.prepared else {}
+
+    def _hosts(self) -> dict[str, Any]:
+        """Of ranks that are on several: by rank."""
+        hosts = [self.ranks.hosts[rank] for rank in sorted(self.ranks.hosts)]
+        return {"hosts": hosts} if len(set(hosts)) > 1 else {}
 
     def _series(self) -> dict[str, list[float]]:
         """The loss of every batch, and what every validation found."""

@@ -29,10 +29,10 @@ from suite.bench.interrupt import ending_ranks
 from suite.bench.slurm_records import begun, leave, standing
 from suite.bench.slurm_state import UNKNOWN, State, ask, meaning, states, why_ended
 from suite.bench.starter import spread
-from suite.bench.store import write_atomically
 from suite.core.build import TARGET
 from suite.core.errors import MissingDependency, Refused, SuiteError
 from suite.core.exits import Exit
+from suite.core.files import write_atomically
 from suite.core.record import Outcome, Record
 
 _ROOT = Path(__file__).resolve().parents[2]

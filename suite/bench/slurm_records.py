@@ -15,7 +15,8 @@ from typing import Any
 
 from suite.bench import provenance, unranked
 from suite.bench.experiment import Run
-from suite.bench.store import Store, decisive, key_of, write_atomically
+from suite.bench.store import Store, decisive, key_of
+from suite.core.files import write_atomically
 from suite.core.record import Outcome, Record
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from suite.core.errors import DamagedRecord
+from suite.core.files import write_atomically
 from suite.core.grid import Grid
 from suite.core.record import Outcome, Record
 from suite.core.trace import Trace
@@ -47,14 +47,6 @@ def _text(config: Mapping[str, Any]) -> str:
     return json.dumps(decisive(config), sort_keys=True, default=str)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """The file is there whole, or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_bytes(data)
-    os.replace(partial, path)
-
-
 class Store:
     """The records of one reports folder."""
 
@@ -67,11 +59,12 @@ class Store:
         return self.folder / "records" / f"{key}.json"
 
     def find(self, key: str) -> Record | None:
-        """The record of that name; None if there is none, or none that can be read."""
+        """The record of that name; None if there is none, or none that can be read or is its own."""
         try:
-            return Record.from_json(self.path(key).read_text())
+            record = Record.from_json(self.path(key).read_text())
         except (OSError, UnicodeDecodeError, DamagedRecord):
             return None
+        return record if record.key == key else None
 
     def standing(self, config: Mapping[str, Any], key: str, rerun: str) -> Record | None:
         """The earlier record that saves a run, by what `rerun` asks for again.
@@ -100,9 +93,7 @@ class Store:
         return self.twins
 
     def write(self, record: Record) -> Path:
-        path = self.path(record.key)
-        write_atomically(path, record.to_json().encode())
-        return path
+        return write_atomically(self.path(record.key), record.to_json().encode(), inside=self.folder)
 
     def write_trace(self, key: str, grid: Grid, trace: Trace) -> str:
         """Stores the spans of one batch; the path that a record names, relative to the folder."""
@@ -111,7 +102,8 @@ class Store:
             "grid": {"data": grid.data, "inter": grid.inter, "tensor": grid.tensor},
             "spans": [span.row() for span in trace],
         }
-        write_atomically(self.folder / name, gzip.compress(json.dumps(content).encode(), mtime=0))
+        data = gzip.compress(json.dumps(content).encode(), mtime=0)
+        write_atomically(self.folder / name, data, inside=self.folder)
         return name
 
 

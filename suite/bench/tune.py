@@ -20,9 +20,9 @@ from suite.bench import predict
 from suite.bench.experiment import Run, expand, resolve
 from suite.bench.measure import measure
 from suite.bench.progress import Progress
-from suite.bench.store import write_atomically
 from suite.core.build import build
 from suite.core.errors import Refused, SuiteError
+from suite.core.files import write_atomically
 from suite.core.grid import Grid
 from suite.core.record import Outcome, Record
 from suite.core.units import si

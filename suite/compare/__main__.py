@@ -14,10 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from suite.bench.store import write_atomically
 from suite.compare import changes, metrics, sets, show, statistics
 from suite.core.errors import Refused, SuiteError
 from suite.core.exits import Exit
+from suite.core.files import write_atomically
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -70,7 +70,7 @@ def measure(folder: Path) -> str:
     """Measures, writes `folder`/machine.json, and says what was found in a line. Raises Ill where it cannot."""
     from suite.bench.provenance import machine
     from suite.bench.starter import environment, find_mpiexec, placing
-    from suite.bench.store import write_atomically
+    from suite.core.files import write_atomically
     from suite.core.units import si
 
     mpiexec = find_mpiexec(None)

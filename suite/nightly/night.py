@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from suite.bench import provenance
-from suite.bench.store import write_atomically
 from suite.compare import sets
 from suite.compare.sets import Samples
 from suite.core.errors import Refused
 from suite.core.exits import Exit
+from suite.core.files import write_atomically
 from suite.core.record import Outcome
 from suite.nightly import history, page, results
 from suite.nightly.judge import Judged, beside, judge

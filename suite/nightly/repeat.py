@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from suite.bench.interrupt import die_with_parent
-from suite.bench.store import write_atomically
 from suite.compare.sets import DONE
 from suite.core.exits import Exit
+from suite.core.files import write_atomically
 from suite.nightly import reference, settings
 
 _GRACE = 30  # seconds: a command ends its ranks first

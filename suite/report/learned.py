@@ -17,16 +17,15 @@ from matplotlib.ticker import MaxNLocator
 from suite.core.errors import SuiteError
 from suite.core.units import seconds as time_of
 from suite.report import derive, ranks, study
-from suite.report.asked import LONG
 from suite.report.curves import SHAPES
 from suite.report.figure import PALETTE, clean, drawing, finished
 from suite.report.load import at
+from suite.report.published import settings_table
 from suite.report.study import Study, Task
 from suite.report.verdicts import short
 from suite.report.view import NONE, Cell, Column, Table, number, to_run
 
 WORDS = {"top_1": "top-1 accuracy", "top_5": "top-5 accuracy", "tokens": "token accuracy", "bleu": "BLEU"}
-RULES = {"SGD": "sgdm", "Adam": "adam", "AdamW": "adamw"}  # as the published settings name them
 HOUR = 3600.0
 _MOST = 24  # pictures
 _LEAST = "[ends]"
@@ -92,7 +91,7 @@ def read(
         "scores": lambda: _scores(asked, found, runs),
         "times": lambda: _times(asked, found),
         "tests": lambda: _tests(asked, found),
-        "settings": lambda: _settings(asked, found, settings),
+        "settings": lambda: settings_table(asked, found, settings),
     }
     shown = [tables[name]() for name in asked.tables]
     return made[:_MOST] + [Learned(table.title, table) for table in shown], remarks
@@ -297,40 +296,3 @@ def _tests(asked: Study, found: Sequence[Task]) -> Table:
                     )
                 )
     return _table("What the seeds decide", found, columns, rows)
-
-
-def _settings(asked: Study, found: Sequence[Task], settings: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
-    """PipeOptim's Table III: ours, and below it what is published of the network that ours stands for."""
-    names = list(dict.fromkeys(name for task in found for name in task.settings))
-    columns = (
-        Column("stands for", numeric=False),
-        *(Column(name, numeric=False, detail="ours; published") for name in names),
-    )
-    rows = []
-    for task in found:
-        of = asked.stands_for.get(task.model, "")
-        theirs = _published(of, task.settings.get("optimizer", ""), settings)
-        cells = [Cell(text, detail=theirs.get(name, "")) for name, text in task.settings.items()]
-        rows.append((Cell(of or NONE), *cells))
-    return Table("Settings", columns, tuple(rows))
-
-
-def _published(network: str, rule: str, settings: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """The published settings of a network under an optimizer, as text by the name that ours has."""
-    own = next((row for row in settings.get("models", ()) if row.get("id") == network), {})
-    optimizer, data = RULES.get(rule, rule.lower()), own.get("dataset")
-    fits = [
-        row for row in settings.get("training", ()) if row.get("dataset") == data and row.get("optimizer") == optimizer
-    ]
-    group: Mapping[str, Any] = fits[0] if own and fits else {}
-    found = {
-        "network": own.get("id"),
-        "data": data,
-        "optimizer": group.get("optimizer"),
-        "batch": own.get("batch_size"),
-        "epochs": own.get("epochs"),
-        "learning rate": group.get("learning_rate"),
-        "schedule": group.get("schedule"),
-        "decay": group.get("weight_decay"),
-    }
-    return {name: str(value)[:LONG] for name, value in found.items() if value is not None}

@@ -14,7 +14,8 @@ import pytest
 
 from suite.bench import provenance
 from suite.bench.experiment import expand, resolve
-from suite.bench.store import RERUN, Store, key_of, source_hash, write_atomically
+from suite.bench.store import RERUN, Store, key_of, source_hash
+from suite.core.files import write_atomically
 from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.record import Metric, Outcome, Record, Source

@@ -101,7 +101,7 @@ def test_a_target_that_is_no_class_is_refused() -> None:
         ("suite.doctor.probe.attempt", r"is suite\.doctor"),
         ("suite.bench.starter.find_mpiexec", "is suite"),
         ("suite.bench.launch.Ranks", "is suite"),
-        ("suite.bench.store.write_atomically", "is suite"),
+        ("suite.core.files.write_atomically", "is suite"),
         ("suite.report.files.write", "is suite"),
         ("suite.pruning.ticket.save", "is suite"),
         ("suite.engine.shelf.finish", "is suite"),
