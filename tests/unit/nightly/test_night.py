@@ -49,10 +49,10 @@ class House:
 
     def make(self, tree: Path, command: str, folder: Path, deadline: float) -> repeat.Made:
         self.made += 1
+        folder.mkdir(parents=True, exist_ok=True)
         self.after()
         old = tree.name == "old"
         times = self.machine.run(self.base * (1.0 if old else self.slower), 8)
-        folder.mkdir(parents=True, exist_ok=True)
         (folder / "said.txt").write_text("what it said")
         stored(folder, record(times, **({} if old else self.changes)))
         return repeat.Made(command, self.status, 1.0, "what it said", 1)
@@ -103,6 +103,17 @@ def test_a_slower_machine_is_suspected_and_ruled_out(house: House) -> None:
     found = house.night()
     assert found.line["status"] == "good"
     assert any("ruled out, old and new code in" in text for text in found.line["notes"])
+
+
+def test_a_machine_that_is_too_busy_to_tell_is_no_measure_for_later_nights(house: House) -> None:
+    first = house.night().name
+    house.machine, house.slower = Shaky(3, steps=0.7), 1.1
+    found = house.night()
+    assert (found.line["status"], found.exit) == ("undecided", Exit.NOT_COMPARABLE)
+    assert "undecided, old and new code in 24 turns" in found.line["notes"][0]
+    house.machine = Shaky(1)
+    found = house.night()
+    assert (found.line["status"], found.line["base"]) == ("regression", first)
 
 
 def test_without_old_code_two_nights_alone_decide_with_room(house: House) -> None:

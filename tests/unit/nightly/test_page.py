@@ -80,11 +80,15 @@ def test_pages_ask_nobody_for_anything_and_escape_what_they_show(tmp_path: Path)
     for line in lines:
         line.update(commit=evil, regressions=[evil], notes=[evil])
         line["runs"][0]["label"] = evil
-    lines[0]["night"] = "../../etc"
-    (tmp_path / history.FILE).write_text("\n".join(map(json.dumps, lines)))
-    text = page.write_index(tmp_path).read_text()
+    lines[0]["night"] = "../outside"
+    folder = tmp_path / "nights"
+    for place in (tmp_path / "outside", folder):
+        place.mkdir()
+        (place / "night.html").write_text("")
+    (folder / history.FILE).write_text("\n".join(map(json.dumps, lines)))
+    text = page.write_index(folder).read_text()
     assert "<script" not in text
-    assert "../../etc/night.html" not in text
+    assert "outside/night.html" not in text
     assert not re.search(r'(src|href)="?(https?:)?//', text)
     assert "default-src 'none'" in text
 
