@@ -237,14 +237,14 @@ def test_records_that_took_no_turns_together_are_made_again(monkeypatch: pytest.
     left = [[record((1.0,), "one"), record((2.0,), "other")], [record((3.0,)), record((4.0,))]]
 
     def measure(runs: list[Any], progress: Progress) -> list[Record]:
-        asked.append([run.config["measure"]["keep"] for run in runs])
+        asked.append([run.config["rerun"] for run in runs])
         return left[len(asked) - 1]
 
     monkeypatch.setattr(tune, "measure", measure)
     runs = [planned(["system=axonn", *SMALL], Grid(), microbatch) for microbatch in (1, 2)]
     assert tune.in_turns(runs, Progress(1)) == left[1]
-    assert asked == [["all"] * 2, ["none"] * 2]
-    assert runs[0].config["measure"]["keep"] == "all"
+    assert asked == [["stale"] * 2, ["all"] * 2]
+    assert runs[0].config["rerun"] == "stale"
 
 
 # -- what it leaves ------------------------------------------------------------------------------------------------
