@@ -66,8 +66,9 @@ def beside(night: Samples, base: Samples, settings: Settings) -> Against:
         (sample.record.experiment, sample.record.label): commands[sample.file] for sample in reversed(night.found)
     }
     suspects: dict[tuple[str, str], Suspect] = {}
-    for change in (*scaled.changes, *plain.changes):
-        if change.metric in settings.metrics and suspicious(change, settings):
+    open_to = [change for change in shown.changes if blind(change, settings)]
+    for change in (*(c for c in (*scaled.changes, *plain.changes) if suspicious(c, settings)), *open_to):
+        if change.metric in settings.metrics:
             command = by_name[change.name.experiment, change.name.label]
             suspects.setdefault((str(change.name), change.metric), Suspect(change, command, base.name))
     certain = tuple(change for change in shown.of(Verdict.WORSE) if change.effect is None)
@@ -96,6 +97,15 @@ def suspicious(change: Change, settings: Settings) -> bool:
         return True
     size = sign * math.log(found.ratio) >= least
     return size and (found.p < _CHANCE or found.least >= _CHANCE) and sign * found.delta >= _DELTA
+
+
+def blind(change: Change, settings: Settings) -> bool:
+    """Whether a night could not have seen even what two nights alone are believed: nothing is suspicious, but nothing
+    is known either, and turns have to tell."""
+    if change.effect is None:
+        return False
+    worst = change.effect.high if change.better == "lower" else 1 / max(change.effect.low, 1e-9)
+    return worst >= 1 + settings.alone
 
 
 def judge(

@@ -16,9 +16,12 @@ import psutil
 import pytest
 from nights import Shaky, record, stored
 
+from suite.compare.metrics import Change
+from suite.compare.pairs import Name
+from suite.compare.statistics import Effect, Verdict
 from suite.core.exits import Exit
 from suite.core.record import Metric, Outcome
-from suite.nightly import __main__, confirm, history, night, page, reference, repeat, settings
+from suite.nightly import __main__, confirm, history, judge, night, page, reference, repeat, settings
 from suite.nightly.night import Night
 from suite.nightly.settings import Settings
 
@@ -114,6 +117,25 @@ def test_a_machine_that_is_too_busy_to_tell_is_no_measure_for_later_nights(house
     house.machine = Shaky(1)
     found = house.night()
     assert (found.line["status"], found.line["base"]) == ("regression", first)
+
+
+@pytest.mark.parametrize(
+    ("better", "low", "high", "expected"),
+    [
+        ("lower", 0.98, 1.03, False),
+        ("lower", 0.5, 1.2, False),  # quicker it may be
+        ("lower", 0.7, 1.4, True),
+        ("higher", 0.7, 1.4, True),
+        ("higher", 0.9, 1.6, False),
+    ],
+)
+def test_what_a_night_could_not_have_seen_is_left_to_turns(
+    better: str, low: float, high: float, expected: bool, house: House
+) -> None:
+    effect = Effect(ratio=1.0, low=low, high=high, delta=0.0, p=1.0, least=0.001, repeats=(10, 10))
+    change = Change(Name("single", "axonn 2x1"), "m", "s", better, 1.0, 1.0, Verdict.UNDECIDED, effect=effect)
+    assert judge.blind(change, house.settings()) is expected
+    assert not judge.suspicious(change, house.settings())
 
 
 def test_without_old_code_two_nights_alone_decide_with_room(house: House) -> None:
