@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import secrets
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import hydra
+import psutil
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from suite.bench import provenance, unranked
-from suite.bench.experiment import CONF, check_names, expand, explained, given, searched
+from suite.bench.experiment import CONF, check_names, expand, explained, given, read_files, searched
 from suite.bench.interrupt import die_with_parent
 from suite.bench.store import Store, key_of
 from suite.core.exits import Exit
@@ -34,6 +38,7 @@ from suite.core.record import Outcome
 
 DRY = "--dry-run"
 _STOPPED = "stopped"  # a file: no further job of this sweep is begun
+_LOOK = 0.1  # seconds between two looks at a job
 _GRACE = 20.0  # seconds that an interrupted job may take to end its ranks
 _SWEEPS = ("-m", "--multirun")
 # what prints and runs nothing
@@ -48,13 +53,16 @@ def asks_hydra(arguments: Sequence[str]) -> bool:
 def sweep(arguments: Sequence[str], dry: bool = False) -> int:
     """Hydra reads the command line and calls back once per job; no job ends the others. Raises SuiteError where the
     command line is none. dry: says what would be made, or submitted, and makes nothing."""
+    arguments = read_files(arguments)
     check_names([argument for argument in arguments if "=" in argument])
     reports = Path(str(given("reports", arguments, "reports"))).absolute()
     folder = reports / "hydra" / f"jobs-{secrets.token_hex(6)}"
 
+    sweeper = _Sweeper.here()
+
     def job(config: DictConfig) -> None:
         if any(argument in _SWEEPS for argument in arguments):
-            _job(folder, config, dry)
+            _job(folder, config, dry, sweeper)
 
     # Hydra takes all overrides from one place of a command line
     first = sorted(arguments, key=lambda argument: argument not in _SWEEPS)
@@ -62,29 +70,55 @@ def sweep(arguments: Sequence[str], dry: bool = False) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # else it prints a traceback and ends this process
     fault = ""
     try:
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
-    except Exception as error:  # of a command line, or of a launcher whose worker has died
-        if not folder.exists():
-            raise explained(error, arguments) from error
-        fault = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    if not any(argument in _SWEEPS for argument in arguments):
-        return Exit.OK
-    try:
+        try:
+            hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
+        except Exception as error:  # of a command line, or of a launcher whose worker has died
+            if not folder.exists():
+                raise explained(error, arguments) from error
+            fault = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        if not any(argument in _SWEEPS for argument in arguments):
+            return Exit.OK
         return _status(folder, fault, dry)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _job(folder: Path, config: DictConfig, dry: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class _Sweeper:
+    """The process that began a sweep. A worker of a launcher's may outlive it."""
+
+    host: str
+    pid: int
+    since: float
+
+    @classmethod
+    def here(cls) -> _Sweeper:
+        return cls(platform.node(), os.getpid(), psutil.Process().create_time())
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is known to have ended; of another host nothing is."""
+        if self.host != platform.node():
+            return False
+        try:
+            process = psutil.Process(self.pid)
+            return process.create_time() != self.since or process.status() == psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return True
+
+
+def _job(folder: Path, config: DictConfig, dry: bool, sweeper: _Sweeper) -> None:
     """What Hydra calls for every job, in this process or in a worker of its launcher's."""
     overrides = list(HydraConfig.get().overrides.task)
     number = int(HydraConfig.get().job.num)
+    if sweeper.gone:
+        return
     if (folder / _STOPPED).exists():
         status: int | None = Exit.STOPPED
     elif config.launch.get("submit"):  # all at once, when all are known
         status = None
     else:
-        status = isolated([*overrides, DRY] if dry else overrides)
+        status = isolated([*overrides, DRY] if dry else overrides, sweeper)
     if status == Exit.STOPPED:
         write_atomically(folder / _STOPPED, b"")
     write_atomically(folder / f"{number:06}.json", json.dumps({"overrides": overrides, "status": status}).encode())
@@ -115,13 +149,18 @@ def together(codes: Sequence[int]) -> int:
     return Exit.STOPPED if Exit.STOPPED in kinds else Exit.SOME_FAILED
 
 
-def isolated(overrides: Sequence[str]) -> int:
+def isolated(overrides: Sequence[str], sweeper: _Sweeper) -> int:
     """Makes the runs of one command line in a process of its own; its exit status. If it dies without a word, those of
-    its runs that have no record get one."""
+    its runs that have no record get one. It ends with its sweep."""
     command = [sys.executable, "-m", "suite", *overrides]
     process = subprocess.Popen(command, preexec_fn=partial(die_with_parent, signal.SIGTERM))  # noqa: PLW1509
     try:
-        status = process.wait()
+        while (status := process.poll()) is None:
+            if sweeper.gone:
+                process.terminate()
+                process.wait(_GRACE)
+                os._exit(Exit.SOME_FAILED)  # a worker with nobody to answer
+            time.sleep(_LOOK)
     except BaseException:
         try:
             process.wait(_GRACE)  # a terminal interrupts it too, and it ends its ranks first

@@ -22,21 +22,14 @@ _WITHOUT = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # what a file system say
 
 
 @contextmanager
-def alone(folder: Path, names: Iterable[str], waiting: Callable[[str], None]) -> Iterator[bool]:
+def alone(folder: Path, names: Iterable[str], waiting: Callable[[str], None]) -> Iterator[None]:
     """Inside, this process alone holds every one of `names` in `folder`. Waits for whoever holds one, and calls
-    `waiting` with who that is; whether it waited. Where a file system has no locks, `waiting` is told so."""
+    `waiting` with who that is. Where a file system has no locks nothing is held, and `waiting` is told so."""
     folder.mkdir(parents=True, exist_ok=True)
-    waited = False
-
-    def wait(what: str) -> None:
-        nonlocal waited
-        waited = True
-        waiting(what)
-
     with ExitStack() as stack:
         for name in sorted(set(names)):  # one order for all: nobody waits in a ring
-            stack.enter_context(_one(folder / f"{name}.lock", wait))
-        yield waited
+            stack.enter_context(_one(folder / f"{name}.lock", waiting))
+        yield
 
 
 def on_this_host() -> str:

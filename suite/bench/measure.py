@@ -25,6 +25,7 @@ from suite.bench.slurm_records import announced
 from suite.bench.slurm_state import why_ended
 from suite.bench.store import Store, key_of
 from suite.core.build import TARGET
+from suite.core.files import tidy
 from suite.core.record import CANNOT, Outcome, Record
 
 
@@ -39,6 +40,8 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
     settings = runs[0].config
     store, rerun = Store(Path(settings["reports"])), settings["rerun"]
     title, expected = settings["experiment"]["name"], float(settings["experiment"]["seconds"])
+    for part in ("records", "traces"):
+        tidy(store.folder / part)
     todo = _Todo(runs, store, progress)
     announced(runs, [todo.keys[id(run)] for run in runs])
     for run in [run for run in runs if store.standing(run.config, todo.keys[id(run)], rerun) is None]:
@@ -64,6 +67,7 @@ class _Todo:
     def __init__(self, runs: Sequence[Run], store: Store, progress: Progress) -> None:
         self.runs, self.store, self.progress = runs, store, progress
         self.keys = {id(run): key_of(run.config, provenance.circumstances(run.config)) for run in runs}
+        self.before = {key: store.stamp(key) for key in self.keys.values()}
         self.ranked: list[Run] = []  # those that start ranks
         self.made: dict[str, Record] = {}
         self.stopped = False
@@ -71,10 +75,14 @@ class _Todo:
     @contextmanager
     def alone(self, runs: Sequence[Run]) -> Iterator[list[Run]]:
         """Those of `runs` that are still to be made, by this process alone; another's are done by now."""
-        with alone(self.store.folder / "locks", [self.keys[id(run)] for run in runs], self.progress.show) as waited:
-            # what another process has made just now is not made again, whatever is asked for
-            rerun = "stale" if waited else runs[0].config["rerun"] if runs else "stale"
-            yield [run for run in runs if self.store.standing(run.config, self.keys[id(run)], rerun) is None]
+        with alone(self.store.folder / "locks", [self.keys[id(run)] for run in runs], self.progress.show):
+            yield [run for run in runs if self._standing(run) is None]
+
+    def _standing(self, run: Run) -> Record | None:
+        """What another process has made since this one began is not made again, whatever is asked for."""
+        key = self.keys[id(run)]
+        rerun = run.config["rerun"] if self.store.stamp(key) == self.before[key] else "stale"
+        return self.store.standing(run.config, key, rerun)
 
     def keep(self, record: Record) -> None:
         self.store.write(record)

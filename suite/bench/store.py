@@ -31,9 +31,10 @@ _NOT_MADE = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY, Outcome.CANCELLED)
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     """What of a config decides its numbers."""
     found = {name: value for name, value in config.items() if name not in _NOT_DECIDING}
-    found["experiment"] = found.get("experiment", {}).get("name")
-    launch = found.get("launch", {})
-    found["launch"] = {name: value for name, value in launch.items() if name not in _ASKED_OF_A_SCHEDULER}
+    experiment, launch = found.get("experiment"), found.get("launch")  # a damaged record's may be anything
+    found["experiment"] = experiment.get("name") if isinstance(experiment, Mapping) else experiment
+    if isinstance(launch, Mapping):
+        found["launch"] = {name: value for name, value in launch.items() if name not in _ASKED_OF_A_SCHEDULER}
     return found
 
 
@@ -65,6 +66,14 @@ class Store:
         except (OSError, UnicodeDecodeError, DamagedRecord):
             return None
         return record if record.key == key else None
+
+    def stamp(self, key: str) -> tuple[int, int] | None:
+        """Another one, once the record of that name has been written again; None without one."""
+        try:
+            found = self.path(key).stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino
 
     def standing(self, config: Mapping[str, Any], key: str, rerun: str) -> Record | None:
         """The earlier record that saves a run, by what `rerun` asks for again.

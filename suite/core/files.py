@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from suite.core.errors import Refused
+
+PARTIAL = ".partial"  # ends the name of a file that is being written
+_LEFT = 3600.0  # seconds after which its writer was killed
 
 
 def write_atomically(path: Path, data: bytes, *, inside: Path | None = None) -> Path:
@@ -14,10 +19,10 @@ def write_atomically(path: Path, data: bytes, *, inside: Path | None = None) -> 
 
     inside: a folder out of which no link among the file's own folders leads. Raises Refused for one that does.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     if inside is not None and not path.parent.resolve().is_relative_to(inside.resolve()):
         raise Refused(f"{path.parent} leads out of {inside}", rule="files are written inside their folder")
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:80]}.", suffix=".partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:80]}.", suffix=PARTIAL)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
@@ -27,3 +32,11 @@ def write_atomically(path: Path, data: bytes, *, inside: Path | None = None) -> 
         os.unlink(partial)
         raise
     return path
+
+
+def tidy(folder: Path) -> None:
+    """Takes away what killed writers have left in `folder`."""
+    for partial in folder.glob(f".*{PARTIAL}"):
+        with suppress(OSError):
+            if time.time() - partial.lstat().st_mtime > _LEFT:
+                partial.unlink()

@@ -26,6 +26,14 @@ FATES = {  # what a job does, and the outcome of its record
     "raises": Outcome.FAILED,
 }
 
+HOLDS = """
+import fcntl, sys, time
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(60)
+"""
+
 
 def line(folder: Path, *more: str) -> list[str]:
     own = [f"launch.python_path=[{SUPPORT}]", "executor=deadly", f"executor.log={folder / 'log'}"]
@@ -99,6 +107,35 @@ def test_two_sweeps_on_one_folder_make_each_run_once(tmp_path: Path) -> None:
     assert outcomes(tmp_path) == Counter([("slow", Outcome.OK), ("well", Outcome.OK)])
 
 
+def test_what_is_asked_for_again_is_made_though_another_command_was_waited_for(tmp_path: Path) -> None:
+    """That one has made nothing of it: it was killed."""
+    made(tmp_path, "executor.how=well", f"executor.log={tmp_path / 'log'}")
+    begun(tmp_path)
+    (record,) = (tmp_path / "reports" / "records").glob("*.json")
+    lock = tmp_path / "reports" / "locks" / f"{record.stem}.lock"
+    lock.parent.mkdir(exist_ok=True)
+    holder = subprocess.Popen([sys.executable, "-c", HOLDS, str(lock)], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    waiting = subprocess.Popen(
+        line(tmp_path, "executor.how=well", "rerun=all"), cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    assert waiting.stderr is not None
+    while b"waiting for" not in waiting.stderr.readline():
+        assert waiting.poll() is None
+    holder.kill()
+    waiting.communicate(timeout=60)
+    holder.wait()
+    assert waiting.returncode == Exit.OK
+    assert begun(tmp_path) == Counter(["well"])
+
+
+def test_a_file_of_overrides_stands_in_a_sweep_too(tmp_path: Path) -> None:
+    (tmp_path / "asked.yaml").write_text("['executor.how=well,raises']")
+    assert made(tmp_path, "-m", f"@{tmp_path / 'asked.yaml'}").returncode == Exit.SOME_FAILED
+    assert sum(outcomes(tmp_path).values()) == 2
+
+
 def test_nothing_measured_is_another_status_than_some_failed(tmp_path: Path) -> None:
     assert made(tmp_path, "executor.how=raises").returncode == Exit.NOTHING
     assert made(tmp_path, "executor.how=raises", "on_error=stop").returncode == Exit.STOPPED
@@ -107,8 +144,16 @@ def test_nothing_measured_is_another_status_than_some_failed(tmp_path: Path) -> 
     assert outcomes(tmp_path) == Counter({("raises", Outcome.FAILED): 1})
 
 
-def test_a_sweep_that_is_gone_leaves_no_job(tmp_path: Path) -> None:
-    command = line(tmp_path, "-m", "executor.how=sleeps", "seed=0,1")
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        "hydra/launcher=basic",
+        "hydra/launcher=joblib hydra.launcher.n_jobs=2",
+        pytest.param("hydra/launcher=submitit_local", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_sweep_that_is_gone_leaves_no_job(launcher: str, tmp_path: Path) -> None:
+    command = line(tmp_path, "-m", *launcher.split(), "executor.how=sleeps", "seed=0,1")
     sweep = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 60
     while not begun(tmp_path):
