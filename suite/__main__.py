@@ -21,8 +21,8 @@ from suite.bench.interrupt import answered, ending_ranks
 from suite.bench.measure import measure
 from suite.bench.progress import Progress
 from suite.bench.store import Store, key_of
-from suite.core.exits import Exit
-from suite.core.record import CANNOT, Outcome, Record
+from suite.core.exits import Exit, exit_code
+from suite.core.record import Outcome, Record
 from suite.core.units import seconds
 from suite.sweep import DRY, asks_hydra, scheduled, sweep, together
 
@@ -55,15 +55,6 @@ def summary(record: Record) -> str:
     losses = record.series.get("loss")
     change = f"loss {losses[0]:.4f} to {losses[-1]:.4f}" if losses else str(record.source)
     return f"{head} {1e3 * median(samples):8.1f} ms per batch, {change}, {len(samples)} samples"
-
-
-def exit_code(records: Sequence[Record], on_error: str = "record") -> Exit:
-    """What a command ends with that leaves these records."""
-    if on_error == "stop" and any(record.outcome not in (Outcome.OK, *CANNOT) for record in records):
-        return Exit.STOPPED
-    if not any(record.outcome is Outcome.OK for record in records):
-        return Exit.NOTHING
-    return Exit.OK if all(record.outcome is Outcome.OK for record in records) else Exit.SOME_FAILED
 
 
 def planned(runs: Sequence[Run]) -> list[str]:

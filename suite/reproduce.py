@@ -17,12 +17,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from suite.__main__ import exit_code, run
+from suite.__main__ import run
 from suite.bench.experiment import resolve
 from suite.bench.interrupt import answered, ending_ranks
 from suite.bench.progress import Progress
 from suite.core.errors import Refused, SuiteError
-from suite.core.exits import Exit
+from suite.core.exits import Exit, exit_code
 from suite.core.record import CANNOT, Record
 from suite.core.units import seconds
 from suite.sweep import scheduled, together

@@ -31,9 +31,9 @@ from suite.bench.slurm_state import UNKNOWN, State, ask, meaning, states, why_en
 from suite.bench.starter import spread
 from suite.core.build import TARGET
 from suite.core.errors import MissingDependency, Refused, SuiteError
-from suite.core.exits import Exit
+from suite.core.exits import Exit, exit_code
 from suite.core.files import write_atomically
-from suite.core.record import Outcome, Record
+from suite.core.record import Record
 
 _ROOT = Path(__file__).resolve().parents[2]
 _LARGEST = 1000  # jobs of an array: a cluster takes 1001 unless it says otherwise
@@ -79,7 +79,7 @@ def submitted(commands: Sequence[Sequence[str]], *, dry_run: bool = False, say: 
             ended[number] = Ended(tuple(command), "", "refused", Exit.NOTHING)
             continue
         if not dry_run and (records := standing(job.runs)):
-            ended[number] = Ended(job.command, "", "has records", _status(records))
+            ended[number] = Ended(job.command, "", "has records", _status(job, records))
         else:
             jobs[number] = job
     if kept := sum(one.state == "has records" for one in ended.values()):
@@ -278,15 +278,14 @@ def _closed(arrays: Sequence[Array], last: Mapping[tuple[str, int], State]) -> l
                 state = State("CANCELLED", "taken from the queue")  # Slurm forgets at once a task that had not begun
             outcome, why = meaning(state)
             records = leave(job.runs, f"{array.job}_{task}", array.name, outcome, why)
-            status = told if told in tuple(Exit) else _status(records)
+            status = told if told in tuple(Exit) else _status(job, records)
             ended.append(Ended(job.command, f"{array.job}_{task}", state.name, int(status)))
     return ended
 
 
-def _status(records: Sequence[Record]) -> int:
+def _status(job: Job, records: Sequence[Record]) -> Exit:
     """The exit status of a job that has not said its own."""
-    good = [record.outcome is Outcome.OK for record in records]
-    return Exit.OK if all(good) else Exit.SOME_FAILED if any(good) else Exit.NOTHING
+    return exit_code(records, job.runs[0].config["on_error"])
 
 
 # -- a job on its node ----------------------------------------------------------------------------------------------

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
+
+from suite.core.record import CANNOT, Outcome, Record
 
 
 class Exit(IntEnum):
@@ -14,3 +17,12 @@ class Exit(IntEnum):
     STOPPED = 3  # on_error=stop: a run failed, and those after it were not made
     REGRESSION = 4  # a metric got worse (suite.compare, suite.nightly)
     NOT_COMPARABLE = 5  # nothing could be compared, or everything that could be is undecided for want of samples
+
+
+def exit_code(records: Sequence[Record], on_error: str = "record") -> Exit:
+    """What a command ends with that leaves these records."""
+    if on_error == "stop" and any(record.outcome not in (Outcome.OK, *CANNOT) for record in records):
+        return Exit.STOPPED
+    if not any(record.outcome is Outcome.OK for record in records):
+        return Exit.NOTHING
+    return Exit.OK if all(record.outcome is Outcome.OK for record in records) else Exit.SOME_FAILED

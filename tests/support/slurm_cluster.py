@@ -149,7 +149,7 @@ def cluster(hosts: Sequence[Host] = ()) -> Iterator[Cluster]:
     """Nodes that are up inside, one on the loopback interface where none are named; skips where Slurm is missing."""
     needs("slurm")
     if os.getuid() != 0:
-        pytest.skip("root: slurmd starts jobs as root")
+        pytest.skip("slurm: needs root, as slurmd starts jobs")
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     found = Cluster(folder, hosts or [Host(socket.gethostname(), "127.0.0.1")])
     try:
