@@ -30,6 +30,7 @@ from suite.core.grid import Grid
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 ON_ERROR = ("record", "stop")
+TYPED = ("launch.mpiexec", "launch.python_path", "launch.setup", "launch.extra")  # they say what is run
 GRAPHS = ("graph", "partitioner", "exchange")  # groups that only runs on a whole graph read
 
 
@@ -224,8 +225,21 @@ def read_files(overrides: Sequence[str]) -> list[str]:
             raise Refused(
                 f"{override} holds no list of text", rule="@FILE is a YAML list of overrides", legal="- grid.inter=2"
             )
+        for value in values:
+            if _chooses_code(value):
+                raise Refused(
+                    f"{override} holds {value}",
+                    rule="a file chooses no program and no code: that is typed",
+                    legal=f"@FILE {value.partition('=')[0]}=...",
+                )
         found += values
     return found
+
+
+def _chooses_code(override: str) -> bool:
+    """Whether an override says what is run: other people's files of overrides may be anything."""
+    key, _, value = override.strip().lstrip("+~").partition("=")
+    return key.startswith((*TYPED, "hydra")) or (key == "launch" and "{" in value)
 
 
 def _told(overrides: Sequence[str]) -> str:

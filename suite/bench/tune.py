@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from suite.bench import predict
-from suite.bench.experiment import Run, expand, resolve
+from suite.bench.experiment import TYPED, Run, expand, resolve
 from suite.bench.measure import measure
 from suite.bench.progress import Progress
 from suite.core.build import build
@@ -34,7 +34,8 @@ from suite.workload import Transformer
 
 CHOSEN = ("grid", "batch.microbatch", "experiment")  # what the command line leaves to the tuner
 PREDICTS = ("machine", "stack")  # what a prediction is made with; a run on ranks has none
-LEFT_OUT = (*PREDICTS, "reports", "measure", "scale", "tag", "tune")  # decides nothing of what is trained
+# decides nothing of what is trained, or has to be typed
+LEFT_OUT = (*PREDICTS, "reports", "measure", "scale", "tag", "tune", *TYPED)
 SIMULATED, CLOSED_FORM = "simulated", "closed form"
 
 

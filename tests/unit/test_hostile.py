@@ -164,3 +164,24 @@ def test_a_manifest_that_is_no_mapping_or_too_deep_is_damage(saved: Path) -> Non
         (saved / shelf.MANIFEST).write_text(text)
         with pytest.raises(shelf.Damaged):
             shelf.manifest(saved)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "launch.mpiexec=/bin/evil",
+        "+launch.python_path=[somewhere]",
+        "launch.setup=['rm -r .']",
+        "launch.extra={wrap: evil}",
+        "++launch={mpiexec: evil}",
+        "hydra/launcher=joblib",
+        "hydra.searchpath=[somewhere]",
+    ],
+)
+def test_a_file_of_overrides_chooses_no_program(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "asked.yaml"
+    file.write_text(json.dumps(["seed=1", line]))
+    with pytest.raises(Refused, match="chooses no program and no code"):
+        expand([f"@{file}"])
+    file.write_text(json.dumps(["launch.threads=1", "launch=local", "seed=2"]))
+    assert expand([f"@{file}"])[0].config["seed"] == 2
