@@ -6,10 +6,11 @@ on, and files that are no records with the reason.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from suite.compare.metrics import LOSSES, Change, Rule, judged
+from suite.compare.metrics import ALONE, LOSSES, Change, Rule, judged
 from suite.compare.pairs import Differs, Name, Pair, Pairs, pair
 from suite.compare.sets import Sample, Samples
 from suite.compare.statistics import Verdict
@@ -31,7 +32,8 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Of A with B. apart: runs that may not be compared, with the keys; range: the commits of A and B."""
+    """Of A with B. apart: runs that may not be compared, with the keys; commits: of A and B; lost: metrics
+    that A has and B has not."""
 
     a: str
     b: str
@@ -42,6 +44,7 @@ class Comparison:
     only_a: tuple[Name, ...]
     only_b: tuple[Name, ...]
     notes: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     def of(self, *verdicts: Verdict) -> tuple[Change, ...]:
         return tuple(change for change in self.changes if change.verdict in verdicts)
@@ -51,7 +54,8 @@ class Comparison:
         if self.of(Verdict.WORSE) or any(ended.verdict is Verdict.WORSE for ended in self.ended):
             return Exit.REGRESSION
         decided = self.of(Verdict.SAME, Verdict.BETTER, Verdict.CHANGED)
-        return Exit.OK if decided or self.ended else Exit.NOT_COMPARABLE
+        decided_ends = any(ended.verdict is not Verdict.UNDECIDED for ended in self.ended)
+        return Exit.OK if decided or decided_ends else Exit.NOT_COMPARABLE
 
 
 def compare(a: Samples, b: Samples, rule: Rule | None = None) -> Comparison:
@@ -66,17 +70,30 @@ def compare(a: Samples, b: Samples, rule: Rule | None = None) -> Comparison:
     notes = [f"{file} is set aside: {why}" for side in (a, b) for file, why in side.aside]
     notes += [f"{one.name}: {one.spare} records of other code are left out" for one in comparable if one.spare]
     _check_names(comparable, rule)
+    found, left = judged(comparable, rule)
+    notes += [str(item) for item in left if not item.lost]
+    notes += _alone(found, rule)
     return Comparison(
         a.name,
         b.name,
         (commits(_samples(pairs, 0)) or commits(a.found), commits(_samples(pairs, 1)) or commits(b.found)),
-        tuple(judged(comparable, rule)),
-        tuple(found for one in comparable if (found := ended(one)) is not None),
+        tuple(found),
+        tuple(item for one in comparable if (item := ended(one)) is not None),
         tuple((one.name, one.differs) for one in pairs.pairs if one.differs),
         pairs.only_a,
         pairs.only_b,
         tuple(notes),
+        tuple(str(item) for item in left if item.lost),
     )
+
+
+def _alone(found: Sequence[Change], rule: Rule) -> list[str]:
+    """What one record a side leaves open, and what would settle it."""
+    alone = [change for change in found if change.why == ALONE]
+    apart = sum(abs(math.log(change.ratio)) >= math.log1p(rule.threshold) for change in alone)
+    wanted = "compare folders of several records a side, made in turns, or a night, which takes turns with old code"
+    told = f"{len(alone)} metrics are undecided, {apart} of them more than {100 * rule.threshold:g} % apart"
+    return [f"{told}: {ALONE}; {wanted}"] if alone else []
 
 
 def _samples(pairs: Pairs, side: int) -> list[Sample]:

@@ -1,8 +1,9 @@
 """Decides what became of each metric and each loss of runs that both sets have.
 
-Times and rates of a clock are judged by chance and size (statistics); what is counted, simulated or computed is the
-same every time, so there any difference beyond rounding is a change. Losses are compared batch by batch: seeds are
-part of the config, and the same seed trains the same network.
+Times and rates of a clock are judged by chance and size (statistics), of several records a side: what drifts between
+two calls is in every turn of a call alike. What is counted, simulated or computed is the same every time, so there any
+difference beyond rounding is a change. Losses are compared batch by batch: seeds are part of the config, and the same
+seed trains the same network. What cannot be compared is left with its reason.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ THRESHOLD = 0.05
 LOSSES = ("loss", "validation_loss")
 _LOSS_ROUNDING = 1e-5  # relative, of float32: what the suite's systems agree within
 _FEWEST = 4  # repeats a side: of 3 and 3 no order is rarer than one in ten
+_BOUNDS = (1e-30, 1e30)  # of what has a ratio: beyond, a quotient may be no number
+ALONE = "one record on a side: machines drift from call to call by more than code does"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +65,29 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """A metric that is not compared, or not all of it. lost: whether A has it and B does not."""
+
+    name: Name
+    metric: str
+    why: str
+    lost: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name} · {self.metric} {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class Timed:
-    """Repeats of one metric on both sides, as they are, and scaled by the reference workload where it was timed."""
+    """Repeats of one metric on both sides, as they are, and scaled by the reference workload where it was timed.
+    alone: whether a side has one record, so that the repeats are turns of one call, or no repeats at all."""
 
     pair: Pair
     metric: str
     kind: Metric
     raw: tuple[list[list[float]], list[list[float]]]
     scaled: tuple[list[list[float]], list[list[float]]] | None
+    alone: bool = False
 
     @property
     def steadier(self) -> bool:
@@ -77,46 +95,62 @@ class Timed:
         return self.scaled is not None and _residual(self.scaled) < _residual(self.raw)
 
 
-def judged(pairs: Sequence[Pair], rule: Rule) -> list[Change]:
-    """Every metric that both sides have. Holm's levels are over all that go by chance."""
-    found: list[Change | Timed] = []
+def judged(pairs: Sequence[Pair], rule: Rule) -> tuple[list[Change], list[Left]]:
+    """Every metric that both sides have, and what is left. Holm's levels are over all that go by chance."""
+    found: list[Change | Timed | Left] = []
     for one in pairs:
-        first, other = one.a[0].record, one.b[0].record
-        for name in [name for name in first.metrics if name in other.metrics]:
-            if not rule.metrics or name in rule.metrics:
-                found += [item for item in [_metric(one, name)] if item is not None]
-        found += [item for name in LOSSES for item in [_loss(one, name)] if item and _wanted(name, rule)]
+        for name in dict.fromkeys(name for sample in (*one.a, *one.b) for name in sample.record.metrics):
+            if _wanted(name, rule):
+                found += _metric(one, name)
+        found += [item for name in LOSSES if _wanted(name, rule) for item in _loss(one, name)]
     tests = [item for item in found if isinstance(item, Timed)]
-    results = [_tested(item, rule) for item in tests]
-    adjusted = dict(zip(map(id, tests), statistics.holm([effect.p for effect, _, _ in results]), strict=True))
-    effects = dict(zip(map(id, tests), results, strict=True))
-    return [
-        item if isinstance(item, Change) else _decided(item, *effects[id(item)], adjusted[id(item)], rule)
+    effects = {id(item): _tested(item, rule) for item in tests}
+    several = [item for item in tests if not item.alone]
+    p = statistics.holm([effects[id(item)][0].p for item in several])
+    adjusted = dict(zip(map(id, several), p, strict=True))
+    changes = [
+        _decided(item, *effects[id(item)], adjusted.get(id(item), 1.0), rule) if isinstance(item, Timed) else item
         for item in found
+        if not isinstance(item, Left)
     ]
+    return changes, [item for item in found if isinstance(item, Left)]
 
 
 def _wanted(name: str, rule: Rule) -> bool:
     return not rule.metrics or name in rule.metrics
 
 
-def _metric(one: Pair, name: str) -> Change | Timed | None:
-    kind = one.a[0].record.metrics[name]
-    sides = [
-        [_finite(s.record.metrics[name].values) for s in side if name in s.record.metrics] for side in (one.a, one.b)
-    ]
-    if not (kind.unit and all(any(values) for values in sides)):
-        return None
+def _metric(one: Pair, name: str) -> list[Change | Timed | Left]:
+    sides = [[s.record.metrics[name] for s in side if name in s.record.metrics] for side in (one.a, one.b)]
+    kind = (sides[0] or sides[1])[0]
+    values = [[finite for metric in side if (finite := _finite(metric.values))] for side in sides]
+    if not (kind.unit and one.went_well):  # what a run that ended otherwise has left says nothing of the code
+        return [] if not (kind.unit and all(values)) else _compared(one, name, kind, values)
+    told = [any(metric.values for metric in side) for side in sides]
+    if not all(told):
+        return [Left(one.name, name, f"is only in {'AB'[told[1]]}", lost=told[0])] if any(told) else []
+    odd = [sum(len(metric.values) for metric in side) - sum(map(len, v)) for side, v in zip(sides, values, strict=True)]
+    if not values[0]:
+        return [Left(one.name, name, "has no finite number in A")] if values[1] else []
+    if not values[1]:
+        a = float(np.median(statistics.medians(values[0])))
+        why = f"none of {odd[1]} values in B is a finite number"
+        return [Change(one.name, name, kind.unit, kind.better, a, math.nan, Verdict.WORSE, why)]
+    more = f"has {odd[0]} values in A and {odd[1]} in B that are no finite numbers"
+    return [*_compared(one, name, kind, values), *([Left(one.name, name, more)] if odd[0] != odd[1] else [])]
+
+
+def _compared(one: Pair, name: str, kind: Metric, sides: list[list[list[float]]]) -> list[Change | Timed | Left]:
     clock = one.a[0].record.source in (Source.MEASURED, Source.EMULATED) and _timed(kind.unit)
-    alike = all(map(_constant, sides))
-    if alike and (not clock or min(map(len, sides)) > 1):
-        return _exact(one, name, kind, sides[0][0], sides[1][0])
+    if all(map(_constant, sides)) and (not clock or min(map(len, sides)) > 1):
+        return [_exact(one, name, kind, sides[0][0], sides[1][0])]
     if not kind.better:
-        return None
-    a, b = (_repeats(side, name) for side in (one.a, one.b))
-    if min(*map(min, a), *map(min, b)) <= 0:
-        return None  # a ratio of nothing: parts of a batch that a turn has no spans of
-    return Timed(one, name, kind, (a, b), _scaled(one, name, kind))
+        return []
+    alone = min(map(len, sides)) < 2
+    a, b = (_repeats(side, name, alone=max(map(len, sides)) == 1) for side in (one.a, one.b))
+    if not all(_BOUNDS[0] < middle < _BOUNDS[1] for side in (a, b) for middle in statistics.medians(side)):
+        return [Left(one.name, name, "is not compared: there is no ratio to a repeat whose middle is 0")]
+    return [Timed(one, name, kind, (a, b), None if alone else _scaled(one, name, kind), alone)]
 
 
 def _timed(unit: str) -> bool:
@@ -145,10 +179,15 @@ def _exact(one: Pair, name: str, kind: Metric, a: Sequence[float], b: Sequence[f
     return Change(one.name, name, kind.unit, kind.better, ours, theirs, found, "exact")
 
 
-def _repeats(side: Sequence[Sample], name: str) -> list[list[float]]:
-    """What is resampled: records; of one record its turns, as the config tells them."""
-    found = [values for s in side if name in s.record.metrics and (values := _finite(s.record.metrics[name].values))]
-    return found if len(side) > 1 else turns(side[0].record, found[0])
+def _repeats(side: Sequence[Sample], name: str, *, alone: bool = False) -> list[list[float]]:
+    """What is resampled: records; of one beside one its turns, as the config tells them."""
+    found = {id(s): values for s in side if name in s.record.metrics and (values := _of(s, name))}
+    only = next((s for s in side if id(s) in found), None)
+    return turns(only.record, found[id(only)]) if alone and only else list(found.values())
+
+
+def _of(sample: Sample, name: str) -> list[float]:
+    return _finite(sample.record.metrics[name].values)
 
 
 def turns(record: Record, values: list[float]) -> list[list[float]]:
@@ -162,9 +201,9 @@ def turns(record: Record, values: list[float]) -> list[list[float]]:
 
 def _scaled(one: Pair, name: str, kind: Metric) -> tuple[list[list[float]], list[list[float]]] | None:
     """Divided by how slow the machine was around each repeat, against its middle over both sides."""
-    samples = [s for s in (*one.a, *one.b) if name in s.record.metrics and _finite(s.record.metrics[name].values)]
+    samples = [s for s in (*one.a, *one.b) if name in s.record.metrics and _of(s, name)]
     parts = set.intersection(*(set(s.reference) for s in samples))
-    if not parts or min(len(one.a), len(one.b)) < 2:
+    if not parts:
         return None
     slow = {id(s): math.exp(sum(math.log(s.reference[part]) for part in parts) / len(parts)) for s in samples}
     middle = float(np.median(list(slow.values())))
@@ -193,7 +232,9 @@ def _tested(item: Timed, rule: Rule) -> tuple[Effect, bool, float | None]:
 def _decided(item: Timed, found: Effect, scaled: bool, other: float | None, adjusted: float, rule: Rule) -> Change:
     verdict = statistics.verdict(found, adjusted, item.kind.better, threshold=rule.threshold, level=rule.level)
     why = ""
-    if min(found.repeats) < _FEWEST:
+    if item.alone:
+        verdict, why = Verdict.UNDECIDED, ALONE
+    elif min(found.repeats) < _FEWEST:
         why = f"{found.repeats[0]} and {found.repeats[1]} repeats decide little: p is {found.least:.2g} at least"
     elif verdict is Verdict.UNDECIDED:
         why = f"p {adjusted:.2g} after Holm, delta {found.delta:+.2f}"
@@ -204,34 +245,52 @@ def _decided(item: Timed, found: Effect, scaled: bool, other: float | None, adju
     )
 
 
-def _quiet(item: Timed) -> float:
+def _quiet(item: Timed) -> float | None:
     """What is left of a machine in its quiet moments: the quickest quarter of repeats, each by its own."""
-    sign = 1.0 if item.kind.better == "lower" else -1.0
-    a, b = (lowest([np.quantile(sign * np.log(values), 0.25) for values in side]) for side in item.raw)
+    sign, quick = (1.0, 0.25) if item.kind.better == "lower" else (-1.0, 0.75)
+    sides = [np.array([np.quantile(values, quick) for values in side]) for side in item.raw]
+    if min(side.min() for side in sides) <= 0:  # parts of a batch that most turns have no spans of
+        return None
+    a, b = (lowest(sign * np.log(side)) for side in sides)
     return math.exp(sign * float(b - a))
 
 
 # -- losses ---------------------------------------------------------------------------------------------------------
 
 
-def _loss(one: Pair, name: str) -> Change | None:
+def _loss(one: Pair, name: str) -> list[Change | Left]:
     """Batch by batch, over as many as all repeats have; what repeats of one side differ by is no change."""
-    sides = [
-        [s.record.series.get(name) or [] for s in side if s.record.outcome is Outcome.OK] for side in (one.a, one.b)
-    ]
-    length = min((len(curve) for side in sides for curve in side), default=0)
-    if not length or not all(sides):
-        return None
-    a, b = (np.array([curve[:length] for curve in side], float) for side in sides)
-    if not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return None
-    own = max(float(np.ptp(side, axis=0).max()) for side in (a, b))
+    ran = [[s.record.series.get(name) for s in side if s.record.outcome is Outcome.OK] for side in (one.a, one.b)]
+    curves = [[curve for curve in side if curve] for side in ran]
+    if not all(curves):
+        told = all(ran) and any(curves)
+        return [Left(one.name, name, f"is only in {'AB'[bool(curves[1])]}", bool(curves[0]))] if told else []
+    lengths = [min(map(len, side)) for side in curves]
+    length = min(lengths)
+    left = []
+    if lengths[0] != lengths[1]:
+        left = [Left(one.name, name, f"has {lengths[0]} batches in A, {lengths[1]} in B", lengths[1] < lengths[0])]
+    a, b = (np.array([curve[:length] for curve in side], float) for side in curves)
+    if not np.isfinite(a).all():
+        return [*left, Left(one.name, name, "is not compared: not all of A is finite")]
+    return [_curves(one.name, name, a, b), *left]
+
+
+def _curves(run: Name, name: str, a: Any, b: Any) -> Change:
+    """Of repeats of curves, of which A's are finite. One repeat of several that is not is a suspicion."""
     middle, other = np.median(a, axis=0), np.median(b, axis=0)
-    apart = np.abs(other - middle)
     last = (float(middle[-1]), float(other[-1]))
+    finite = np.isfinite(b)
+    if not finite.all():
+        odd = int((~finite).any(axis=1).sum())
+        verdict = Verdict.WORSE if odd > 1 or odd == len(b) else Verdict.UNDECIDED
+        why = f"from batch {int(np.argmin(finite.all(axis=0)))} on no finite number, in {odd} of {len(b)} repeats of B"
+        return Change(run, name, "nat", "lower", *last, verdict, why)
+    own = max(float(np.ptp(side, axis=0).max()) for side in (a, b))
+    apart = np.abs(other - middle)
     if (apart <= _LOSS_ROUNDING * np.abs(middle) + 2 * own).all():
-        return Change(one.name, name, "nat", "lower", *last, Verdict.SAME, f"{length} batches")
+        return Change(run, name, "nat", "lower", *last, Verdict.SAME, f"{len(middle)} batches")
     batch = int(np.argmax(apart > _LOSS_ROUNDING * np.abs(middle) + 2 * own))
     why = f"from batch {batch} on: {middle[batch]:.6g} -> {other[batch]:.6g}"
     worse = last[1] - last[0] > _LOSS_ROUNDING * abs(last[0]) + 2 * own
-    return Change(one.name, name, "nat", "lower", *last, Verdict.WORSE if worse else Verdict.CHANGED, why)
+    return Change(run, name, "nat", "lower", *last, Verdict.WORSE if worse else Verdict.CHANGED, why)

@@ -14,7 +14,7 @@ from typing import Any
 
 from suite.bench.store import key_of
 from suite.compare.sets import Sample
-from suite.core.record import Record
+from suite.core.record import Outcome, Record
 
 ABSENT = "absent"
 _MOST_TEXT = 80  # characters of a value in a message
@@ -55,6 +55,11 @@ class Pair:
     b: tuple[Sample, ...]
     differs: tuple[Differs, ...] = ()
     spare: int = 0
+
+    @property
+    def went_well(self) -> bool:
+        """Whether some repeat of each side did."""
+        return all(any(s.record.outcome is Outcome.OK for s in side) for side in (self.a, self.b))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Decides what a set of records is: a reports folder, a folder of records, one file, or a night by its name.
+"""Decides what a set of records is: a reports folder or a folder of them, a folder of records, one file, or a night by
+its name.
 
 Of a night each repeat stands for itself, with the machine's own speed while it ran. The files may come from elsewhere:
 sizes are bounded, and one that is no record costs its own row and nothing else.
@@ -72,6 +73,8 @@ def _files(path: Path) -> Iterable[tuple[Path, str, dict[str, float]]]:
     elif (path / "records").is_dir() or (path / "measured").is_dir():
         yield from ((file, "", {}) for file in sorted(path.glob("records/*.json")))
         yield from ((file, file.parent.name, {}) for file in sorted(path.glob("measured/*/*.json")))
+    elif several := sorted(path.glob("*/records/*.json")):
+        yield from ((file, "", {}) for file in several)
     else:
         yield from ((file, "", {}) for file in sorted(path.glob("*.json")))
 

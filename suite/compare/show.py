@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from suite.compare.changes import Comparison
-from suite.compare.metrics import Change
+from suite.compare.metrics import ALONE, Change
 from suite.compare.statistics import Verdict
 from suite.core.units import si
 
@@ -27,6 +27,8 @@ def word(change: Change) -> str:
 
 
 def percent(ratio: float) -> str:
+    if math.isnan(ratio):
+        return "to no number"
     if not math.isfinite(ratio):
         return "from nothing"
     digits = 1 if abs(ratio - 1) >= 0.001 or ratio == 1 else 4
@@ -70,6 +72,7 @@ def _lines(found: Comparison, everything: bool) -> Iterator[str]:
         yield f"not comparable: {name}: {'; '.join(map(str, differs))}"
     for side, names in (("A", found.only_a), ("B", found.only_b)):
         yield from (f"only in {side}: {name}" for name in names)
+    yield from found.lost
     yield from found.notes
     worse = found.of(Verdict.WORSE)
     if worse or any(item.verdict is Verdict.WORSE for item in found.ended):
@@ -91,7 +94,7 @@ def ended(found: Comparison) -> Iterator[str]:
 def summary(found: Comparison) -> str:
     counts = Counter(change.verdict for change in found.changes)
     told = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in _ORDER if counts[verdict])
-    few = sum(change.why.endswith("at least") for change in found.of(Verdict.UNDECIDED))
+    few = sum(change.why == ALONE or change.why.endswith("at least") for change in found.of(Verdict.UNDECIDED))
     why = f" ({few} for want of repeats)" if few else ""
     return f"{len(found.changes)} metrics compared: {told}{why}" if told else "nothing could be compared"
 

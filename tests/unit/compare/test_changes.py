@@ -73,13 +73,104 @@ def test_simulated_times_are_exact() -> None:
     assert (change.verdict, change.effect) == (Verdict.WORSE, None)
 
 
-def test_turns_are_the_repeats_of_a_single_record() -> None:
-    plan = {"config": {"measure": {"turns": 6, "batches": 2}}}
-    a, b = (record([factor * (1 + 0.001 * n) for n in range(12)], **plan) for factor in (1.0, 1.2))
-    change = only(beside([a], [b]), "batch_time")
+PLAN = {"config": {"measure": {"turns": 6, "batches": 2}}}
+
+
+def six_turns(factor: float) -> Record:
+    return record([factor * (1 + 0.001 * n) for n in range(12)], **PLAN)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.2, 0.5])
+def test_what_drifts_between_two_calls_is_no_change_and_no_proof_of_none(factor: float) -> None:
+    """Six turns of one call share its minute: 2 in 924 orders say nothing of the code."""
+    found = beside([six_turns(1.0)], [six_turns(factor)], Rule(metrics=("batch_time",)))
+    change = only(found, "batch_time")
     assert change.effect is not None
-    assert change.effect.repeats == (6, 6)
-    assert change.verdict is Verdict.WORSE
+    assert (change.effect.repeats, change.verdict) == ((6, 6), Verdict.UNDECIDED)
+    assert found.exit is Exit.NOT_COMPARABLE
+    apart = int(factor != 1)
+    assert f"1 metrics are undecided, {apart} of them more than 5 % apart: one record on a side" in show.text(found)
+
+
+def test_turns_of_one_side_are_not_mixed_with_records_of_the_other() -> None:
+    change = only(beside([six_turns(1.0)], [six_turns(1.2)] * 8), "batch_time")
+    assert change.effect is not None
+    assert (change.effect.repeats, change.verdict) == ((1, 8), Verdict.UNDECIDED)
+
+
+def test_a_folder_of_reports_folders_holds_several_records(tmp_path: Path) -> None:
+    for side, factor in (("a", 1.0), ("b", 1.2)):
+        for number in range(8):
+            stored(tmp_path / side / str(number), record([factor * (0.1 + 0.0001 * number)] * 4))
+    assert len(sets.read(str(tmp_path / "a")).found) == 8
+    assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == Exit.REGRESSION
+
+
+def test_a_first_repeat_without_metrics_hides_none() -> None:
+    broken = record(outcome=Outcome.FAILED, reason="why", metrics={}, series={})
+    for sides in (([broken, *repeats()], repeats(1.2)), (repeats(), [broken, *repeats(1.2)])):
+        found = beside(*sides)
+        assert only(found, "batch_time").verdict is Verdict.WORSE
+        assert only(found, "peak_memory").verdict is Verdict.SAME
+
+
+NAN = math.nan
+Given = dict[str, Any]
+
+
+def clock(*values: float) -> Given:
+    return {"metrics": {"time_tie": Metric("s", "lower", values)}}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "told"),
+    [
+        (clock(0.1), {"metrics": {}}, "time_tie is only in A"),
+        ({"metrics": {}}, clock(0.1), "time_tie is only in B"),
+        (clock(0.1), clock(0.0), "time_tie is not compared: there is no ratio to a repeat whose middle is 0"),
+        (clock(0.1, 0.2), clock(NAN, 0.2), "time_tie has 0 values in A and 1 in B that are no finite numbers"),
+        (clock(NAN), clock(0.1), "time_tie has no finite number in A"),
+        ({}, {"series": {}}, "loss is only in A"),
+        ({}, {"series": {"loss": LOSS[:2]}}, "loss has 3 batches in A, 2 in B"),
+        ({"series": {"loss": [3.0, NAN, 2.0]}}, {}, "loss is not compared: not all of A is finite"),
+    ],
+)
+def test_what_is_not_compared_is_said(a: Given, b: Given, told: str) -> None:
+    found = beside([record(**a)], [record(**b)])
+    assert f"single · axonn 2x1 · {told}" in show.text(found)
+    assert found.exit is not Exit.REGRESSION
+    lost = {"time_tie is only in A", "loss is only in A", "loss has 3 batches in A, 2 in B"}
+    assert bool(found.lost) is (told in lost)
+
+
+def test_a_clock_that_is_zero_in_one_batch_is_judged() -> None:
+    a = [record([0.0, 0.1, 0.1, 0.1]), *repeats()]
+    assert only(beside(a, repeats(1.3)), "batch_time").verdict is Verdict.WORSE
+
+
+def test_a_number_that_is_none_any_more_is_worse() -> None:
+    found = beside([record(**clock(0.1, 0.2))], [record(**clock(NAN, NAN))])
+    change = only(found, "time_tie")
+    assert (change.verdict, found.exit) == (Verdict.WORSE, Exit.REGRESSION)
+    assert "to no number" in show.text(found)
+    assert "none of 2 values in B is a finite number" in show.sentence(change)
+    assert json.loads(show.as_json(found))["changes"][0]["b"] is None
+
+
+@pytest.mark.parametrize(
+    ("good", "odd", "expected"),
+    [(0, 1, Verdict.WORSE), (8, 1, Verdict.UNDECIDED), (8, 2, Verdict.WORSE)],
+)
+def test_a_loss_that_is_no_number_any_more_is_worse(good: int, odd: int, expected: Verdict) -> None:
+    b = [record()] * good + [record(series={"loss": [3.0, NAN, NAN]})] * odd
+    change = only(beside([record()], b), "loss")
+    assert change.verdict is expected
+    assert f"from batch 1 on no finite number, in {odd} of {good + odd} repeats of B" in change.why
+
+
+def test_what_failed_left_no_metrics_and_that_is_told_once() -> None:
+    found = beside([record()], [record(outcome=Outcome.FAILED, metrics={}, series={}, reason="why")])
+    assert (found.lost, found.notes) == ((), ())
 
 
 @pytest.mark.parametrize(
@@ -95,6 +186,11 @@ def test_a_seed_trains_one_network(b: list[float], expected: Verdict) -> None:
     change = only(beside([record()], [record(series={"loss": b})]), "loss")
     assert change.verdict is expected
     assert "from batch 1 on" in change.why or expected is Verdict.SAME
+
+
+def test_an_end_that_is_undecided_decides_nothing() -> None:
+    cancelled = record(outcome=Outcome.CANCELLED, metrics={}, series={}, reason="why")
+    assert beside([record()], [cancelled]).exit is Exit.NOT_COMPARABLE
 
 
 @pytest.mark.parametrize(
@@ -182,9 +278,9 @@ def test_a_damaged_file_costs_itself(tmp_path: Path) -> None:
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = {"config": {"measure": {"turns": 6, "batches": 2}}}
     for name, factor in (("a", 1.0), ("b", 1.2)):
-        stored(tmp_path / name, record([factor * (1 + 0.001 * n) for n in range(12)], **plan))
+        for number, one in enumerate(repeats(factor)):
+            stored(tmp_path / name / str(number), one)
     a, b, none = str(tmp_path / "a"), str(tmp_path / "b"), str(tmp_path / "none")
     assert main([a, b, "--json", str(tmp_path / "c.json")]) == Exit.REGRESSION
     data = json.loads((tmp_path / "c.json").read_text())
