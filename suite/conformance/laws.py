@@ -22,6 +22,7 @@ from suite.conformance.replays import check_replayed
 from suite.conformance.resuming import check_resumed
 from suite.conformance.subject import Subject
 from suite.core.build import build
+from suite.core.errors import Refused
 from suite.core.grid import Grid
 
 PATIENCE = 60.0  # seconds for what threads do together: a law takes a few
@@ -59,7 +60,8 @@ class Finding:
 
 
 def examine(subject: Subject, chosen: Sequence[str] = ()) -> Iterator[Finding]:
-    """Each law in turn, as it is found out. chosen: names of those that are asked, all where there are none."""
+    """Each law in turn, as it is found out. chosen: names of those that are asked, all where there are none. What a
+    system refuses by name it does not break."""
     broken = ""
     for law in LAWS:
         if chosen and law.name not in chosen:
@@ -71,6 +73,10 @@ def examine(subject: Subject, chosen: Sequence[str] = ()) -> Iterator[Finding]:
                 verdict, said = Verdict.KEPT, law.check(subject)
             except DoesNotApply as reason:
                 said = f"because {reason}"
+            except Refused as error:  # by name, before anything runs
+                said = f"because it refuses: {error}"
+                if law.name == "composes":
+                    verdict, said, broken = Verdict.BROKEN, reason_of(error), '"composes"'
             except Exception as error:  # whatever a new system raises is its own fault
                 verdict, said = Verdict.BROKEN, reason_of(error)
                 broken = f'"{law.name}"' if law.first else ""

@@ -35,6 +35,7 @@ BARRED = (
     *("suite.engine.checkpoint", "suite.engine.profile", "suite.engine.shelf", "suite.pruning.ticket"),
     *("suite.gnn.holding", "suite.gnn.plan", "suite.gnn.partition.protocol"),
 )
+_NEVER_BUILT = ("suite.gnn.prepare",)  # is asked by a run for its ranks, in a folder of the run's
 _LEGAL = "suite.weights.policy.Latest, or a module in a folder of launch.python_path"
 _own: list[Path] = []  # as global as sys.path, which it adds to
 
@@ -136,6 +137,8 @@ def build(config: Any, **extra: Any) -> Any:
     if TARGET not in config:
         return {**arguments, **extra}
     target = locate(str(config[TARGET]))
+    if target.__module__ in _NEVER_BUILT:
+        raise Refused(f"{config[TARGET]} writes files", rule="an executor's `prepares` alone names it", legal=_LEGAL)
     arguments.update(extra)
     partly = bool(config.get(PARTIAL, False))
     signature = inspect.signature(target)

@@ -41,7 +41,9 @@ def test_the_readmes_system_keeps_every_law(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("system", groups()["system"])
+@pytest.mark.parametrize("system", [name for name in groups()["system"] if name != "pytorch"])  # one process: the judge
 def test_every_system_keeps_every_law(system: str) -> None:
     broken = {f.law.name: f.said for f in examine(Subject((f"system={system}",))) if f.verdict is Verdict.BROKEN}
+    if "is not installed" in broken.get("composes", ""):
+        pytest.skip(broken["composes"])
     assert not broken

@@ -37,7 +37,10 @@ def killed(count: int, seed: int, folder: Path, minutes: float) -> bool:
     folder.mkdir()
     side_by_side(kills.many, [(count, seed, folder, tally, worker, WORKERS) for worker in range(WORKERS)])
     print(kills.told(tally, time.monotonic() - begin), flush=True)
-    return not tally.faults
+    done = sum(tally.kills.values())
+    if done < count:
+        print(f"only {done} of {count} kills in {minutes:g} minutes", flush=True)
+    return not tally.faults and done >= count
 
 
 def tried(count: int, seed: int, folder: Path) -> bool:

@@ -184,3 +184,9 @@ def test_modules_that_came_from_nowhere_are_none(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "from_nowhere", ModuleType("from_nowhere"))
     with pytest.raises(Refused, match="there is no module"):
         locate("from_nowhere.Thing")
+
+
+def test_what_a_run_asks_for_its_ranks_is_built_by_no_config(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="writes files"):
+        build({"_target_": "suite.gnn.prepare.Prepared", "config": {}, "folder": str(tmp_path / "elsewhere")})
+    assert not list(tmp_path.iterdir())
