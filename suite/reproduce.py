@@ -2,6 +2,7 @@
 
     python -m suite.reproduce scale=laptop
     python -m suite.reproduce scale=laptop reports=FOLDER    # any further override goes to every experiment
+    python -m suite.reproduce scale=laptop --dry-run         # what would be made, or submitted
 
 An entry of a scale is an experiment's name, or that and overrides of its own: "samo_fig1 launch.device=cuda".
 
@@ -17,15 +18,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from suite.__main__ import run
-from suite.bench.experiment import resolve
+from suite.__main__ import planned, run
+from suite.bench.experiment import expand, resolve
 from suite.bench.interrupt import answered, ending_ranks
 from suite.bench.progress import Progress
 from suite.core.errors import Refused, SuiteError
 from suite.core.exits import Exit, exit_code
 from suite.core.record import CANNOT, Record
 from suite.core.units import seconds
-from suite.sweep import scheduled, together
+from suite.sweep import DRY, scheduled, together
 
 
 def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
@@ -40,13 +41,18 @@ def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
 
 
 def reproduce(overrides: Sequence[str]) -> int:
+    dry, overrides = DRY in overrides, [override for override in overrides if override != DRY]
     base = resolve(overrides)
     commands = [command(entry, overrides) for entry in base["scale"]["reproduce"]]
     expected = sum(float(resolve(arguments)["experiment"]["seconds"]) for arguments in commands)
     if base["launch"].get("submit"):
-        status = together(scheduled(commands))
-        print(f"The page: {_page(base)}")
+        status = together(scheduled(commands, dry))
+        print("" if dry else f"The page: {_page(base)}")
         return status
+    if dry:
+        for entry, arguments in zip(base["scale"]["reproduce"], commands, strict=True):
+            print("\n".join([str(entry), *planned(expand(arguments))]))
+        return Exit.OK
     progress = Progress(expected)
     progress.say(f"{len(commands)} experiments at scale {base['scale']['name']}, about {seconds(progress.left)}")
     records: list[Record] = []

@@ -127,6 +127,17 @@ def test_what_wants_a_scheduler_goes_there_all_at_once(monkeypatch: pytest.Monke
     assert (tmp_path / "index.html").exists()
 
 
+def test_a_dry_run_says_what_would_be_made_and_makes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce.main(["scale.reproduce=[smoke]", f"reports={tmp_path}", "--dry-run"]) == Exit.OK
+    said = capsys.readouterr().out
+    assert said.splitlines()[0] == "smoke"
+    assert "axonn 1x1" in said
+    assert "would be made, 1 ranks" in said
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_a_gpu_an_entry_is_a_row_with_its_reason(tmp_path: Path) -> None:
     import torch
 
