@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from suite.bench.interrupt import answered
 from suite.bundle.archive import verify
 from suite.bundle.make import doctor, make
 from suite.core.errors import SuiteError
@@ -37,4 +38,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answered(main, sys.argv[1:]))

@@ -3,7 +3,8 @@
     python -m suite.compare reports.old reports --metric batch_time
     python -m suite.compare 2026-11-21 2026-11-22 --json changes.json
 
-A and B are reports folders, folders of records, single records or names of nights. Ends with 0 where nothing got worse,
+A and B are reports folders, folders of those (several records of one run tell times apart, one does not), folders of
+records, single records or names of nights. Ends with 0 where nothing got worse,
 4 where something did, 5 where nothing could be compared or decided, 2 where there is nothing to compare.
 """
 
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from suite.bench.interrupt import answered
 from suite.compare import changes, metrics, sets, show, statistics
 from suite.core.errors import Refused, SuiteError
 from suite.core.exits import Exit
@@ -57,4 +59,4 @@ def _rule(options: argparse.Namespace) -> metrics.Rule:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answered(main, sys.argv[1:]))

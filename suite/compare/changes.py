@@ -141,6 +141,8 @@ def _counted(outcomes: dict[Outcome, int]) -> str:
 
 def _worsened(a: dict[Outcome, int], b: dict[Outcome, int]) -> Verdict:
     """What somebody ended says nothing about the code; one failure among repeats is a suspicion, two are none."""
+    if Outcome.OK in a and not {Outcome.OK, Outcome.CANCELLED} & set(b):
+        return Verdict.WORSE
     if any(kind is not Outcome.OK for kind in a):
         return Verdict.BETTER if set(b) == {Outcome.OK} else Verdict.CHANGED
     bad = {kind: count for kind, count in b.items() if kind not in (Outcome.OK, Outcome.CANCELLED)}

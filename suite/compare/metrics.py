@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,8 @@ class Rule:
 @dataclass(frozen=True, slots=True)
 class Change:
     """One metric of one run. effect: None for what is exact; scaled: whether by the reference workload; other: the
-    ratio by the other way, where there is one; quiet: of the quickest quarter of repeats."""
+    ratio by the other way, where there is one; quiet: of the quickest quarter of repeats; config: names the run where
+    labels are alike."""
 
     name: Name
     metric: str
@@ -58,6 +59,7 @@ class Change:
     scaled: bool = False
     other: float | None = None
     quiet: float | None = None
+    config: str = ""
 
     @property
     def ratio(self) -> float:
@@ -99,10 +101,10 @@ def judged(pairs: Sequence[Pair], rule: Rule) -> tuple[list[Change], list[Left]]
     """Every metric that both sides have, and what is left. Holm's levels are over all that go by chance."""
     found: list[Change | Timed | Left] = []
     for one in pairs:
-        for name in dict.fromkeys(name for sample in (*one.a, *one.b) for name in sample.record.metrics):
-            if _wanted(name, rule):
-                found += _metric(one, name)
-        found += [item for name in LOSSES if _wanted(name, rule) for item in _loss(one, name)]
+        names = dict.fromkeys(name for sample in (*one.a, *one.b) for name in sample.record.metrics)
+        items = [item for name in names if _wanted(name, rule) for item in _metric(one, name)]
+        items += [item for name in LOSSES if _wanted(name, rule) for item in _loss(one, name)]
+        found += [replace(item, config=one.config) if isinstance(item, Change) else item for item in items]
     tests = [item for item in found if isinstance(item, Timed)]
     effects = {id(item): _tested(item, rule) for item in tests}
     several = [item for item in tests if not item.alone]
@@ -239,10 +241,8 @@ def _decided(item: Timed, found: Effect, scaled: bool, other: float | None, adju
     elif verdict is Verdict.UNDECIDED:
         why = f"p {adjusted:.2g} after Holm, delta {found.delta:+.2f}"
     a, b = (float(np.median(statistics.medians(side))) for side in item.raw)
-    kind = item.kind
-    return Change(
-        item.pair.name, item.metric, kind.unit, kind.better, a, b, verdict, why, found, scaled, other, _quiet(item)
-    )
+    told = (item.pair.name, item.metric, item.kind.unit, item.kind.better, a, b, verdict, why, found, scaled, other)
+    return Change(*told, _quiet(item), item.pair.config)
 
 
 def _quiet(item: Timed) -> float | None:

@@ -61,6 +61,11 @@ class Pair:
         """Whether some repeat of each side did."""
         return all(any(s.record.outcome is Outcome.OK for s in side) for side in (self.a, self.b))
 
+    @property
+    def config(self) -> str:
+        """What names the run where labels are alike: its config in B."""
+        return config_key(self.b[0].record)
+
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
@@ -91,8 +96,13 @@ def _runs(samples: Sequence[Sample]) -> dict[tuple[Name, str], list[Sample]]:
     for sample in samples:
         record = sample.record
         name = Name(record.experiment, record.label, sample.machine)
-        found[name, key_of(_plain(record.config), {})].append(sample)
+        found[name, config_key(record)].append(sample)
     return dict(found)
+
+
+def config_key(record: Record) -> str:
+    """Of what decides a run's numbers in its config, which a label does not tell all of."""
+    return key_of(_plain(record.config), {})
 
 
 def _paired(name: Name, a: list[Sample], b: list[Sample]) -> Pair:
@@ -160,7 +170,7 @@ def _facts(told: Mapping[str, Any]) -> dict[str, Any]:
 def _plain(config: Any) -> dict[str, Any]:
     """A config that `key_of` can read, whatever a file from elsewhere holds."""
     plain: dict[str, Any] = dict(config) if isinstance(config, dict) else {}
-    for name in ("experiment", "measure"):
+    for name in ("experiment", "launch", "measure"):
         if not isinstance(plain.get(name, {}), dict):
             plain[name] = {"name": plain[name]}
     return plain

@@ -20,6 +20,7 @@ from suite.core.record import Record
 NIGHTS = Path("reports/nightly")
 DONE = "done.json"  # what a repeat leaves beside its records: that it is whole, and how fast the machine was
 MAX_BYTES = 64 << 20
+MAX_DEPTH = 40  # of a config, and of what is told of a machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +113,18 @@ def _record(path: Path) -> Record:
     for name, metric in record.metrics.items():
         if not all(isinstance(text, str) for text in (metric.unit, metric.better, metric.note)):
             raise DamagedRecord(f"metric {name}: unit, better and note are text")
+    for name in ("experiment", "launch"):
+        part = record.config.get(name, {})
+        if not isinstance(part, dict):
+            raise DamagedRecord(f"config.{name} is {type(part).__name__}; rule: a mapping")
+    for name, told in (("config", record.config), ("provenance", record.provenance)):
+        if _deeper(told, MAX_DEPTH):
+            raise DamagedRecord(f"{name} is nested deeper than {MAX_DEPTH}; rule: {MAX_DEPTH} at most")
     return record
+
+
+def _deeper(value: Any, most: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return most == 0 or any(_deeper(item, most - 1) for item in inner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Sequence
@@ -201,6 +202,8 @@ def test_an_end_that_is_undecided_decides_nothing() -> None:
         (["ok"] * 9, ["ok"] * 7 + ["failed"] * 2, Verdict.WORSE, Exit.REGRESSION),
         (["ok"], ["cancelled"], Verdict.UNDECIDED, Exit.OK),
         (["failed"], ["ok"], Verdict.BETTER, Exit.OK),
+        (["ok", "failed"], ["failed"], Verdict.WORSE, Exit.REGRESSION),
+        (["ok", "failed"], ["cancelled"], Verdict.CHANGED, Exit.OK),
         (["failed"], ["timeout"], Verdict.CHANGED, Exit.OK),
     ],
 )
@@ -275,6 +278,25 @@ def test_a_damaged_file_costs_itself(tmp_path: Path) -> None:
     (tmp_path / "records" / "y.json").write_bytes(b"\xff")
     found = sets.read(str(tmp_path))
     assert (len(found.found), len(found.aside)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"experiment": "x"}, "config.experiment is str; rule: a mapping"),
+        ({"launch": None}, "config.launch is NoneType"),
+        ({"launch": ["x"]}, "config.launch is list"),
+        ({"deep": functools.reduce(lambda inner, _: {"x": inner}, range(200), {})}, "config is nested deeper than 40"),
+    ],
+)
+def test_a_config_of_another_shape_is_set_aside(
+    config: Given, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(tmp_path, record())
+    data = json.loads(record().to_json()) | {"config": config}
+    (tmp_path / "records" / "x.json").write_text(json.dumps(data))
+    assert main([str(tmp_path), str(tmp_path)]) == Exit.OK
+    assert f"x.json is set aside: {told}" in capsys.readouterr().out
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,7 @@ def test_repeats_stay_together_and_older_code_is_left_out() -> None:
 
 
 def test_a_config_from_elsewhere_may_hold_anything() -> None:
-    strange: dict[str, Any] = {"experiment": 3, "measure": [1], "batch": None, "a.b": {"c": 1}}
+    strange: dict[str, Any] = {"experiment": 3, "measure": [1], "launch": None, "batch": None, "a.b": {"c": 1}}
     one = record(experiment="single")
     other = record()
     object.__setattr__(other, "config", strange)
