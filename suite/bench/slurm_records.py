@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from typing import Any
 from suite.bench import provenance, unranked
 from suite.bench.experiment import Run
 from suite.bench.store import Store, decisive, key_of
+from suite.core.errors import SuiteError
 from suite.core.files import write_atomically
 from suite.core.record import Outcome, Record
+
+Stamps = dict[Path, tuple[int, int]]
 
 
 def announced(runs: Sequence[Run], keys: Sequence[str], told: Mapping[str, str] | None = None) -> None:
@@ -42,9 +46,36 @@ def begun(runs: Sequence[Run], job: str, name: str) -> list[dict[str, Any]]:
     return list(told.get("runs", ())) if told.get("name") == name else []
 
 
-def leave(runs: Sequence[Run], job: str, name: str, outcome: Outcome, why: str) -> list[Record]:
-    """The records of a job's runs; those that are missing are written now: by the name that the job has announced, or,
-    of one that has never begun, by the name that they would have here."""
+def stamps(reports: Path) -> Stamps:
+    """The records that are there, by file. No clock is asked: those of nodes differ."""
+    found: Stamps = {}
+    for path in (reports / "records").glob("*.json"):
+        with suppress(OSError):
+            found[path] = _stamp(path)
+    return found
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Another one, once a record has been written in its place."""
+    now = path.stat()
+    return now.st_mtime_ns, now.st_ino
+
+
+def leave(
+    runs: Sequence[Run],
+    job: str,
+    name: str,
+    ended: tuple[Outcome, str],
+    *,
+    before: Stamps | None = None,
+    say: Callable[[str], None] | None = None,
+) -> list[Record]:
+    """What a job has made of its runs. Those that it left no record of get one now: by the name that the job has
+    announced, or, of one that has never begun, by the name that they would have here.
+
+    before: what was there when the job was submitted, which is not its work: it counts where it stands, so that the job
+    had not to make it again.
+    """
     entries = {entry["config"]: entry for entry in begun(runs, job, name)}
     records = []
     for run in runs:
@@ -52,15 +83,39 @@ def leave(runs: Sequence[Run], job: str, name: str, outcome: Outcome, why: str) 
         key = entry.get("key") or key_of(run.config, provenance.circumstances(run.config))
         store = Store(Path(run.config["reports"]))
         record = store.find(key)
-        if record is None and run.config["rerun"] == "keep":
-            record = store.standing(run.config, key, "keep")
+        if record is not None and _stamp(store.path(key)) == (before or {}).get(store.path(key)):
+            record = None
+        if record is None:
+            record = store.standing(run.config, key, run.config["rerun"])
         if record is None:
             early = "" if entry else ", before it had begun"
-            record = unranked.lost(run, key, outcome, f"job {job}{early}: {why}")
+            record = unranked.lost(run, key, ended[0], f"job {job}{early}: {ended[1]}")
             record = replace(record, provenance={**record.provenance, **entry.get("circumstances", {})})
-            store.write(record)
+            _write(store, record, say)
         records.append(record)
     return records
+
+
+def refused(runs: Sequence[Run], error: SuiteError | None, say: Callable[[str], None]) -> list[Record]:
+    """The records of runs of which no job is made. error: why, for those that have no refusal of their own."""
+    records = []
+    for run in runs:
+        store, key = Store(Path(run.config["reports"])), key_of(run.config, provenance.circumstances(run.config))
+        record = store.standing(run.config, key, run.config["rerun"])
+        if record is None:
+            record = unranked.refused(replace(run, refusal=run.refusal or error), key)
+            _write(store, record, say)
+        records.append(record)
+    return records
+
+
+def _write(store: Store, record: Record, say: Callable[[str], None] | None) -> None:
+    """A run that was not made takes no earlier one's good record away."""
+    earlier = store.find(record.key)
+    if earlier is None or earlier.outcome is not Outcome.OK:
+        store.write(record)
+    elif say is not None:
+        say(f"slurm: {record.label}: {record.outcome}, {record.reason}; the record of an earlier run is still there")
 
 
 def standing(runs: Sequence[Run]) -> list[Record]:

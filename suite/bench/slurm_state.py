@@ -111,24 +111,29 @@ def _tasks(text: str) -> list[int]:
     return found or [0]
 
 
-def ask(*command: str) -> str:
-    """What a program of Slurm's says; nothing where it says no."""
+def ask(*command: str) -> str | None:
+    """What a program of Slurm's says: nothing where Slurm has no such job, None where there is no answer."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_ASK)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
+        return None
+    if done.returncode != 0:
+        return "" if "invalid job id" in done.stderr.lower() else None
+    return done.stdout
 
 
-def states(arrays: Sequence[str]) -> dict[Task, State]:
-    """Of all jobs of these arrays that Slurm still knows."""
+def states(arrays: Sequence[str]) -> tuple[dict[Task, State], set[str]]:
+    """Of all jobs of these arrays that Slurm still knows; and the arrays of which it has said nothing."""
     found: dict[Task, State] = {}
+    silent = set()
     for job in arrays:
-        found |= of_scontrol(ask("scontrol", "-o", "show", "job", job))
+        answer = ask("scontrol", "-o", "show", "job", job)
+        found |= of_scontrol(answer or "")
+        silent |= {job} if answer is None else set()
     if shutil.which("sacct"):
-        told = of_sacct(ask("sacct", "-n", "-P", "-X", "-o", "JobID,State,ExitCode", "-j", ",".join(arrays)))
+        told = of_sacct(ask("sacct", "-n", "-P", "-X", "-o", "JobID,State,ExitCode", "-j", ",".join(arrays)) or "")
         found |= {task: state for task, state in told.items() if state.over or task not in found}
-    return found
+    return found, silent
 
 
 def why_ended(told: Mapping[str, str] | None = None) -> tuple[Outcome, str] | None:
@@ -138,7 +143,7 @@ def why_ended(told: Mapping[str, str] | None = None) -> tuple[Outcome, str] | No
     job = told.get("SLURM_JOB_ID")
     if job is None:
         return None
-    answer = ask("scontrol", "-o", "show", "job", job)
+    answer = ask("scontrol", "-o", "show", "job", job) or ""
     own = told.get("SLURM_ARRAY_JOB_ID", job), int(told.get("SLURM_ARRAY_TASK_ID", 0))
     state = of_scontrol(answer).get(own, UNKNOWN)
     if state.over and state.name not in ("COMPLETED", "FAILED"):

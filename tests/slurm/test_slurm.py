@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from slurm_cluster import Cluster, cluster
 
+from suite.bench import slurm_wait
 from suite.bench.experiment import register
 from suite.bench.slurm import Ended, submitted
 from suite.core.exits import Exit
@@ -33,6 +34,7 @@ def slurm() -> Iterator[Cluster]:
     register()
     with cluster() as one, pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", str(one.conf))
+        patch.setattr(slurm_wait, "GONE", 4.0)  # this controller is never too busy to know its jobs
         yield one
 
 
@@ -101,8 +103,9 @@ def wait_for(reached: object, seconds: float = 40) -> None:
 
 
 def test_jobs_that_end_hard(slurm: Cluster, tmp_path: Path) -> None:
-    """One is cancelled while it runs, one is killed, one ends itself."""
+    """One is cancelled while it runs, one is killed, two end themselves, and one is not taken."""
     jobs = [deadly(tmp_path, how) for how in ("sleeps", "killed", "exits", "raises")]
+    jobs.append(deadly(tmp_path, "well", 0, "launch.partition=nowhere"))
     said = Saying()
     begun = False
 
@@ -115,15 +118,22 @@ def test_jobs_that_end_hard(slurm: Cluster, tmp_path: Path) -> None:
             slurm.run("scancel", f"{said.number}_0")
 
     ended = submitted(jobs, say=say)
-    assert [e.state for e in ended] == ["CANCELLED", "FAILED", "FAILED", "FAILED"]
+    assert [e.state for e in ended] == ["CANCELLED", "FAILED", "FAILED", "FAILED", "refused"]
     assert ended[3].status == Exit.NOTHING, "what the command itself has said"
     found = {r.config["tag"]: r for r in records(tmp_path).values()}
     told = {tag.rstrip("0"): record.outcome for tag, record in found.items()}
-    assert told == {"sleeps": "cancelled", "killed": "lost_rank", "exits": "failed", "raises": "failed"}
+    assert told == {
+        "sleeps": "cancelled",
+        "killed": "lost_rank",
+        "exits": "failed",
+        "raises": "failed",
+        "well": "unsupported",
+    }
     assert "Slurm says CANCELLED" in found["sleeps0"].reason
     assert "signal 9" in found["killed0"].reason
     assert "exit status 77" in found["exits0"].reason
     assert "a deliberate fault" in found["raises0"].reason
+    assert "invalid partition" in found["well0"].reason
 
 
 def test_an_interrupted_submission_cancels_its_own_jobs(slurm: Cluster, tmp_path: Path) -> None:

@@ -157,10 +157,10 @@ def test_a_job_that_began_gets_its_records_by_the_names_it_has_said(tmp_path: Pa
     slurm_records.announced(runs, [key], {})
     assert not (tmp_path / "reports").exists(), "no job, no word"
     slurm_records.announced(runs, [key], told)
-    (record,) = slurm_records.leave(runs, "5_1", "suite-abc-0", Outcome.TIMEOUT, "too long")
+    (record,) = slurm_records.leave(runs, "5_1", "suite-abc-0", (Outcome.TIMEOUT, "too long"))
     assert (record.key, record.outcome, record.reason) == (key, Outcome.TIMEOUT, "job 5_1: too long")
     assert store.find(key) == record
-    assert slurm_records.leave(runs, "5_1", "suite-abc-0", Outcome.FAILED, "again") == [record], "it was written over"
+    assert slurm_records.leave(runs, "5_1", "suite-abc-0", (Outcome.FAILED, "again")) == [record], "it was written over"
 
 
 @pytest.mark.parametrize("name", ["suite-abc-1", "suite-other-0"])
@@ -168,7 +168,7 @@ def test_a_job_that_never_began_gets_its_records_by_the_names_of_here(tmp_path: 
     runs = expand(sweep(tmp_path))
     told = {"SLURM_JOB_NAME": "suite-abc-0", "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "1"}
     slurm_records.announced(runs, ["0" * 20], told)  # an earlier job of that number
-    (record,) = slurm_records.leave(runs, "5_1", name, Outcome.CANCELLED, "cancelled")
+    (record,) = slurm_records.leave(runs, "5_1", name, (Outcome.CANCELLED, "cancelled"))
     assert record.key == key_of(runs[0].config, circumstances(runs[0].config))
     assert "before it had begun" in record.reason
 
@@ -179,7 +179,7 @@ def test_what_a_node_has_measured_is_not_submitted_again(tmp_path: Path) -> None
     told = {"SLURM_JOB_NAME": "suite-abc-0", "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "1"}
     assert slurm_records.standing(runs) == []
     slurm_records.announced(runs, [key], told)
-    slurm_records.leave(runs, "5_1", "suite-abc-0", Outcome.FAILED, "no")
+    slurm_records.leave(runs, "5_1", "suite-abc-0", (Outcome.FAILED, "no"))
     assert [record.key for record in slurm_records.standing(runs)] == [key]
     assert slurm_records.standing(expand(sweep(tmp_path, "rerun=failed"))) == []
     assert slurm_records.standing(expand(sweep(tmp_path, "seed=1"))) == [], "another config"
