@@ -5,9 +5,9 @@
     python -m suite.nightly accept=2026-11-22     # what that night changed is meant: later ones compare with it
     python -m suite.nightly index=yes             # the pages of all nights again
 
-Ends with 0 after a good night or the first one, 4 after a regression (named, with its commits), 1 where runs failed, 2
-where nothing ran, 5 where nothing was comparable with the last good night, which makes this one the next ones'
-baseline, or where a suspicion could neither be confirmed nor ruled out, which does not.
+Ends with 0 after a good night or the first one, 4 after a regression (named, with its commits), 1 where runs failed
+that did not before, 2 where nothing ran, 5 where not all of the last good night was comparable, which makes this one
+the next ones' baseline, or where a suspicion could neither be confirmed nor ruled out, which does not; 130 by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from suite.bench.interrupt import ending_ranks
+from suite.bench.interrupt import answered, ending_ranks
 from suite.bench.provenance import ROOT
 from suite.core.errors import SuiteError
 from suite.core.exits import Exit
@@ -51,10 +51,6 @@ def told(found: night.Night) -> None:
         print(f"note: {text}")
     if line["status"] == "first":
         print("the first night: there is none to compare with")
-    elif line["status"] == "new baseline":
-        for one in found.judged.against[:1]:
-            for name, differs in one.shown.apart:
-                print(f"not comparable: {name}: {'; '.join(map(str, differs))}")
     compared = f", compared with {line['base']}" if line["base"] else ""
     print(f"night {found.name} at {line['commit'] or 'no commit'}: {line['status']}{compared}")
     for text in line["regressions"]:
@@ -63,4 +59,4 @@ def told(found: night.Night) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(answered(main, sys.argv[1:]))

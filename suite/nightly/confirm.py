@@ -18,7 +18,6 @@ from pathlib import Path
 from suite.compare import pairs, show, statistics
 from suite.compare import turns as turning
 from suite.compare.metrics import Change
-from suite.compare.pairs import Name
 from suite.compare.sets import Sample, gathered
 from suite.compare.turns import Turned
 from suite.core.record import Outcome
@@ -162,7 +161,7 @@ def _turns(
         for name, tree in order if turn % 2 == 0 else order[::-1]:
             repeat.make(tree, command, folder / name / f"{turn:02d}", settings.deadline)
         sides = [_samples(folder / name / f"{turn:02d}") for name in ("old", "new")]
-        values = {id(s): _values(s.change.name, s.change.metric, *sides) for s in suspects}
+        values = {id(s): _values(s.change, *sides) for s in suspects}
         if not all(values.values()):
             failed += 1
             if failed > 2:
@@ -192,10 +191,11 @@ def _samples(folder: Path) -> tuple[Sample, ...]:
     return gathered(str(folder), ((file, "", {}) for file in sorted(folder.glob("records/*.json")))).found
 
 
-def _values(name: Name, metric: str, old: Sequence[Sample], new: Sequence[Sample]) -> Pairing | None:
+def _values(change: Change, old: Sequence[Sample], new: Sequence[Sample]) -> Pairing | None:
     """None where either has no such number. Raises CannotRun where the two may not be compared."""
+    metric = change.metric
     for one in pairs.pair(old, new).pairs:
-        if (one.name.experiment, one.name.label) == (name.experiment, name.label):
+        if one.config == change.config:
             if one.differs:
                 raise CannotRun(f"not comparable: {'; '.join(map(str, one.differs))}")
             records = (one.a[0].record, one.b[0].record)

@@ -15,6 +15,7 @@ from pathlib import Path
 from suite.compare import changes, show
 from suite.compare.changes import Comparison, Ended, commits
 from suite.compare.metrics import Change, Rule
+from suite.compare.pairs import config_key, pair
 from suite.compare.sets import Samples
 from suite.compare.statistics import Verdict
 from suite.nightly import confirm
@@ -28,7 +29,8 @@ _DELTA = 0.33  # a medium effect
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """A night beside one set: the comparison that its page shows, suspicions, and what is wrong beyond them."""
+    """A night beside one set: the comparison that its page shows, suspicions, and what is wrong beyond them.
+    known: the runs of the night that the set has too, by their configs."""
 
     name: str
     commit: str
@@ -36,6 +38,13 @@ class Against:
     suspects: tuple[Suspect, ...]
     certain: tuple[Change, ...]  # of what no clock decides
     ended: tuple[Ended, ...]
+    known: frozenset[str] = frozenset()
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """What the set has and the night has not, or not the same: after it, nobody would ask for that again."""
+        apart = [f"not comparable: {name}: {'; '.join(map(str, differs))}" for name, differs in self.shown.apart]
+        return (*apart, *(f"only in {self.name}: {name}" for name in self.shown.only_a), *self.shown.lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +70,17 @@ def beside(night: Samples, base: Samples, settings: Settings) -> Against:
     """Raises Refused where either set is empty."""
     plain, scaled = (changes.compare(base, night, _rule(settings, scale)) for scale in (False, True))
     shown = changes.compare(base, night, _rule(settings, None))
-    commands = {sample.file: _command(Path(sample.file)) for sample in night.found}
-    by_name = {
-        (sample.record.experiment, sample.record.label): commands[sample.file] for sample in reversed(night.found)
-    }
+    commands = {config_key(sample.record): _command(Path(sample.file)) for sample in reversed(night.found)}
     suspects: dict[tuple[str, str], Suspect] = {}
     open_to = [change for change in shown.changes if blind(change, settings)]
     for change in (*(c for c in (*scaled.changes, *plain.changes) if suspicious(c, settings)), *open_to):
         if change.metric in settings.metrics:
-            command = by_name[change.name.experiment, change.name.label]
-            suspects.setdefault((str(change.name), change.metric), Suspect(change, command, base.name))
+            suspect = Suspect(change, commands[change.config], base.name)
+            suspects.setdefault((change.config, change.metric), suspect)
     certain = tuple(change for change in shown.of(Verdict.WORSE) if change.effect is None)
     ended = tuple(item for item in shown.ended if item.verdict in (Verdict.WORSE, Verdict.UNDECIDED))
-    return Against(base.name, commits(base.found), shown, tuple(suspects.values()), certain, ended)
+    known = frozenset(one.config for one in pair(base.found, night.found).pairs if not one.differs)
+    return Against(base.name, commits(base.found), shown, tuple(suspects.values()), certain, ended, known)
 
 
 def _rule(settings: Settings, scale: bool | None) -> Rule:

@@ -17,17 +17,17 @@ from typing import Any
 
 from suite.bench import provenance
 from suite.compare import sets
+from suite.compare.pairs import config_key
 from suite.compare.sets import Samples
 from suite.core.errors import Refused
 from suite.core.exits import Exit
 from suite.core.files import write_atomically
-from suite.core.record import Outcome
+from suite.core.record import CANNOT, Outcome, Record, Source
 from suite.nightly import history, page, results
 from suite.nightly.judge import Judged, beside, judge
 from suite.nightly.repeat import Made, repeats
-from suite.nightly.settings import Settings
+from suite.nightly.settings import Settings, usual
 
-CANNOT = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY)
 Say = Callable[[str], None]
 
 
@@ -52,11 +52,14 @@ def run(settings: Settings, tree: Path, say: Say) -> Night:
         name, place = state["name"], folder / state["name"]
         page.write_index(folder)
         say(f"night {name} in {place}")
-        made = repeats(tree, plan(settings, place), settings.deadline, say)
-        samples = sets.gathered(name, sets.of_repeats(sorted(d.parent for d in place.glob(f"repeats/*/*/{sets.DONE}"))))
+        planned, first = plan(settings, place), len(settings.commands)
+        made = repeats(tree, planned[:first], settings.deadline, say)
+        missing = unknown(settings, _samples(name, place), nights)  # before the night is spent
+        made += repeats(tree, planned[first:], settings.deadline, say)
+        samples = _samples(name, place)
         last = history.last_good(folder, nights)
         judged = _judged(settings, tree, samples, last, named, say)
-        line, status = _line(settings, state, samples, made, judged, last)
+        line, status = _line(settings, state, samples, made, judged, last, missing)
         _leave(place, samples, judged, line, say)
         history.append(folder, line)
         _forget(settings, history.read(folder)[0])
@@ -93,6 +96,28 @@ def plan(settings: Settings, place: Path) -> list[tuple[str, Path]]:
     return found
 
 
+def _samples(name: str, place: Path) -> Samples:
+    return sets.gathered(name, sets.of_repeats(sorted(d.parent for d in place.glob(f"repeats/*/*/{sets.DONE}"))))
+
+
+def unknown(settings: Settings, samples: Samples, nights: list[dict[str, Any]]) -> list[str]:
+    """Metrics to judge by that no run has, each in a sentence: the house's usual ones may be of other commands.
+
+    Raises Refused for any other, and where no name is left. A run that failed may have had it.
+    """
+    records = [sample.record for sample in samples.found]
+    known = {name for record in records for name in record.metrics}
+    before = {name for night in nights for run in night["runs"] for name in run["metrics"]}
+    missing = [name for name in settings.metrics if name not in known | before]
+    if not known or any(map(_failed, records)):
+        return []
+    wrong = [name for name in missing if name not in usual().metrics]
+    if wrong or (missing and len(missing) == len(settings.metrics)):
+        told, legal = ", ".join(wrong or missing), f"metrics=[{'batch_time' if 'batch_time' in known else min(known)}]"
+        raise Refused(f"metrics: no run has {told}", rule=f"of {', '.join(sorted(known))}", legal=legal)
+    return [f"no run has a metric {name}, so none is judged by it" for name in missing]
+
+
 def _judged(
     settings: Settings, tree: Path, samples: Samples, last: dict[str, Any] | None, named: Samples | None, say: Say
 ) -> Judged:
@@ -118,10 +143,12 @@ def _line(
     made: list[Made],
     judged: Judged,
     last: dict[str, Any] | None,
+    missing: list[str],
 ) -> tuple[dict[str, Any], Exit]:
     trouble = list(dict.fromkeys(one.trouble for one in made if one.trouble))
     outcomes = [sample.record.outcome for sample in samples.found]
-    failed = [o for o in outcomes if o is not Outcome.OK and o not in CANNOT]
+    failed = failures(samples, judged)
+    lost = judged.against[0].lost if last and judged.against else ()
     if judged.regressions:
         status, exit_status = "regression", Exit.REGRESSION
     elif not any(outcome is Outcome.OK for outcome in outcomes):
@@ -132,7 +159,7 @@ def _line(
         status, exit_status = "undecided", Exit.NOT_COMPARABLE
     elif last is None:
         status, exit_status = "first", Exit.OK
-    elif not judged.comparable:
+    elif not judged.comparable or lost:
         status, exit_status = "new baseline", Exit.NOT_COMPARABLE
     else:
         status, exit_status = "good", Exit.OK
@@ -149,11 +176,30 @@ def _line(
         "reference": results.reference(samples),
         "runs": results.runs(samples),
         "regressions": list(judged.regressions),
-        "notes": [*trouble, *judged.doubts, *_cleared(judged)],
+        "notes": [*trouble, *failed, *judged.doubts, *lost, *_cleared(judged), *missing],
         "threshold": settings.threshold,
         "metrics": list(settings.metrics),
     }
     return line, exit_status
+
+
+def failures(samples: Samples, judged: Judged) -> list[str]:
+    """Runs that failed hard and that no night before has, each in a sentence; of others the comparison tells."""
+    known = frozenset[str]().union(*(one.known for one in judged.against))
+    hard = [sample.record for sample in samples.found if config_key(sample.record) not in known]
+    found = {f"{one.experiment} · {one.label}: {one.outcome}: {_last(one.reason)}" for one in hard if _failed(one)}
+    return [f"{text} (accept={samples.name} says that it is meant)" for text in sorted(found)]
+
+
+def _failed(record: Record) -> bool:
+    """A simulated run that would not fit into memory has told what it was asked."""
+    if record.outcome is Outcome.OOM:
+        return record.source in (Source.MEASURED, Source.EMULATED)
+    return record.outcome not in (Outcome.OK, *CANNOT)
+
+
+def _last(reason: str) -> str:
+    return (reason.strip().splitlines() or ["no reason"])[-1]
 
 
 def _cleared(judged: Judged) -> list[str]:
@@ -179,23 +225,33 @@ def _leave(place: Path, samples: Samples, judged: Judged, line: dict[str, Any], 
 
 
 def _forget(settings: Settings, nights: list[dict[str, Any]]) -> None:
-    """Removes the folders of nights beyond `keep`: never the last good one's, or the baseline's."""
+    """Removes the folders of nights beyond `keep`: never the last good one's, or the baseline's. Of nights that were
+    killed, those that began before the newest `keep`, or are more than that."""
     folder = settings.folder
     last = history.last_good(folder, nights)
     stays = {night["night"] for night in nights[-settings.keep :]} | ({last["night"]} if last else set())
     stays |= {Path(settings.baseline).name} if settings.baseline else set()
-    for night in nights:
-        name = night["night"]
+    killed = history.incomplete(folder, nights)
+    states = [folder / night["night"] / history.STATE for night in nights[-settings.keep :]]
+    times = [state.stat().st_mtime for state in states if state.is_file()]
+    full = len(nights) >= settings.keep and times
+    old = [name for name in killed if full and (folder / name / history.STATE).stat().st_mtime < min(times)]
+    for name in [*(night["night"] for night in nights), *old, *killed[: -settings.keep]]:
         if name not in stays and Path(name).name == name and (folder / name / history.STATE).is_file():
             shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def accept(settings: Settings, name: str) -> Path:
     """From now on the night is as good as any: what it changed is meant. Raises Refused for one that is not there."""
+    _there(settings, name)
     with history.held(settings.folder):
-        nights, _ = history.read(settings.folder)
-        if name not in [night["night"] for night in nights]:
-            legal = nights[-1]["night"] if nights else "make nightly, first"
-            raise Refused(f"accept={name}: no such night in {settings.folder}", rule="one of its nights", legal=legal)
+        _there(settings, name)
         history.append(settings.folder, {"accepted": name})
         return page.write_index(settings.folder)
+
+
+def _there(settings: Settings, name: str) -> None:
+    nights, _ = history.read(settings.folder)
+    if name not in [night["night"] for night in nights]:
+        legal = f"accept={nights[-1]['night']}" if nights else "make nightly, first"
+        raise Refused(f"accept={name}: no such night in {settings.folder}", rule="one of its nights", legal=legal)

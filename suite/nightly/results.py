@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from suite.bench.store import Store, key_of
+from suite.bench.store import Store
+from suite.compare.pairs import config_key
 from suite.compare.sets import Sample, Samples
 from suite.core.record import Metric, Outcome, Record
 
@@ -68,7 +69,7 @@ def runs(samples: Samples) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for sample in samples.found:
         record = sample.record
-        groups[record.experiment, record.label, key_of(record.config, {})].append(record)
+        groups[record.experiment, record.label, config_key(record)].append(record)
     return [
         {
             "experiment": experiment,
@@ -84,7 +85,9 @@ def runs(samples: Samples) -> list[dict[str, Any]]:
 
 def _metrics(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
     found = {}
-    for name, kind in records[0].metrics.items():
+    kinds = {name: kind for record in reversed(records) for name, kind in record.metrics.items()}
+    for name in dict.fromkeys(name for record in records for name in record.metrics):
+        kind = kinds[name]
         values = [[v for v in r.metrics[name].values if math.isfinite(v)] for r in records if name in r.metrics]
         middles = [float(np.median(side)) for side in values if side]
         if kind.unit and kind.better and middles:

@@ -85,6 +85,11 @@ def read(overrides: Sequence[str], file: Path = FILE) -> Settings:
     return _checked(data)
 
 
+def usual() -> Settings:
+    """Of the house."""
+    return read([])
+
+
 def _checked(data: dict[str, Any]) -> Settings:
     for name, (least, most) in _NUMBERS.items():
         value = data[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -19,8 +20,9 @@ from nights import Shaky, record, stored
 from suite.compare.metrics import Change
 from suite.compare.pairs import Name
 from suite.compare.statistics import Effect, Verdict
+from suite.core.errors import Refused
 from suite.core.exits import Exit
-from suite.core.record import Metric, Outcome
+from suite.core.record import Metric, Outcome, Source
 from suite.nightly import __main__, confirm, history, judge, night, page, reference, repeat, settings
 from suite.nightly.night import Night
 from suite.nightly.settings import Settings
@@ -36,6 +38,8 @@ class House:
         self.base, self.slower = 0.05, 1.0  # seconds of a batch of old code, and how much longer new code takes
         self.machine = Shaky(0)
         self.changes: dict[str, Any] = {}  # of the records of new code
+        self.of: dict[str, dict[str, Any]] = {}  # the same, by command line, of old and new code
+        self.slow = ""  # the command line that new code is slower in, where it is not all
         self.status: int | None = 0
         self.after: Callable[[], None] = lambda: None
         self.old_runs = True
@@ -55,9 +59,10 @@ class House:
         folder.mkdir(parents=True, exist_ok=True)
         self.after()
         old = tree.name == "old"
-        times = self.machine.run(self.base * (1.0 if old else self.slower), 8)
-        (folder / "said.txt").write_text("what it said")
-        stored(folder, record(times, **({} if old else self.changes)))
+        slower = 1.0 if old or self.slow not in ("", command) else self.slower
+        times = self.machine.run(self.base * slower, 8)
+        (folder / "said.txt").write_text(command)
+        stored(folder, record(times, **self.of.get(command, {}), **({} if old else self.changes)))
         return repeat.Made(command, self.status, 1.0, "what it said", 1)
 
     def settings(self, **changes: Any) -> Settings:
@@ -178,6 +183,99 @@ def test_failures_are_no_good_night(house: House) -> None:
     house.changes, house.status = {}, -9
     assert (found := house.night()).exit is Exit.SOME_FAILED
     assert "ended with -9: what it said" in found.line["notes"][0]
+
+
+OOM = {"outcome": Outcome.OOM, "reason": "too large", "source": Source.SIMULATED, "label": "large", "metrics": {}}
+
+
+def test_a_run_that_never_goes_well_is_no_failure_of_every_night(house: House) -> None:
+    """A simulated run that is too large has told what it was asked; what fails as it did before got no worse."""
+    house.of["system=large"] = OOM
+    assert [house.night(once="[system=large]").line["status"] for _ in range(2)] == ["first", "good"]
+    house.of["system=large"] = {**OOM, "outcome": Outcome.UNSUPPORTED}
+    assert house.night(once="[system=large]").line["status"] == "good"
+
+
+@pytest.mark.parametrize("kind", [Outcome.FAILED, Outcome.LOST_RANK, Outcome.TIMEOUT, Outcome.DIVERGED])
+def test_a_run_that_fails_from_the_first_night_on_has_to_be_accepted(house: House, kind: Outcome) -> None:
+    house.of["system=large"] = {**OOM, "outcome": kind}
+    found = house.night(once="[system=large]", repeats=2)
+    assert (found.line["status"], found.exit) == ("failed", Exit.SOME_FAILED)
+    assert found.line["notes"][0] == f"single · large: {kind}: too large (accept={found.name} says that it is meant)"
+    night.accept(house.settings(), found.name)
+    assert house.night(once="[system=large]", repeats=2).line["status"] in ("good", "undecided")
+
+
+def test_a_measured_run_that_is_out_of_memory_is_a_failure(house: House) -> None:
+    house.of["system=large"] = {**OOM, "source": Source.MEASURED}
+    assert house.night(once="[system=large]", repeats=2).line["status"] == "failed"
+
+
+def test_a_night_that_lost_a_run_says_so_and_begins_a_new_line(house: House) -> None:
+    house.of["system=other"] = {"label": "other"}
+    first = house.night(once="[system=other]").name
+    house.of["system=other"] = {"label": "other", "config": {"seed": 3}}
+    found = house.night(once="[system=other]")
+    assert (found.line["status"], found.exit) == ("new baseline", Exit.NOT_COMPARABLE)
+    assert "not comparable: single · other: seed 0 -> 3" in found.line["notes"]
+    second, found = found.name, house.night()
+    assert (found.line["status"], found.exit) == ("new baseline", Exit.NOT_COMPARABLE)
+    assert f"only in {second}: single · other" in found.line["notes"]
+    assert first != second
+
+
+def test_a_night_that_lost_a_metric_says_so(house: House) -> None:
+    house.night(repeats=2)
+    house.changes = {"series": {}}
+    found = house.night(repeats=2)
+    assert (found.line["status"], found.exit) == ("new baseline", Exit.NOT_COMPARABLE)
+    assert "single · axonn 2x1 · loss is only in A" in found.line["notes"]
+
+
+def test_metrics_that_no_run_has_are_refused_before_the_night_is_spent(house: House) -> None:
+    with pytest.raises(Refused, match=r"no run has nope; rule: of batch_time, peak_memory; legal: metrics=\[b"):
+        house.night(metrics="[batch_time, nope]")
+    with pytest.raises(Refused, match="no run has replay_time"):
+        house.night(metrics="[replay_time]")
+    assert house.made == 1
+    found = house.night()
+    assert found.line["notes"][-1] == "no run has a metric replay_time, so none is judged by it"
+    assert house.made == 10  # the night is gone on with
+
+
+def test_two_command_lines_of_one_label_are_suspected_apart(house: House) -> None:
+    """A label leaves out what is measured how; turns have to run the command that got slower."""
+    house.of["system=axonn seed=1"] = {"config": {"seed": 1}}
+    asked = {"repeated": "[system=axonn, system=axonn seed=1]"}
+    house.night(**asked)
+    for house.slow in ("system=axonn", "system=axonn seed=1"):
+        house.slower = 1.3
+        found = house.night(**asked)
+        assert [f.suspect.command for f in found.judged.findings if f.confirmed] == [house.slow]
+
+
+def test_a_first_repeat_without_metrics_hides_none_from_history(house: House) -> None:
+    def breaks() -> None:
+        house.changes = {"metrics": {}, "outcome": Outcome.FAILED} if house.made == 1 else {}
+
+    house.after = breaks
+    assert "batch_time" in house.night(repeats=3).line["runs"][0]["metrics"]
+
+
+def test_accepting_a_night_that_is_not_there_makes_no_folder(house: House) -> None:
+    with pytest.raises(Refused, match="accept=x: no such night"):
+        night.accept(house.settings(), "x")
+    assert not (house.folder / "nights").exists()
+
+
+def test_nights_that_were_killed_go_with_those_of_their_time(house: House) -> None:
+    folder = house.folder / "nights"
+    for number, name in enumerate(("early", "late")):
+        (folder / name).mkdir(parents=True)
+        (folder / name / history.STATE).write_text("{}")
+        os.utime(folder / name / history.STATE, (10**9 + 10**9 * number,) * 2)  # 2001 and 2033
+    house.night(keep=1, repeats=2)
+    assert [name for name in ("early", "late") if (folder / name).is_dir()] == ["late"]
 
 
 def test_a_night_that_was_ended_is_gone_on_with(house: House) -> None:
