@@ -126,8 +126,6 @@ def _options(runs: Sequence[Run]) -> dict[str, Any]:
     ranks = max((run.ranks for run in ranked), default=1)
     nodes, per_node = spread(ranks, launch)
     gpus, extra, root = launch["gpus_per_node"], launch["extra"] or {}, shlex.quote(str(_ROOT))
-    if not isinstance(extra, Mapping):
-        raise Refused(f"launch.extra={extra}", rule="options of sbatch, by name", legal="launch.extra={mem: 8G}")
     return {
         "nodes": nodes,
         "ntasks_per_node": per_node,

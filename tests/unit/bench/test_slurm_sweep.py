@@ -109,10 +109,11 @@ def test_a_run_that_is_refused_asks_for_no_room(tmp_path: Path, programs: Callab
     assert (record.outcome, record.reason) == (Outcome.UNSUPPORTED, str(large.refusal))
 
 
-def test_ranks_without_a_place_are_a_record(tmp_path: Path, programs: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("starter", ["srun", "mpiexec"])  # one is refused with its run, one only as a job
+def test_ranks_without_a_place_are_a_record(tmp_path: Path, programs: Callable[[str], Path], starter: str) -> None:
+    asked = ["executor=real", "grid.inter=4", "launch.nodes=1", "launch.tasks_per_node=2", f"launch.starter={starter}"]
     submitted = programs("COMPLETED")
-    job = sweep(tmp_path, "executor=real", "grid.inter=4", "launch.nodes=1", "launch.tasks_per_node=2")
-    (ended,) = slurm.submitted([job], say=lambda line: None)
+    (ended,) = slurm.submitted([sweep(tmp_path, *asked)], say=lambda line: None)
     assert ended.status == Exit.NOTHING
     assert not submitted.exists()
     (record,) = kept(tmp_path)
@@ -204,6 +205,8 @@ def test_a_job_that_slurm_does_not_know_is_gone_after_a_minute(monkeypatch: pyte
     assert slurm_wait.GONE <= clock.now - 5 <= slurm_wait.GONE + 20
     clock = Clock(lambda now: "" if now < 30 else ENDED.format("COMPLETED"))
     assert clock.waited(monkeypatch).name == "COMPLETED", "it was only not known yet"
+    clock = Clock(lambda now: "" if now < 40 or 60 < now < 100 else RUNNING if now < 120 else ENDED.format("COMPLETED"))
+    assert clock.waited(monkeypatch).name == "COMPLETED", "it was known in between"
 
 
 @pytest.mark.parametrize("answer", ["", None])
