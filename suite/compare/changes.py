@@ -92,7 +92,7 @@ def _alone(found: Sequence[Change], rule: Rule) -> list[str]:
     alone = [change for change in found if change.why == ALONE]
     apart = sum(abs(math.log(change.ratio)) >= math.log1p(rule.threshold) for change in alone)
     wanted = "compare folders of several records a side, made in turns, or a night, which takes turns with old code"
-    told = f"{len(alone)} metrics are undecided, {apart} of them more than {100 * rule.threshold:g} % apart"
+    told = f"undecided: {len(alone)}, {apart} of them more than {100 * rule.threshold:g} % apart"
     return [f"{told}: {ALONE}; {wanted}"] if alone else []
 
 

@@ -146,8 +146,8 @@ def _compared(one: Pair, name: str, kind: Metric, sides: list[list[list[float]]]
     clock = one.a[0].record.source in (Source.MEASURED, Source.EMULATED) and _timed(kind.unit)
     if all(map(_constant, sides)) and (not clock or min(map(len, sides)) > 1):
         return [_exact(one, name, kind, sides[0][0], sides[1][0])]
-    if not kind.better:
-        return []
+    if not kind.better or not any(value for side in sides for values in side for value in values):
+        return []  # neither better nor worse, or never anything: a part of a batch that this system has not
     alone = min(map(len, sides)) < 2
     a, b = (_repeats(side, name, alone=max(map(len, sides)) == 1) for side in (one.a, one.b))
     if not all(_BOUNDS[0] < middle < _BOUNDS[1] for side in (a, b) for middle in statistics.medians(side)):

@@ -90,7 +90,7 @@ def test_what_drifts_between_two_calls_is_no_change_and_no_proof_of_none(factor:
     assert (change.effect.repeats, change.verdict) == ((6, 6), Verdict.UNDECIDED)
     assert found.exit is Exit.NOT_COMPARABLE
     apart = int(factor != 1)
-    assert f"1 metrics are undecided, {apart} of them more than 5 % apart: one record on a side" in show.text(found)
+    assert f"undecided: 1, {apart} of them more than 5 % apart: one record on a side" in show.text(found)
 
 
 def test_turns_of_one_side_are_not_mixed_with_records_of_the_other() -> None:
@@ -142,6 +142,11 @@ def test_what_is_not_compared_is_said(a: Given, b: Given, told: str) -> None:
     assert found.exit is not Exit.REGRESSION
     lost = {"time_tie is only in A", "loss is only in A", "loss has 3 batches in A, 2 in B"}
     assert bool(found.lost) is (told in lost)
+
+
+def test_what_is_never_anything_is_not_told_of() -> None:
+    found = beside([record(**clock(0.0, 0.0))], [record(**clock(0.0, 0.0))])
+    assert "time_tie" not in show.text(found, everything=True)
 
 
 def test_a_clock_that_is_zero_in_one_batch_is_judged() -> None:
