@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,18 +46,9 @@ def begun(runs: Sequence[Run], job: str, name: str) -> list[dict[str, Any]]:
 
 
 def stamps(reports: Path) -> Stamps:
-    """The records that are there, by file. No clock is asked: those of nodes differ."""
-    found: Stamps = {}
-    for path in (reports / "records").glob("*.json"):
-        with suppress(OSError):
-            found[path] = _stamp(path)
-    return found
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    """Another one, once a record has been written in its place."""
-    now = path.stat()
-    return now.st_mtime_ns, now.st_ino
+    """Of the records that are there, by file. No clock is asked: those of nodes differ."""
+    store = Store(reports)
+    return {path: stamp for path in (reports / "records").glob("*.json") if (stamp := store.stamp(path.stem))}
 
 
 def leave(
@@ -83,7 +73,7 @@ def leave(
         key = entry.get("key") or key_of(run.config, provenance.circumstances(run.config))
         store = Store(Path(run.config["reports"]))
         record = store.find(key)
-        if record is not None and _stamp(store.path(key)) == (before or {}).get(store.path(key)):
+        if record is not None and store.stamp(key) == (before or {}).get(store.path(key)):
             record = None
         if record is None:
             record = store.standing(run.config, key, run.config["rerun"])
