@@ -97,8 +97,11 @@ def test_one_that_fails_or_is_refused_does_not_end_the_others(tmp_path: Path) ->
 
 
 def test_a_record_stands_until_its_sources_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    (tmp_path / "suite" / "own").mkdir(parents=True)
+    tmp_path = tmp_path / "suite" / "own"
     (tmp_path / "data.yaml").write_text("a: 1")
-    made = config(tmp_path / "reports", 4.0, sources=[str(tmp_path)])
+    made = config(tmp_path / "reports", 4.0, sources=["suite/own"])
     first = measure.measure([freeze(made, "")], Progress(1.0, io.StringIO()))
     with monkeypatch.context() as patch:
         patch.setattr(Counting, "run", None)  # not called again
