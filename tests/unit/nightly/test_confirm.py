@@ -6,9 +6,10 @@ import dataclasses
 from typing import Any
 
 import pytest
+from nights import record, samples
 
 from suite.compare.metrics import Change
-from suite.compare.pairs import Name
+from suite.compare.pairs import Name, config_key
 from suite.compare.statistics import Effect, Verdict
 from suite.compare.turns import Turned
 from suite.nightly import confirm, settings
@@ -66,3 +67,11 @@ def test_two_nights_alone_want_both_ways_and_room(
     found = confirm.alone(Suspect(change, "system=axonn", "2026-11-01"), SETTINGS, "no git")
     assert found.confirmed is confirmed
     assert "two nights alone decide, at 35 %: no git" in found.why
+
+
+def test_turns_take_the_run_that_is_suspected_and_not_one_of_its_label() -> None:
+    runs = [record([seed + 1.0], config={"seed": seed}) for seed in range(2)]
+    found = samples(runs).found
+    for seed in range(2):
+        change = dataclasses.replace(CHANGE, config=config_key(runs[seed]))
+        assert confirm._values(change, found, found) == ((seed + 1.0,), (seed + 1.0,))

@@ -252,6 +252,8 @@ def test_two_command_lines_of_one_label_are_suspected_apart(house: House) -> Non
         house.slower = 1.3
         found = house.night(**asked)
         assert [f.suspect.command for f in found.judged.findings if f.confirmed] == [house.slow]
+    house.slow = ""
+    assert len([f for f in house.night(**asked).judged.findings if f.confirmed]) == 2
 
 
 def test_a_first_repeat_without_metrics_hides_none_from_history(house: House) -> None:
@@ -268,14 +270,16 @@ def test_accepting_a_night_that_is_not_there_makes_no_folder(house: House) -> No
     assert not (house.folder / "nights").exists()
 
 
-def test_nights_that_were_killed_go_with_those_of_their_time(house: House) -> None:
+@pytest.mark.parametrize(("killed", "left"), [("early late", "late"), ("early later latest last", "latest last")])
+def test_nights_that_were_killed_go_with_those_of_their_time(house: House, killed: str, left: str) -> None:
     folder = house.folder / "nights"
-    for number, name in enumerate(("early", "late")):
+    for number, name in enumerate(killed.split()):
         (folder / name).mkdir(parents=True)
         (folder / name / history.STATE).write_text("{}")
-        os.utime(folder / name / history.STATE, (10**9 + 10**9 * number,) * 2)  # 2001 and 2033
-    house.night(keep=1, repeats=2)
-    assert [name for name in ("early", "late") if (folder / name).is_dir()] == ["late"]
+        os.utime(folder / name / history.STATE, (10**9 * (1 + number),) * 2)  # in 2001, 2033, 2065, ...
+    for _ in range(2):
+        house.night(keep=2, repeats=2)
+    assert [name for name in killed.split() if (folder / name).is_dir()] == left.split()
 
 
 def test_a_night_that_was_ended_is_gone_on_with(house: House) -> None:
