@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from suite.bench.experiment import resolve
-from suite.bench.refuse import check_numbers
+from suite.bench.kinds import check_kinds
 from suite.core.build import build
 from suite.core.errors import SuiteError, Unsupported
 from suite.core.grid import Grid
@@ -42,7 +42,7 @@ def told(name: str, plan: Partition) -> str:
 def main(overrides: Sequence[str]) -> int:
     try:
         config = resolve(overrides)
-        check_numbers(config)
+        check_kinds(config)
         grid = Grid(**config["grid"])
         found = measure(config, bandwidth=build(config["machine"]).within.bandwidth)
         print("\n".join(table(found)))

@@ -183,7 +183,10 @@ def test_an_order_that_breaks_a_law_is_refused_before_any_rank_starts(folder: Pa
 # -- a model, a machine, an experiment ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", MORE_COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(c, marks=pytest.mark.exhaustive) if "experiment=" in c else c for c in MORE_COMMANDS],
+)
 def test_a_yaml_of_ones_own_is_all_it_takes(command: str, folder: Path) -> None:
     """Each of the three commands leaves good records, of what its YAML names."""
     done = asked(command, folder, *(SHORT if "simulated" not in command else ()), "reports=reports")

@@ -148,7 +148,7 @@ def test_nothing_measured_is_another_status_than_some_failed(tmp_path: Path) -> 
     "launcher",
     [
         "hydra/launcher=basic",
-        "hydra/launcher=joblib hydra.launcher.n_jobs=2",
+        pytest.param("hydra/launcher=joblib hydra.launcher.n_jobs=2", marks=pytest.mark.exhaustive),
         pytest.param("hydra/launcher=submitit_local", marks=pytest.mark.exhaustive),
     ],
 )

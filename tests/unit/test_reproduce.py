@@ -74,7 +74,8 @@ CLUSTER = [
     for entry in resolve(["scale=cluster"])["scale"]["reproduce"]
     if "launch.device=cuda" in entry or entry.startswith("cluster_")
 ]
-GPU = [*resolve(["scale=h200"])["scale"]["reproduce"], *CLUSTER]
+GPU = resolve(["scale=h200"])["scale"]["reproduce"]
+ENTRIES = [GPU, pytest.param(CLUSTER, marks=pytest.mark.exhaustive)]
 
 
 @cache
@@ -91,8 +92,9 @@ def word(run: Run, path: str) -> str:
     return str(found)
 
 
-def test_no_two_entries_that_want_a_gpu_fall_on_one_point_of_a_picture() -> None:
-    runs = [run_of(entry) for entry in GPU]
+@pytest.mark.parametrize("entries", ENTRIES, ids=["h200", "cluster"])
+def test_no_two_entries_that_want_a_gpu_fall_on_one_point_of_a_picture(entries: list[str]) -> None:
+    runs = [run_of(entry) for entry in entries]
     for name in {run.config["experiment"]["name"] for run in runs}:
         mine = [run for run in runs if run.config["experiment"]["name"] == name]
         for panel in mine[0].config["experiment"].get("panels", ()):
@@ -100,11 +102,12 @@ def test_no_two_entries_that_want_a_gpu_fall_on_one_point_of_a_picture() -> None
             assert len(places) == len(mine), panel["title"]
 
 
-def test_no_two_entries_that_want_a_gpu_are_one_run() -> None:
-    assert len({(run_of(entry).config["experiment"]["name"], run_of(entry).label) for entry in GPU}) == len(GPU)
+@pytest.mark.parametrize("entries", ENTRIES, ids=["h200", "cluster"])
+def test_no_two_entries_that_want_a_gpu_are_one_run(entries: list[str]) -> None:
+    assert len({(run_of(entry).config["experiment"]["name"], run_of(entry).label) for entry in entries}) == len(entries)
 
 
-@pytest.mark.parametrize("entry", GPU)
+@pytest.mark.parametrize("entry", [*GPU, *(pytest.param(entry, marks=pytest.mark.exhaustive) for entry in CLUSTER)])
 def test_every_entry_that_wants_a_gpu_is_accepted_and_says_so(entry: str) -> None:
     run = run_of(entry)
     assert run.refusal is None, run.refusal

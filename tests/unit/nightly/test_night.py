@@ -413,6 +413,7 @@ def test_what_a_command_leaves_decides_whether_it_went_well(status: int | None, 
     assert bool(repeat.Made("system=axonn", status, 1.0, "", records).trouble) is trouble
 
 
+@pytest.mark.exhaustive
 def test_a_whole_night_and_the_next(tmp_path: Path) -> None:
     """Simulated runs, so that it is short: every process is real."""
     command = [
