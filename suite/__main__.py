@@ -49,7 +49,7 @@ def summary(record: Record) -> str:
     if record.outcome is Outcome.OK and not samples and record.metrics:
         return f"{head} {len(record.metrics)} values, {record.source}"
     if record.outcome is not Outcome.OK or not samples:
-        lines = record.reason.strip().splitlines() or ["no samples"]
+        lines = [line for line in record.reason.splitlines() if any(map(str.isalnum, line))] or ["no samples"]
         reason = lines[0 if "; rule:" in lines[0] else -1]
         return f"{head} {reason}"
     losses = record.series.get("loss")

@@ -192,7 +192,8 @@ class Sweep:
         status = self.wait(process)
         ballast.unlink()
         said = self.said()
-        if status == 0 and "No space left" not in said:
+        done = status == 0 or " jobs: " in said  # so a sweep ends, whatever has become of its jobs
+        if done and "No space left" not in said:
             return False  # it had nothing more to write
         if status == 0 or "No space left" not in said or "Traceback" in said:
             self.fault(f"a full disk ended it with {status}, and not with one line that says so")
