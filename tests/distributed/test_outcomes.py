@@ -61,7 +61,11 @@ def no_rank_left() -> bool:
         ),
         ("kill", Outcome.LOST_RANK, "rank 1 ended", ["grid.inter=2", "launch.starter=torchrun"]),  # over gloo
         ("hang", Outcome.TIMEOUT, "train_batch", ["grid.inter=2", "measure.deadline=3", "launch.beat=0.5"]),
-        ("stop", Outcome.TIMEOUT, "no sign of life for 6 s", ["grid.inter=2", "launch.beat=1", "launch.silence=6"]),
+        pytest.param(
+            *("stop", Outcome.TIMEOUT, "no sign of life for 6 s"),
+            ["grid.inter=2", "launch.beat=1", "launch.silence=6"],
+            marks=pytest.mark.exhaustive,
+        ),
         ("oom", Outcome.OOM, "allocate memory", ["launch.memory_limit=8000000000"]),
         ("diverge", Outcome.DIVERGED, "nan", []),
         ("missing", Outcome.MISSING_DEPENDENCY, "its package is not installed", []),

@@ -136,6 +136,7 @@ def test_jobs_that_end_hard(slurm: Cluster, tmp_path: Path) -> None:
     assert "invalid partition" in found["well0"].reason
 
 
+@pytest.mark.exhaustive
 def test_an_interrupted_submission_cancels_its_own_jobs(slurm: Cluster, tmp_path: Path) -> None:
     other = slurm.run("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 60").strip()
     line = [sys.executable, "-m", "suite", *deadly(tmp_path, "sleeps")]
