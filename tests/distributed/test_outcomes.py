@@ -59,7 +59,10 @@ def no_rank_left() -> bool:
             *("raise", Outcome.FAILED, "a deliberate fault", ["grid.inter=2", "comm.transport=gloo"]),
             marks=pytest.mark.exhaustive,
         ),
-        ("kill", Outcome.LOST_RANK, "rank 1 ended", ["grid.inter=2", "launch.starter=torchrun"]),  # over gloo
+        pytest.param(  # over gloo
+            *("kill", Outcome.LOST_RANK, "rank 1 ended", ["grid.inter=2", "launch.starter=torchrun"]),
+            marks=pytest.mark.exhaustive,
+        ),
         ("hang", Outcome.TIMEOUT, "train_batch", ["grid.inter=2", "measure.deadline=3", "launch.beat=0.5"]),
         pytest.param(
             *("stop", Outcome.TIMEOUT, "no sign of life for 6 s"),

@@ -102,6 +102,7 @@ def wait_for(reached: object, seconds: float = 40) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.exhaustive
 def test_jobs_that_end_hard(slurm: Cluster, tmp_path: Path) -> None:
     """One is cancelled while it runs, one is killed, two end themselves, and one is not taken."""
     jobs = [deadly(tmp_path, how) for how in ("sleeps", "killed", "exits", "raises")]
