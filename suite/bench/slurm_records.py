@@ -70,7 +70,7 @@ def leave(
     records = []
     for run in runs:
         entry = entries.get(_digest(run), {})
-        key = entry.get("key") or key_of(run.config, provenance.circumstances(run.config))
+        key = entry.get("key") or provenance.key(run.config)
         store = Store(Path(run.config["reports"]))
         record = store.find(key)
         if record is not None and store.stamp(key) == (before or {}).get(store.path(key)):
@@ -90,7 +90,7 @@ def refused(runs: Sequence[Run], error: SuiteError | None, say: Callable[[str], 
     """The records of runs of which no job is made. error: why, for those that have no refusal of their own."""
     records = []
     for run in runs:
-        store, key = Store(Path(run.config["reports"])), key_of(run.config, provenance.circumstances(run.config))
+        store, key = Store(Path(run.config["reports"])), provenance.key(run.config)
         record = store.standing(run.config, key, run.config["rerun"])
         if record is None:
             record = unranked.refused(replace(run, refusal=run.refusal or error), key)
