@@ -17,6 +17,7 @@ from typing import Any
 from suite.bench.emulation import Plan, Static, ordered
 from suite.comm.waiting import pause, until
 from suite.core.errors import Refused, Unsupported
+from suite.core.fits import check_arguments
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work, feeds, needs
 from suite.core.protocols import Missing, Ready, Value, World
@@ -186,16 +187,17 @@ class Emulated:
 # -- what the simulator says -----------------------------------------------------------------------------------------
 
 
-def link_of(network: Mapping[str, Any]) -> Any:
-    """The link between two ranks. Raises Refused for numbers that are none."""
+def link_of(network: Any) -> Any:
+    """The link between two ranks. Raises Refused for what describes none."""
     from suite.simulate.machine import Link
 
-    if set(network) != {"latency", "bandwidth"}:
+    if not isinstance(network, Mapping) or set(network) != {"latency", "bandwidth"}:
         raise Refused(
-            f"executor.network={dict(network)}",
+            f"executor.network={network}",
             rule="latency in seconds and bandwidth in bytes/s, or null: as the run's own messages have it",
             legal="executor.network={latency: 5.0e-4, bandwidth: 5.0e+9}",
         )
+    check_arguments("executor.network", Link, network)
     return Link(**network)
 
 

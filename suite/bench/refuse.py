@@ -21,6 +21,7 @@ from suite.core.units import most_sparse
 from suite.memory.checkpointing import chosen
 from suite.pruning.rules import LARGEST, REACHED, check_sparsity, check_what
 from suite.schedule.check import check as check_schedule
+from suite.workload.shapes import layered
 from suite.workload.split import blocks, divide
 
 _DTYPES = ("float64", "float32", "float16", "bfloat16")
@@ -64,10 +65,7 @@ def check(config: Mapping[str, Any]) -> None:
     if "system" in config["executor"]:  # ranks that compute nothing: no model, no text
         locate(config["executor"]["system"]).check(config)
         return
-    shape = build(config["model"]["shape"])
-    if not hasattr(shape, "shapes"):
-        what = f"model={config['model']['name']} under system={config['system']['name']}"
-        raise Unsupported(what, rule="its layers are those of a whole graph", legal="system=sparsity_aware")
+    shape = layered(config)
     _network(config, shape)
     split = divide(shape, grid.inter, config["split"])
     _numbers_of_ranks(config)

@@ -25,6 +25,7 @@ from suite.engine.layers import make
 from suite.engine.stage import as_value
 from suite.engine.system import network
 from suite.workload.partition import Profile
+from suite.workload.shapes import layered
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,7 @@ def measure(config: Mapping[str, Any], *, bandwidth: float, rounds: int = 5) -> 
     more than `rounds` is run and left out, which allocates. Raises Refused for a number of rounds below 1."""
     if rounds < 1:
         raise Refused(f"{rounds} rounds", rule="at least 1", legal="5")
-    model, module, microbatch = config["model"], network(config), config["batch"]["microbatch"]
-    shape = build(model["shape"])
+    model, shape, module, microbatch = config["model"], layered(config), network(config), config["batch"]["microbatch"]
     batch = build(config["data"]["source"]).batch(0, size=microbatch, seed=config["seed"], shape=shape)
     inputs, targets = (_tensors(part) for part in batch)
     makers = module.layers(shape, dropout=model["dropout"], dtype=model["dtype"])

@@ -30,6 +30,7 @@ from suite.simulate.simulation import Simulation
 from suite.simulate.stack import Stack
 from suite.workload import Transformer, flops
 from suite.workload.sample import counted_in
+from suite.workload.shapes import layered
 
 PLANS = ("given", "search")
 ACCOUNTS = ("auto", "blocks", "layers")
@@ -99,7 +100,7 @@ class Simulated:
     def by_layers(self, config: Mapping[str, Any]) -> bool:
         """Whether the config's network is modelled layer by layer."""
         if self.account == "auto":
-            shape = build(config["model"]["shape"])
+            shape = layered(config)
             return not isinstance(shape, Transformer) or config["update"].get("every") is not None
         return self.account == "layers"
 
@@ -109,7 +110,7 @@ class Simulated:
 
     def of_layers(self, config: Mapping[str, Any]) -> LayerPlan:
         """The config's network layer by layer."""
-        batch, grid, shape = config["batch"], Grid(**config["grid"]), build(config["model"]["shape"])
+        batch, grid, shape = config["batch"], Grid(**config["grid"]), layered(config)
         policy = build(config["weights"])
         found = LayerPlan(
             shape,

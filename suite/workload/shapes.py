@@ -7,10 +7,12 @@ tokens; flops are those of matrix products only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, cast
 
-from suite.core.errors import Refused
+from suite.core.build import build
+from suite.core.errors import Refused, Unsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,17 @@ class Network(Protocol):
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
         """`width` is the bytes of one activation entry."""
+
+
+def layered(config: Mapping[str, Any]) -> Network:
+    """The shape of the config's model as a pipeline has it. Raises Unsupported for one whose layers no stage can hold
+    alone, as each is a product with a whole graph."""
+    model = config["model"]
+    shape = build(model["shape"])
+    if not hasattr(shape, "shapes"):
+        what = f"model={model['name']} under system={config['system']['name']}"
+        raise Unsupported(what, rule="its layers are those of a whole graph", legal="system=sparsity_aware")
+    return cast(Network, shape)
 
 
 @dataclass(frozen=True, slots=True)

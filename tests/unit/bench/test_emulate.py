@@ -263,6 +263,12 @@ def test_what_ranks_do_not_need_is_not_asked_for(base: dict[str, Any]) -> None:
         ({"executor__network": {"latency": -1.0, "bandwidth": 1.0}}, Refused, ["link.latency=-1.0"]),
         ({"executor__network": {"latency": 0.0, "bandwidth": -1.0}}, Refused, ["link.bandwidth=-1.0"]),
         ({"executor__network": {"latency": 0.0}}, Refused, ["bandwidth in bytes/s", "legal: executor.network="]),
+        (
+            {"executor__network": {"latency": "fast", "bandwidth": 1.0}},
+            Refused,
+            ["network: latency='fast'", "a number"],
+        ),
+        ({"executor__network": 5}, Refused, ["executor.network=5", "latency in seconds"]),
         ({"system__name": "x", "system___target_": "baselines.pytorch.PyTorch"}, Unsupported, ["legal: system=axonn"]),
         ({"launch__device": "cuda"}, Unsupported, ["legal: launch.device=cpu"]),
         ({"seed": -1}, Refused, ["seed=-1"]),

@@ -125,6 +125,15 @@ def test_a_system_that_is_not_modelled_is_unsupported(tmp_path: Path) -> None:
     assert (split.outcome, split.reason.partition(";")[0]) == (Outcome.UNSUPPORTED, "grid.tensor=2 with axonn")
 
 
+@pytest.mark.parametrize(
+    ("account", "rule"), [("auto", "a whole graph"), ("layers", "a whole graph"), ("blocks", "a GPT")]
+)
+def test_layers_of_a_whole_graph_are_unsupported(tmp_path: Path, account: str, rule: str) -> None:
+    record = measured(config(tmp_path, of=("model=gcn",), executor__account=account))
+    assert record.outcome is Outcome.UNSUPPORTED
+    assert rule in record.reason
+
+
 def test_a_plan_that_cannot_be_is_refused_before_anything_runs(tmp_path: Path) -> None:
     refused = freeze(config(tmp_path, batch__size=100), "").refusal
     assert isinstance(refused, Refused)
