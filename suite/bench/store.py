@@ -62,8 +62,8 @@ class Store:
     def find(self, key: str) -> Record | None:
         """The record of that name; None if there is none, or none that can be read or is its own."""
         try:
-            record = Record.from_json(self.path(key).read_text())
-        except (OSError, UnicodeDecodeError, DamagedRecord):
+            record = Record.read(self.path(key))
+        except DamagedRecord:
             return None
         return record if record.key == key else None
 

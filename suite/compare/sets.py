@@ -19,7 +19,6 @@ from suite.core.record import Record
 
 NIGHTS = Path("reports/nightly")
 DONE = "done.json"  # what a repeat leaves beside its records: that it is whole, and how fast the machine was
-MAX_BYTES = 64 << 20
 MAX_DEPTH = 40  # of a config, and of what is told of a machine
 
 
@@ -104,15 +103,7 @@ def _positive(value: Any) -> float:
 
 
 def _record(path: Path) -> Record:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise DamagedRecord(f"{path.stat().st_size} bytes; rule: a record is at most {MAX_BYTES} bytes")
-        record = Record.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DamagedRecord(f"{type(error).__name__}: {error}") from error
-    for name, metric in record.metrics.items():
-        if not all(isinstance(text, str) for text in (metric.unit, metric.better, metric.note)):
-            raise DamagedRecord(f"metric {name}: unit, better and note are text")
+    record = Record.read(path)
     for name in ("experiment", "launch"):
         part = record.config.get(name, {})
         if not isinstance(part, dict):

@@ -34,7 +34,7 @@ def _line(overrides: Sequence[str], reports: Path) -> list[str]:
 def _left(reports: Path, said: str) -> Record:
     files = sorted((reports / "records").glob("*.json"))
     assert len(files) == 1, f"{len(files)} records were left: {said.strip()[-500:]}"
-    return Record.from_json(files[0].read_text(encoding="utf-8"))
+    return Record.read(files[0])
 
 
 def check_losses(overrides: Sequence[str], plain: Sequence[str], folder: Path) -> tuple[Record, float]:

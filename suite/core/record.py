@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from suite.core.errors import DamagedRecord, OtherSchema
 
 SCHEMA_VERSION = 1
+MAX_BYTES = 64 << 20  # of a record's file, which may come from elsewhere
 
 
 class Outcome(StrEnum):
@@ -120,7 +122,22 @@ class Record:
         for name in ("key", "experiment", "system", "label", "reason"):
             if not isinstance(getattr(record, name), str):
                 raise DamagedRecord(f"{name} is text")
+        for name, metric in record.metrics.items():
+            if not all(isinstance(text, str) for text in (metric.unit, metric.better, metric.note)):
+                raise DamagedRecord(f"metric {name}: unit, better and note are text")
         return record
+
+    @classmethod
+    def read(cls, path: Path) -> Record:
+        """The record of a file. Raises as from_json does, and DamagedRecord for what cannot be read or is too large."""
+        try:
+            if not path.is_file():
+                raise DamagedRecord("not a file")
+            if (size := path.stat().st_size) > MAX_BYTES:
+                raise DamagedRecord(f"{size} bytes; rule: a record is at most {MAX_BYTES} bytes")
+            return cls.from_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DamagedRecord(f"{type(error).__name__}: {error}") from error
 
 
 def _floats(values: list[float | None]) -> tuple[float, ...]:

@@ -24,7 +24,7 @@ from suite.core.trace import Span, Trace
 
 MOST_BYTES = 2**63  # that a rank can say it holds
 LONGEST = 1e9  # seconds that one batch can take
-MAX_BYTES = 64 << 20  # of one record, or of one trace when unpacked: a small gzip can hold terabytes
+MAX_UNPACKED = 64 << 20  # bytes of a trace: a small gzip can hold terabytes
 
 
 class Aside(StrEnum):
@@ -113,14 +113,7 @@ def _files(folder: Path) -> Iterable[tuple[Path, str, Path]]:
 
 
 def _record(path: Path) -> Record:
-    try:
-        if not path.is_file():
-            raise DamagedRecord("not a file")
-        if (size := path.stat().st_size) > MAX_BYTES:
-            raise DamagedRecord(f"{size} bytes; rule: a record is at most {MAX_BYTES} bytes")
-        record = Record.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, OverflowError, RecursionError) as error:
-        raise DamagedRecord(f"{type(error).__name__}: {error}") from error
+    record = Record.read(path)
     if fault := _fault(record):
         raise DamagedRecord(fault)
     return record
@@ -130,9 +123,6 @@ def _fault(record: Record) -> str:
     """What of the record's optional parts has another shape than its docstring says."""
     if record.trace is not None and not isinstance(record.trace, str):
         return f"trace is {type(record.trace).__name__}; rule: a path or null"
-    for name, metric in record.metrics.items():
-        if not all(isinstance(text, str) for text in (metric.unit, metric.better, metric.note)):
-            return f"metric {name}: unit, better and note are text"
     if not isinstance(record.memory, dict):
         return "memory is a mapping"
     for side, kinds in record.memory.items():
@@ -163,9 +153,9 @@ def _trace(base: Path, name: str, folder: Path) -> StoredTrace:
         if not path.is_file():
             raise DamagedRecord("no such file")
         with gzip.open(path) as stream:
-            raw = stream.read(MAX_BYTES + 1)
-        if len(raw) > MAX_BYTES:
-            raise DamagedRecord(f"more than {MAX_BYTES} bytes unpacked; rule: at most that")
+            raw = stream.read(MAX_UNPACKED + 1)
+        if len(raw) > MAX_UNPACKED:
+            raise DamagedRecord(f"more than {MAX_UNPACKED} bytes unpacked; rule: at most that")
         data = json.loads(raw)
         axes = {axis: data["grid"].get(axis, 1) for axis in ("data", "inter", "tensor")}
         if not all(type(size) is int for size in axes.values()):

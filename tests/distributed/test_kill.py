@@ -53,7 +53,7 @@ def status(process: psutil.Process) -> str:
 
 def records(folder: Path) -> dict[str, Record]:
     files = (folder / "reports" / "records").glob("*.json")
-    return {file.name: Record.from_json(file.read_text()) for file in files}
+    return {file.name: Record.read(file) for file in files}
 
 
 @pytest.mark.parametrize(

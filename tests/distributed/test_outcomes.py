@@ -100,7 +100,7 @@ def test_ranks_that_do_not_close_have_not_done_well(tmp_path: Path, more: list[s
     assert len(record.metrics["batch_time"].values) == 2
     assert len(record.series["validation_loss"]) == 1
     (kept,) = (tmp_path / "records").iterdir()
-    assert Record.from_json(kept.read_text()) == record
+    assert Record.read(kept) == record
     assert no_rank_left()
 
 
@@ -182,7 +182,7 @@ def test_the_same_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path.write_text('{"schema_version": 1, "key": ')
     (first,) = run(command)
     assert first.outcome is Outcome.OK, "a damaged record is measured anew"
-    assert Record.from_json(path.read_text()) == first
+    assert Record.read(path) == first
     monkeypatch.setattr("suite.bench.launch.Ranks.start", lambda *_: pytest.fail("measured again"))
     (again,) = run(command)
     assert again == first

@@ -116,7 +116,7 @@ def test_it_trains_as_pytorch_does(folder: Path) -> None:
     done = asked(COMMANDS[1], folder, *batch, "reports=reports")
     assert done.returncode == 0, done.stdout + done.stderr
     (file,) = (folder / "reports" / "records").glob("*.json")
-    mine = Record.from_json(file.read_text())
+    mine = Record.read(file)
     assert (mine.outcome, mine.system, mine.label) == (Outcome.OK, "waves", "waves 2x1 schedule.wave=4 batch.size=20")
     assert mine.config["schedule"] == {"_target_": "waves.Waves", "wave": 4}
     (plain,) = run(["system=pytorch", *batch, f"reports={folder / 'plain'}"])
@@ -174,7 +174,7 @@ def test_an_order_that_breaks_a_law_is_refused_before_any_rank_starts(folder: Pa
     done = asked(COMMANDS[1], folder, "reports=reports")
     assert done.returncode == 2
     (file,) = (folder / "reports" / "records").glob("*.json")
-    record = Record.from_json(file.read_text())
+    record = Record.read(file)
     assert record.outcome is Outcome.UNSUPPORTED
     assert "0F2 would be forward number 2 in flight, the schedule promised 1" in record.reason
     assert "stage 0 | F3   [F2]" in record.reason
@@ -191,7 +191,7 @@ def test_a_yaml_of_ones_own_is_all_it_takes(command: str, folder: Path) -> None:
     """Each of the three commands leaves good records, of what its YAML names."""
     done = asked(command, folder, *(SHORT if "simulated" not in command else ()), "reports=reports")
     assert done.returncode == 0, done.stdout + done.stderr
-    found = [Record.from_json(file.read_text()) for file in (folder / "reports" / "records").glob("*.json")]
+    found = [Record.read(file) for file in (folder / "reports" / "records").glob("*.json")]
     assert {record.outcome for record in found} == {Outcome.OK}
     if "model=gpt_mine" in command:
         assert [record.config["model"]["shape"]["layers"] for record in found] == [6]

@@ -25,7 +25,7 @@ SHORT = [
 def test_two_plans_are_measured_and_one_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     needs("mpiexec")
     assert main(["system=axonn", "model.shape.layers=2", "machine=h200", *SHORT, f"reports={tmp_path}"]) == 0
-    records = [Record.from_json(file.read_text()) for file in (tmp_path / "records").iterdir()]
+    records = [Record.read(file) for file in (tmp_path / "records").iterdir()]
     assert [record.outcome for record in records] == [Outcome.OK] * 2, records[0].reason
     assert [len(record.metrics["batch_time"].values) for record in records] == [2, 2]
     assert len({record.provenance["turns"] for record in records}) == 1

@@ -37,7 +37,7 @@ def batch(hosts: Cluster, folder: Path, *overrides: str) -> list[Record]:
     job = hosts.run("sbatch", *more, str(script)).strip()
     hosts.until(lambda: not hosts.run("squeue", "-h", "-j", job).strip(), 120)
     files = (folder / "records").glob("*.json")
-    found = [Record.from_json(file.read_text()) for file in files]
+    found = [Record.read(file) for file in files]
     assert found, log.read_text()
     return found
 

@@ -39,7 +39,7 @@ def slurm() -> Iterator[Cluster]:
 
 
 def records(reports: Path) -> dict[str, Record]:
-    return {r.label: r for r in (Record.from_json(f.read_text()) for f in (reports / "records").glob("*.json"))}
+    return {r.label: r for r in (Record.read(f) for f in (reports / "records").glob("*.json"))}
 
 
 def deadly(reports: Path, how: str, number: int = 0, *more: str) -> list[str]:

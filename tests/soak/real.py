@@ -114,7 +114,7 @@ def one(overrides: list[str], folder: Path, ended: Ended) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGTERM)
         said = f"hangs\n{process.communicate()[0].decode(errors='replace')}"
-    records = [Record.from_json(path.read_text()) for path in (folder / "records").glob("*.json")]
+    records = [Record.read(path) for path in (folder / "records").glob("*.json")]
     fault = ""
     if said.startswith("hangs"):
         fault = "hangs"

@@ -47,7 +47,7 @@ def made(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
 def outcomes(folder: Path) -> Counter[tuple[str, Outcome]]:
     """Of all records, by what their job did."""
     files = (folder / "reports" / "records").glob("*.json")
-    records = [Record.from_json(file.read_text()) for file in files]
+    records = [Record.read(file) for file in files]
     return Counter((record.config["executor"]["how"], record.outcome) for record in records)
 
 

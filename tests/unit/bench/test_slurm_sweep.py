@@ -59,7 +59,7 @@ def key(run: Run) -> str:
 
 def kept(tmp_path: Path) -> list[Record]:
     files = sorted((tmp_path / "reports" / "records").glob("*.json"))
-    return [Record.from_json(file.read_text()) for file in files]
+    return [Record.read(file) for file in files]
 
 
 def test_a_dry_run_by_the_config_submits_nothing(tmp_path: Path, programs: Callable[[str], Path]) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.core.errors import DamagedRecord, OtherSchema
-from suite.core.record import SCHEMA_VERSION, Metric, Outcome, Record, Source
+from suite.core.record import MAX_BYTES, SCHEMA_VERSION, Metric, Outcome, Record, Source
 
 RECORD = Record(
     key="abc",
@@ -83,6 +85,8 @@ def test_another_schema_is_told_apart(version: object) -> None:
         changed(metrics=[1]),
         changed(metrics={"m": {"unit": "s"}}),
         changed(metrics={"m": {"unit": "s", "better": "", "values": ["fast"]}}),
+        changed(metrics={"m": {"unit": 5, "better": "", "values": [1.0]}}),
+        changed(metrics={"m": {"unit": "s", "better": "", "values": [1.0], "note": ["text"]}}),
         changed(series={"loss": 3}),
         changed(config="grid"),
         changed(provenance=None),
@@ -95,3 +99,18 @@ def test_damage_is_named_as_damage(text: str) -> None:
     with pytest.raises(DamagedRecord) as caught:
         Record.from_json(text)
     assert not isinstance(caught.value, OtherSchema)
+
+
+def test_a_file_is_a_record_or_is_told_why_not(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(RECORD.to_json(), encoding="utf-8")
+    assert Record.read(file) == RECORD
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe{}")
+    with open(tmp_path / "large", "wb") as large:
+        large.truncate(MAX_BYTES + 1)
+    told = {"folder": "not a file", "pipe": "not a file", "nowhere": "not a file", "bytes": "UnicodeDecodeError"}
+    for name, reason in (told | {"large": f"{MAX_BYTES + 1} bytes; rule: a record is at most"}).items():
+        with pytest.raises(DamagedRecord, match=reason):
+            Record.read(tmp_path / name)

@@ -103,7 +103,7 @@ def test_a_trace_that_is_none_costs_the_trace_alone(tmp_path, make, store, conte
 
 
 def test_a_trace_that_unpacks_to_too_much_is_not_read(tmp_path, make, store, monkeypatch):
-    monkeypatch.setattr(load, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(load, "MAX_UNPACKED", 10_000)
     store(tmp_path, make("a", trace="a.json.gz"))
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b" " * 10_001))
     ((_, reason),) = aside_of(tmp_path).values()
