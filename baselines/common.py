@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from suite.comm.process_group import stay_on_host
 from suite.core.build import build, module
 from suite.core.errors import Refused, UnknownName, Unsupported
+from suite.core.fits import number
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from suite.engine.host import check_half
@@ -58,7 +59,7 @@ def asked(config: Mapping[str, Any]) -> Asked:
     half, clip, checkpoints = precision.get("half"), update.get("clip"), config.get("checkpoints")
     if half is not None and half not in _HALVES:
         raise UnknownName("precision.half", str(half), _HALVES)
-    if clip is not None and not (isinstance(clip, int | float) and clip > 0):
+    if clip is not None and not (number(clip) and clip > 0):
         raise Refused(f"update.clip={clip}", rule="a norm above 0, or null", legal="update.clip=1.0")
     if checkpoints == "auto":
         shapes = build(config["model"]["shape"]).shapes()

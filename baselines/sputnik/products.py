@@ -48,6 +48,12 @@ class Products(Sampling):
         if not share or not round((1 - sparsity) * least):
             rule = f"a share from 0 to below 1 that leaves something of {least} entries"
             raise Refused(f"executor.sparsity={sparsity}", rule=rule, legal="0.9")
+        claims = plan["claims"]
+        if not isinstance(claims, Mapping) or set(claims) != {"ratio", "order", "widths"}:
+            raise Refused(f"executor.claims={claims}", rule="ids of a ratio and an order, and the widths they are of")
+        if not all(isinstance(claims[name], str) for name in ("ratio", "order")):
+            raise Refused(f"executor.claims={dict(claims)}", rule="the id of a claim is text")
+        _widths(claims["widths"], "claims.widths")
 
     def __init__(self, world: World, config: Mapping[str, Any]) -> None:
         import torch
@@ -81,12 +87,12 @@ class Products(Sampling):
         return left(config["executor"], told, [ranks[0] for ranks in sweeps])
 
 
-def _widths(widths: Any) -> None:
+def _widths(widths: Any, key: str = "widths") -> None:
     whole = isinstance(widths, Sequence) and not isinstance(widths, str) and widths
     if not whole or any(not isinstance(w, int) or isinstance(w, bool) or w < 1 for w in widths):
-        raise Refused(f"executor.widths={widths}", rule="whole numbers above 0, rising", legal="[128,256,512,1024]")
+        raise Refused(f"executor.{key}={widths}", rule="whole numbers above 0, rising", legal="[128,256,512,1024]")
     if any(after <= before for before, after in pairwise(widths)):
-        raise Refused(f"executor.widths={list(widths)}", rule="rising", legal=str(sorted(set(widths))))
+        raise Refused(f"executor.{key}={list(widths)}", rule="rising", legal=str(sorted(set(widths))))
 
 
 # -- what a record keeps ---------------------------------------------------------------------------------------------

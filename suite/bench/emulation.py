@@ -11,6 +11,7 @@ from typing import Any
 
 from suite.core.build import build
 from suite.core.errors import Refused
+from suite.core.fits import number
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Place, Program, Work, feeds
 from suite.core.perturb import Perturbation
@@ -110,8 +111,7 @@ def ordered(schedule: Schedule, stages: int, work: Work) -> Static:
 
 
 def _checked(what: str, value: float, *, whole: bool = False, owner: str = "executor.cost") -> float:
-    kind = int if whole else int | float
-    if isinstance(value, bool) or not isinstance(value, kind) or not 0 <= value < float("inf"):
+    if not number(value) or value < 0 or (whole and not isinstance(value, int)):
         rule = f"a {'whole ' if whole else ''}number, finite and not negative"
         raise Refused(f"{owner}: {what} {value}", rule=rule, legal="1024" if whole else "0.01")
     return value

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from suite.core.errors import Refused
+from suite.core.fits import number
 
 _NAMED = 8  # ranks that a reason names one by one
 
@@ -73,5 +74,5 @@ def check(launch: Mapping[str, Any]) -> None:
         raise Refused(f"launch.silence={silence}", rule=rule, legal=f"launch.silence={12 * beat}")
 
 
-def _seconds(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+def _seconds(value: Any) -> bool:
+    return number(value) and value > 0

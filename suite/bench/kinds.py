@@ -6,12 +6,12 @@ above are what no machine can do and a parent would spend its life on, not what 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from suite.core.errors import Refused
+from suite.core.fits import number
 
 MOST_SEED = 2**32 - 1  # what every generator of random numbers takes
 MOST = 1_000_000_000  # of anything that is counted
@@ -53,15 +53,11 @@ def whole(least: int, most: int = MOST, legal: int | None = None) -> Kind:
 
 def seconds(legal: int = 120) -> Kind:
     def broken(value: Any) -> str | None:
-        if not _number(value) or value <= 0:
+        if not number(value) or value <= 0:
             return "more than 0 seconds"
         return None if value <= YEAR else f"at most {YEAR} seconds"
 
     return Kind(broken, str(legal))
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _text(value: Any) -> bool:
@@ -79,7 +75,7 @@ MADE = kind(
     "",
     lambda value: isinstance(value, Mapping) and isinstance(value.get("_target_"), str),
 )
-WORD = kind("text or a number", "text", lambda value: isinstance(value, str) or _number(value))
+WORD = kind("text or a number", "text", lambda value: isinstance(value, str) or number(value))
 LISTED = kind("a list", "[]", lambda value: isinstance(value, list))
 TEXTS = kind("a list of text", "[]", lambda value: isinstance(value, list) and all(map(_text, value)))
 RUNS = kind(
@@ -100,7 +96,7 @@ KINDS = {
     "update.bucket": whole(1, 2**62, 16_000_000),
     "update.chunk": whole(1, legal=4).optional(),
     "update.every": whole(1).optional(),
-    "update.clip": kind("above 0", "1.0", lambda value: _number(value) and value > 0).optional(),
+    "update.clip": kind("above 0", "1.0", lambda value: number(value) and value > 0).optional(),
     "comm.transport": NAME,
     "comm.order": NAME,
     "comm.inline": whole(256, 2**30, 16_384),
@@ -125,7 +121,7 @@ KINDS = {
     "launch.mpiexec": NAME.optional(),
     "model.name": NAME,
     "model.network": NAME,
-    "model.dropout": kind("a share below 1", "0.0", lambda value: _number(value) and 0 <= value < 1),
+    "model.dropout": kind("a share below 1", "0.0", lambda value: number(value) and 0 <= value < 1),
     "model.dtype": NAME,
     "model.shape": MADE,
     "data.name": NAME,
@@ -135,7 +131,7 @@ KINDS = {
     "precision.half": NAME.optional(),
     "precision.loss_scale": MADE.optional(),
     "pruning.name": NAME,
-    "pruning.sparsity": kind("a share from 0 to below 1", "0.9", lambda value: _number(value) and 0 <= value < 1),
+    "pruning.sparsity": kind("a share from 0 to below 1", "0.9", lambda value: number(value) and 0 <= value < 1),
     "pruning.what": NAME,
     "pruning.ticket": MADE.optional(),
     "memory.name": NAME,
@@ -175,7 +171,18 @@ def _sources(value: Any) -> bool:
     return listed and all(each.split("/")[0] in ("suite", "baselines") and ".." not in each for each in value)
 
 
-WHERE_THERE = {  # of executors and launches, not all of which have them
+def _claim(value: Any) -> bool:
+    """What a study of messages answers, which the record of a refused one names."""
+    return (
+        isinstance(value, Mapping)
+        and set(value) == {"id", "terms", "least", "most"}
+        and NAME.broken(value["id"]) is None
+        and TEXTS.broken(value["terms"]) is None
+        and all(map(number, (value["least"], value["most"])))
+    )
+
+
+WHERE_THERE = {  # of executors, launches and systems, not all of which have them
     "launch.exclusive": FLAG,
     "launch.submit": FLAG,
     "launch.beat": seconds(5),
@@ -197,6 +204,9 @@ WHERE_THERE = {  # of executors and launches, not all of which have them
     "executor.sources": kind("a list of folders below suite or baselines", "[suite/simulate]", _sources),
     "executor.ranks": whole(1, MOST_PLACES),
     "executor.graphs": FLAG,
+    "executor.claim": kind("a claim's id, terms, least and most bytes", "null", _claim).optional(),
+    "system.microbatches": whole(1).optional(),
+    **{f"system.{part}": FLAG for part in ("graphs", "ordered", "streams", "prunes", "resumes", "budget", "tensor")},
     **{f"executor.{part}": NAME for part in ("_target_", "system", "prepares", "replays")},
 }
 # whatever the model: sizes of a network

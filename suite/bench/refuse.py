@@ -15,6 +15,7 @@ from suite.bench.starter import STARTERS, spread
 from suite.comm import check_transport, launcher_of
 from suite.core.build import TARGET, build, locate, module
 from suite.core.errors import Refused, UnknownName, Unsupported
+from suite.core.fits import number
 from suite.core.grid import Grid
 from suite.core.protocols import Schedule
 from suite.core.units import most_sparse
@@ -126,7 +127,7 @@ def _transport(comm: Mapping[str, Any], launch: Mapping[str, Any]) -> None:
 def _numbers_of_ranks(config: Mapping[str, Any]) -> None:
     """What only ranks use, and would refuse one by one after starting."""
     rate = config["optimizer"]["lr"]
-    if not isinstance(rate, Mapping) and not (isinstance(rate, int | float) and rate >= 0):
+    if not isinstance(rate, Mapping) and not (number(rate) and rate >= 0):
         raise Refused(f"optimizer.lr={rate}", rule="not negative, or a rate of suite.engine.rate", legal="0.001")
 
 

@@ -6,7 +6,7 @@ not-a-number would otherwise fail far from where it was written, or not at all.
 
 from __future__ import annotations
 
-import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +39,11 @@ def _hints(target: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
+def number(value: Any) -> bool:
+    """Whether it is one, and not larger than a float can be: a config may hold whole numbers of a thousand digits."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
 def fits(value: Any, hint: Any) -> bool:
     """Whether `value` is of the kind `hint`; what is more than numbers, text, lists and mappings is not looked into."""
     origin, inner = get_origin(hint), get_args(hint)
@@ -47,7 +52,7 @@ def fits(value: Any, hint: Any) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, each) for each in inner)
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return number(value)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if hint in (bool, str):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from suite.core.errors import Refused, UnknownName
+from suite.core.fits import number
 from suite.core.grid import Grid
 from suite.core.op import Op
 
@@ -36,11 +37,11 @@ class Perturbation:
         if self.jitter not in JITTERS:
             raise UnknownName("jitter", str(self.jitter), JITTERS)
         most = 1.0 if self.jitter == "uniform" else math.inf
-        if not (_number(self.spread) and 0 <= self.spread < most):
+        if not (number(self.spread) and 0 <= self.spread < most):
             rule = "at least 0" + (" and below 1: no op takes negative time" if most == 1 else ", finite")
             raise Refused(f"jitter.spread={self.spread}", rule=rule, legal="jitter.spread=0.1")
         for rank, factor in self.stragglers.items():
-            if not (_number(factor) and 0 < factor < math.inf):
+            if not (number(factor) and 0 < factor < math.inf):
                 raise Refused(
                     f"stragglers={{{rank}: {factor}}}", rule="a finite factor above 0", legal=f"{{{rank}: 2}}"
                 )
@@ -84,13 +85,9 @@ class Perturbation:
 def _share(*numbers: int) -> float:
     """Evenly from 0 to 1, neither of them, by these numbers: each is mixed in by SplitMix64 (Steele et al., 2014)."""
     state = 0
-    for number in numbers:
-        state = (state ^ number) + 0x9E3779B97F4A7C15 & _WORD
+    for own in numbers:
+        state = (state ^ own) + 0x9E3779B97F4A7C15 & _WORD
         state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & _WORD
         state = (state ^ state >> 27) * 0x94D049BB133111EB & _WORD
         state ^= state >> 31
     return ((state >> 11) + 0.5) / 2**53
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

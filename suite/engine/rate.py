@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from suite.core.errors import Refused
+from suite.core.fits import number
 
 Rate = Callable[[int], float]
 
@@ -15,7 +16,7 @@ def as_rate(lr: float | Rate) -> Rate:
     """A number is a constant rate."""
     if callable(lr):
         return lr
-    if not (math.isfinite(lr) and lr >= 0):
+    if not (number(lr) and lr >= 0):
         raise Refused(f"lr={lr}", rule="finite and not negative", legal="0.001")
     return Constant(float(lr))
 

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from suite.core.errors import Diverged, Refused
+from suite.core.fits import number
 
 STUCK = 16  # batches in a row that overflow at the smallest scale: it is the training that fails, not the scale
 
@@ -26,7 +27,7 @@ class Dynamic:
     def __post_init__(self) -> None:
         for name in ("start", "least", "most"):
             value = getattr(self, name)
-            if not (isinstance(value, int | float) and value > 0 and math.frexp(value)[0] == 0.5):
+            if not (number(value) and value > 0 and math.frexp(value)[0] == 0.5):
                 raise Refused(f"loss_scale.{name}={value}", rule="a power of two", legal="65536.0")
         if not self.least <= self.start <= self.most:
             raise Refused(f"loss_scale.start={self.start}", rule=f"from {self.least} to {self.most}")

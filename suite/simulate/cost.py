@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from suite.core.errors import Refused
+from suite.core.fits import number
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.protocols import Chunk
@@ -36,9 +37,8 @@ class Fixed:
         for name in ("forward", "backward", "message_bytes", "step", "reduce_bytes"):
             value = getattr(self, name)
             each = value if name in ("forward", "backward") and isinstance(value, list | tuple) else (value,)
-            for number in each:
-                if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < float("inf"):
-                    raise Refused(f"cost.{name}={value}", rule="finite and not negative", legal=f"cost.{name}=0")
+            if not all(number(one) and one >= 0 for one in each):
+                raise Refused(f"cost.{name}={value}", rule="finite and not negative", legal=f"cost.{name}=0")
 
     def compute(self, op: Op) -> float:
         seconds = self.backward if op.kind is Kind.BACKWARD else self.forward

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from suite.core.errors import Refused, UnknownName
+from suite.core.fits import number
 
 
 def positive(owner: str, **numbers: float) -> None:
     """Raises Refused for the first of `numbers` that is not a finite number above zero."""
     for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        if not number(value) or value <= 0:
             raise Refused(f"{owner}.{name}={value}", rule="a finite number above 0", legal=f"{owner}.{name}=1.0e+9")
 
 

@@ -6,6 +6,7 @@ is there. Most configs change a handful of things, for one that breaks ten rules
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -19,12 +20,16 @@ from hypothesis.strategies import DrawFn
 from suite.bench.experiment import CONF, groups, resolve
 
 ALONE = ("experiment", "scale", "grid", "launch", "cost", "modelled", "executor")  # groups that are not drawn as others
-EXECUTORS = ["check"] * 8 + ["simulated"] * 8 + ["unit", "volumes", "emulated", "real", "replay", "full_graph"]
+EXECUTORS = [
+    *(["check"] * 8 + ["simulated"] * 8),
+    *("unit", "volumes", "emulated", "real", "replay", "full_graph", "analytic", "published", "messages", "products"),
+]
 GRAPHS = ("volumes", "full_graph")
 SYSTEMS = [name for name in groups()["system"] if "aware" in name] + ["cagnet", "axonn"]
 COUNTS = (1, 1, 1, 2, 2, 3, 4, 5, 7, 8, 16, 24, 64)
+HUGE = "1" + 400 * "0"  # more than a float holds
 NUMBERS = (
-    *("0", "-1", "1", "2", "3", "4", "7", "8", "10", "64", "1000", "4096", "1000000", "1000000000", str(10**20)),
+    *("0", "-1", "1", "2", "3", "4", "7", "8", "10", "64", "1000", "4096", "1000000", "1000000000", str(10**20), HUGE),
     *("9223372036854775808", "-5", "0.5", "0.9", "0.25", "1.0", "-0.5", "1e-300", "1e308", "nan", "inf", "-inf"),
 )
 OTHERS = (
@@ -87,6 +92,16 @@ def keys(group: str, choice: str) -> Mapping[str, Any]:
     return {key: value for key, value in found if "." in key}
 
 
+@cache
+def answers() -> Mapping[str, list[str]]:
+    """By key, what experiments say of it on their runs' lines."""
+    found: dict[str, list[str]] = {}
+    for file in sorted((CONF / "experiment").glob("*.yaml")):
+        for key, value in re.findall(r"([a-z_]+(?:\.[a-z_]+)+)=([\w.]+)", file.read_text(encoding="utf-8")):
+            found.setdefault(key, []).append(value)
+    return found
+
+
 def near(random: Random, value: Any) -> str:
     """Of the kind that stands there."""
     if isinstance(value, bool):
@@ -136,13 +151,14 @@ def config(draw: DrawFn, folder: Path) -> list[str]:
     executor = random.choice(EXECUTORS)
     groups_of = chosen(random, executor)
     found = [f"executor={executor}", *(f"{group}={choice}" for group, choice in groups_of)]
-    known = [*base().items(), *keys("executor", executor).items()]
-    for group, choice in groups_of:
-        own = keys(group, choice) if choice in choices()[group] else {}
-        known += list(own.items()) * 3  # what was chosen is looked at more closely than the rest
+    known = list(base().items())
+    for group, choice in [("executor", executor), *groups_of]:
+        own = keys(group, choice) if group == "executor" or choice in choices()[group] else {}
+        known += list(own.items()) * (1 if group == "executor" else 3)  # what was chosen is looked at more closely
         for name, value in own.items():
             if value == "???" and random.random() < 0.9:
-                found.append(f"{name}={random.choice((folder, folder / 'nowhere', folder / '3.yaml'))}")
+                files = [folder, folder / "nowhere", folder / "3.yaml"]
+                found.append(f"{name}={random.choice(answers().get(name) or files)}")
     if random.random() < 0.8:
         found += shape(random)
     for name, value in random.sample(known, random.choice((0, 0, 0, 1, 1, 1, 2, 3))):

@@ -295,6 +295,10 @@ def test_the_parent_reads_the_study_without_torch() -> None:
         ("executor__dtype", "float8", UnknownName, "executor.dtype"),
         ("executor__sparsity", 1.0, Refused, "executor.sparsity=1.0"),
         ("executor__sparsity", -0.1, Refused, "executor.sparsity=-0.1"),
+        ("executor__claims", 5, Refused, "executor.claims=5; rule: ids of a ratio and an order"),
+        ("executor__claims", {"ratio": "a"}, Refused, "rule: ids of a ratio and an order"),
+        ("executor__claims", {"ratio": "a", "order": 5, "widths": [1]}, Refused, "the id of a claim is text"),
+        ("executor__claims", {"ratio": "a", "order": "b", "widths": 5}, Refused, "executor.claims.widths=5"),
         ("executor__sparsity", 0.99999, Refused, "leaves something of 16384 entries"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from suite.bench.experiment import expand, resolve
-from suite.bench.kinds import KINDS, check_kinds
+from suite.bench.kinds import KINDS, WHERE_THERE, check_kinds, check_needed
 from suite.core.errors import Refused
 
 
@@ -43,6 +43,32 @@ def test_every_key_refuses_what_it_cannot_be_by_its_own_name(base: dict[str, Any
         check_kinds(altered(base, path, {"true": True, "null": None}.get(legal, legal and number(legal))))
 
 
+@pytest.mark.parametrize("path", WHERE_THERE)
+def test_a_key_that_not_every_choice_has_is_refused_by_its_own_name(base: dict[str, Any], path: str) -> None:
+    group, _, key = path.partition(".")
+    config = copy.deepcopy(base)
+    config[group][key] = -0.5
+    with pytest.raises(Refused) as caught:
+        check_needed(config)
+    assert str(caught.value).startswith(f"{path}=-0.5; rule: ")
+
+
+CLAIM = {"id": "axonn.fig3.intranode_latency", "terms": ["mpi", "nccl"], "least": 1e6, "most": 5e7}
+
+
+@pytest.mark.parametrize(
+    "claim", [[1], {}, {**CLAIM, "id": 5}, {**CLAIM, "terms": [1]}, {**CLAIM, "most": "all"}, {**CLAIM, "more": 1}]
+)
+def test_a_study_answers_a_claim_or_none(base: dict[str, Any], claim: Any) -> None:
+    config = copy.deepcopy(base)
+    for legal in (CLAIM, None):
+        config["executor"]["claim"] = legal
+        check_needed(config)
+    config["executor"]["claim"] = claim
+    with pytest.raises(Refused, match="rule: a claim's id, terms, least and most bytes, or null"):
+        check_needed(config)
+
+
 def number(text: str) -> Any:
     try:
         return float(text) if "." in text else int(text)
@@ -65,6 +91,8 @@ def number(text: str) -> Any:
         ("launch.deadline", float("inf"), "launch.deadline=inf; rule: more than 0 seconds; legal: launch.deadline=120"),
         ("model.dropout", 1, "model.dropout=1; rule: a share below 1"),
         ("model.shape", {}, "model.shape={}; rule: a group of keys, with a class path in _target_"),
+        ("measure.deadline", 10**400, "00; rule: more than 0 seconds; legal: measure.deadline=120"),
+        ("tag", 10**400, "00; rule: text or a number"),
         ("checkpoints", "often", "checkpoints=often; rule: a whole number of blocks, auto, or null"),
     ],
 )

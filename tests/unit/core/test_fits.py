@@ -19,7 +19,7 @@ NAN, INF = float("nan"), float("inf")
     ("hint", "good", "bad"),
     [
         (int, [0, -3, 10**30], [True, 1.0, "1", None, [1]]),
-        (float, [0, 1.5, -2], [True, NAN, INF, "1", None]),
+        (float, [0, 1.5, -2], [True, NAN, INF, 10**400, "1", None]),
         (bool, [True, False], [0, "true", None]),
         (str, ["", "x"], [0, None, ["x"]]),
         (int | None, [None, 3], ["none", 1.5]),
