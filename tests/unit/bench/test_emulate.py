@@ -6,10 +6,10 @@ Ranks are threads here, which sleep as well as processes; tests/agreement has re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from configs import altered
@@ -28,6 +28,10 @@ from suite.schedule.check import check as check_schedule
 NETWORK = {"latency": 0.001, "bandwidth": 1.0e6}
 
 
+Found = TypeVar("Found")
+Ranks = list[tuple[float, Trace, Emulated]]
+
+
 @pytest.fixture(scope="module")
 def base() -> dict[str, Any]:
     return resolve(["executor=emulated", "batch.size=4", "batch.microbatch=1"])
@@ -37,9 +41,7 @@ def fixed(**costs: Any) -> dict[str, Any]:
     return {"_target_": "suite.simulate.cost.Fixed", "forward": 0.01, "backward": 0.02, **costs}
 
 
-def emulated(
-    config: dict[str, Any], batches: int = 1, before: Callable[[Emulated], None] = lambda made: None
-) -> list[tuple[float, Trace, Emulated]]:
+def emulated(config: dict[str, Any], batches: int = 1, before: Callable[[Emulated], None] = lambda made: None) -> Ranks:
     """Seconds and spans of the last of `batches`, and the rank itself, by rank."""
 
     def rank(world: loopback.LoopbackWorld) -> tuple[float, Trace, Emulated]:
@@ -56,7 +58,30 @@ def emulated(
     return loopback.run(Grid(**config["grid"]).size, rank, deadline=60)
 
 
-def spans(ranks: list[tuple[float, Trace, Emulated]]) -> Trace:
+def on_time(run: Callable[[], Found], told: Callable[[Found], Sequence[tuple[float, float]]], late: float) -> Found:
+    """The first of six runs in which nothing took longer than it should by a share of `late`: other programs keep a
+    sleeper waiting. In no run may anything be quicker by as much. told: pairs of seconds, as found and as expected"""
+    for _ in range(6):
+        found = run()
+        pairs = told(found)
+        assert pairs
+        assert all(took >= (1 - late) * expected for took, expected in pairs), f"quicker than told: {pairs}"
+        if all(took <= (1 + late) * expected for took, expected in pairs):
+            return found
+    raise AssertionError(f"late in each of six runs: {pairs}")
+
+
+def whole(expected: float) -> Callable[[Ranks], Sequence[tuple[float, float]]]:
+    """The first rank's last batch."""
+    return lambda ranks: [(ranks[0][0], expected)]
+
+
+def of(category: str, expected: float) -> Callable[[Ranks], Sequence[tuple[float, float]]]:
+    """Each span of a category, of all ranks."""
+    return lambda ranks: [(span.seconds, expected) for span in spans(ranks) if span.category == category]
+
+
+def spans(ranks: Ranks) -> Trace:
     return Trace(span for _, trace, _ in ranks for span in trace)
 
 
@@ -80,9 +105,9 @@ def test_every_op_is_run_and_its_bytes_are_sent(base: dict[str, Any]) -> None:
 
 
 def test_a_rank_alone_sleeps_what_its_ops_cost(base: dict[str, Any]) -> None:
-    ((seconds, trace, _),) = emulated(altered(base, executor__cost=fixed(step=0.015)))
+    config = altered(base, executor__cost=fixed(step=0.015))
+    ((seconds, trace, _),) = on_time(lambda: emulated(config), whole(4 * 0.03 + 0.015), 0.1)
     assert seconds >= 4 * 0.03 + 0.015
-    assert seconds == pytest.approx(0.135, rel=0.1)
     assert [span.category for span in trace] == [FORWARD, BACKWARD] * 4 + [STEP]
 
 
@@ -90,20 +115,17 @@ def test_what_a_host_is_late_is_not_the_devices_time(base: dict[str, Any], monke
     """Woken 6 ms late from every one of 8 ops: the last one's is all that shows."""
     pause = emulate.pause
     monkeypatch.setattr(emulate, "pause", lambda end, progress: pause(end + 0.006, progress))
-    ((seconds, _, _),) = emulated(base)
-    assert 0.126 <= seconds < 0.126 + 0.03
+    ((seconds, _, _),) = on_time(lambda: emulated(base), whole(0.126), 0.15)
+    assert seconds >= 0.126
 
 
 def test_an_op_that_waited_begins_when_its_message_is_here(base: dict[str, Any]) -> None:
     """Else a rank that has waited would make up for it."""
     config = altered(base, grid__inter=2, batch__size=1, executor__cost=fixed(forward=[0.04, 0.001], backward=0.03))
-    first, second = emulated(config)
+    told = of(BACKWARD, 0.03), whole(0.101)
+    first, second = on_time(lambda: emulated(config), lambda ranks: [*told[0](ranks), *told[1](ranks)], 0.15)
     assert [span.category for span in second[1]] == [WAIT, FORWARD, BACKWARD, STEP]
     assert [span.category for span in first[1]] == [FORWARD, WAIT, BACKWARD, STEP]
-    for _, trace, _ in (first, second):
-        (backward,) = [span for span in trace if span.category == BACKWARD]
-        assert backward.seconds == pytest.approx(0.03, rel=0.2)
-    assert first[0] == pytest.approx(0.101, rel=0.15)
 
 
 def test_stragglers_and_jitter_are_slept(base: dict[str, Any]) -> None:
@@ -116,21 +138,17 @@ def test_stragglers_and_jitter_are_slept(base: dict[str, Any]) -> None:
         for index in range(4)
     )
     assert abs(expected / 0.24 - 1) > 0.02, "jitter does something"
-    ((first, _, _),) = emulated(config)
-    ((third, _, _),) = emulated(config, batches=3)
-    assert first == pytest.approx(expected, rel=0.08)
-    assert third == pytest.approx(expected, rel=0.08), "every batch repeats the first one's ops"
+    on_time(lambda: emulated(config), whole(expected), 0.08)
+    on_time(lambda: emulated(config, batches=3), whole(expected), 0.08)  # every batch repeats the first one's ops
 
 
 def test_an_update_reduces_over_its_column_then_steps(base: dict[str, Any]) -> None:
     cost = fixed(forward=0.001, backward=0.001, step=0.02, reduce_bytes=3000)
     config = altered(base, grid__data=4, grid__inter=2, executor__cost=cost)
-    found = emulated(config)
+    found = on_time(lambda: emulated(config), of(STEP, 0.02), 0.2)
     for _, trace, made in found:
         (reduce,) = [span for span in trace if span.category == REDUCE]
-        (step,) = [span for span in trace if span.category == STEP]
         assert reduce.bytes == 3000
-        assert step.seconds == pytest.approx(0.02, rel=0.2)
         assert {buffer.nbytes for buffer in made.buffers.values()} == {2000}  # 2 (4 - 1) / 4 of it are 3000
     told = metrics(config, spans(found))
     assert told["payload_bytes"].values == told["simulated_bytes"].values == (0.0,)  # messages of passes are empty
@@ -160,8 +178,7 @@ class TwoChunks:
 
 def test_any_cost_model_will_do(base: dict[str, Any]) -> None:
     config = altered(base, executor__cost={"_target_": f"{__name__}.TwoChunks"})
-    ((_, trace, _),) = emulated(config)
-    assert trace[-1].seconds == pytest.approx(0.03, rel=0.15)
+    on_time(lambda: emulated(config), lambda ranks: [(ranks[0][1][-1].seconds, 0.03)], 0.15)
     assert predict(config, NETWORK).seconds == pytest.approx(8 * 0.001 + 0.03)
 
 
@@ -335,15 +352,17 @@ def streamed(config: dict[str, Any], *lengths: int) -> list[tuple[list[float], T
 
 def test_a_stream_does_not_drain_between_batches(streaming: dict[str, Any]) -> None:
     """Of four batches of two: 45 ms a microbatch on the first stage, which predicts; the second one waits for it."""
-    found = streamed(streaming, 1, 4)
-    for number, (took, trace) in enumerate(found):
+
+    def told(ranks: list[tuple[list[float], Trace]]) -> list[tuple[float, float]]:
+        forward = [span for span in ranks[0][1] if span.category == FORWARD]
+        return [*((took[1], 0.09) for took, _ in ranks), (forward[3].seconds, 0.02)]
+
+    found = on_time(lambda: streamed(streaming, 1, 4), told, 0.15)
+    for number, (_, trace) in enumerate(found):
         ran = [str(span.op) for span in trace if span.category in (FORWARD, BACKWARD)]
         assert sorted(ran) == sorted(f"{number}{kind}{index}" for kind in "FB" for index in range(2, 10))
         assert [str(span.op) for span in trace if span.category == STEP] == [f"{number}U{i}" for i in range(2, 10)]
-        assert took[1] == pytest.approx(0.09, rel=0.12)
     assert ran[:4] == ["1F2", "1B2", "1F3", "1B3"], "the last stage alternates from the first microbatch on"
-    first = [span for span in found[0][1] if span.category == FORWARD]
-    assert first[3].seconds == pytest.approx(0.02, rel=0.2)
 
 
 def test_the_simulation_of_a_stream_is_of_a_full_pipeline(streaming: dict[str, Any]) -> None:

@@ -53,6 +53,7 @@ def test_a_key_that_not_every_choice_has_is_refused_by_its_own_name(base: dict[s
     assert str(caught.value).startswith(f"{path}=-0.5; rule: ")
 
 
+HUGE = 10**400  # more than a float holds
 CLAIM = {"id": "axonn.fig3.intranode_latency", "terms": ["mpi", "nccl"], "least": 1e6, "most": 5e7}
 
 
@@ -91,8 +92,10 @@ def number(text: str) -> Any:
         ("launch.deadline", float("inf"), "launch.deadline=inf; rule: more than 0 seconds; legal: launch.deadline=120"),
         ("model.dropout", 1, "model.dropout=1; rule: a share below 1"),
         ("model.shape", {}, "model.shape={}; rule: a group of keys, with a class path in _target_"),
-        ("measure.deadline", 10**400, "00; rule: more than 0 seconds; legal: measure.deadline=120"),
-        ("tag", 10**400, "00; rule: text or a number"),
+        pytest.param(
+            "measure.deadline", HUGE, "00; rule: more than 0 seconds; legal: measure.deadline=120", id="deadline"
+        ),
+        pytest.param("tag", HUGE, "00; rule: text or a number", id="tag"),
         ("checkpoints", "often", "checkpoints=often; rule: a whole number of blocks, auto, or null"),
     ],
 )
