@@ -17,7 +17,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from suite.bench.experiment import resolve
+from suite.bench.checked import check_size
+from suite.bench.experiment import resolve, well_formed
+from suite.bench.kinds import DRAWN
 from suite.core.build import build
 from suite.core.errors import SuiteError
 from suite.core.op import Kind, Op, Work
@@ -32,12 +34,13 @@ from suite.schedule.draw import chart, columns
 from suite.weights import Ledger
 from suite.weights.account import PASSES, ahead, entries, follow, staleness
 
+DEEPEST = 32  # stages of Table II: its time grows with their cube, and is seconds here
 TABLE_2 = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
 
 
 def draw(overrides: Sequence[str]) -> str:
     """The grid, its makespan and idle times, and what each stage holds at most."""
-    config = resolve(overrides)
+    config = well_formed(overrides, DRAWN)
     if config["system"].get("graphs"):
         return graph(config)
     plan = config["draw"]
@@ -47,6 +50,7 @@ def draw(overrides: Sequence[str]) -> str:
         return float(ticks.get(op.kind, 0))
 
     stages, every = config["grid"]["inter"], config["update"]["every"]
+    check_size(plan["microbatches"], stages)
     work = Work(0, plan["microbatches"], every, 0)
     policy = build(config["weights"])
     if hasattr(policy, "check"):
@@ -56,7 +60,8 @@ def draw(overrides: Sequence[str]) -> str:
     told = f"{chart(timeline.slots, stages)}\nactivations alive per stage at most {peaks}"
     if every is None:
         return told
-    return f"{told}\n\n{versions(account(policy, timeline, work))}\n\n{table_2(config)}"
+    table = table_2(config) if stages <= DEEPEST else f"Table II is told of at most {DEEPEST} stages"
+    return f"{told}\n\n{versions(account(policy, timeline, work))}\n\n{table}"
 
 
 def graph(config: Mapping[str, Any]) -> str:

@@ -14,8 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from suite.bench.experiment import resolve
-from suite.bench.kinds import check_kinds
+from suite.bench.experiment import well_formed
 from suite.core.build import build
 from suite.core.errors import SuiteError, Unsupported
 from suite.core.grid import Grid
@@ -41,8 +40,7 @@ def told(name: str, plan: Partition) -> str:
 
 def main(overrides: Sequence[str]) -> int:
     try:
-        config = resolve(overrides)
-        check_kinds(config)
+        config = well_formed(overrides)
         grid = Grid(**config["grid"])
         found = measure(config, bandwidth=build(config["machine"]).within.bandwidth)
         print("\n".join(table(found)))

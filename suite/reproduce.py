@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.__main__ import planned, run
-from suite.bench.experiment import expand, resolve
+from suite.bench.experiment import expand, well_formed
 from suite.bench.interrupt import answered, ending_ranks
 from suite.bench.progress import Progress
 from suite.core.errors import Refused, SuiteError
@@ -42,9 +42,9 @@ def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
 
 def reproduce(overrides: Sequence[str]) -> int:
     dry, overrides = DRY in overrides, [override for override in overrides if override != DRY]
-    base = resolve(overrides)
+    base = well_formed(overrides)
     commands = [command(entry, overrides) for entry in base["scale"]["reproduce"]]
-    expected = sum(float(resolve(arguments)["experiment"]["seconds"]) for arguments in commands)
+    expected = sum(float(well_formed(arguments)["experiment"]["seconds"]) for arguments in commands)
     if base["launch"].get("submit"):
         status = together(scheduled(commands, dry))
         print("" if dry else f"The page: {_page(base)}")

@@ -48,11 +48,7 @@ class Checked:
             rule = "what is checked is the schedule that ranks run: one of your own system's says system.ordered=true"
             raise Unsupported(f"executor=check of system={system['name']}", rule=rule, legal="system=axonn")
         work = work_of(config)
-        looked = grid["inter"] ** 2 * 2 * work.microbatches
-        if looked > MOST:
-            told = f"{work.microbatches} microbatches on {grid['inter']} stages"
-            rule = f"2 * microbatches * stages^2 is {looked}, at most {MOST}"
-            raise Refused(told, rule=rule, legal=f"{max(1, MOST // (2 * grid['inter'] ** 2))} microbatches")
+        check_size(work.microbatches, grid["inter"])
         policy = build(config["weights"])
         if hasattr(policy, "check"):
             policy.check(grid["inter"], work.update_every)
@@ -99,6 +95,15 @@ class Checked:
         metrics["predicted_ahead"] = Metric("update", "", (float(ahead),), "at most, once the pipeline is full")
         metrics["weight_copies"] = Metric("copy", "lower", (float(max(copies)),), "alive on a stage at most")
         return gaps, copies
+
+
+def check_size(microbatches: int, stages: int) -> None:
+    """Raises Refused for an order that would be checked for longer than anybody waits."""
+    looked = 2 * microbatches * stages**2
+    if looked > MOST:
+        rule = f"2 * microbatches * stages^2 is {looked}, at most {MOST}"
+        legal = f"{max(1, MOST // (2 * stages**2))} microbatches"
+        raise Refused(f"{microbatches} microbatches on {stages} stages", rule=rule, legal=legal)
 
 
 def _told(values: Sequence[int]) -> str:

@@ -85,6 +85,15 @@ def resolve(overrides: Sequence[str]) -> dict[str, Any]:
             raise explained(error, overrides) from error
 
 
+def well_formed(overrides: Sequence[str], also: Mapping[str, kinds.Kind] | None = None) -> dict[str, Any]:
+    """As resolve; raises Refused too for the first key, of a run's and of `also`, that has a value of no use."""
+    config = resolve(overrides)
+    kinds.check_needed(config)
+    kinds.check_kinds(config)
+    kinds.check_each(config, also or {})
+    return config
+
+
 def plain(config: DictConfig) -> dict[str, Any]:
     """Resolved plain data, without Hydra's own part."""
     data = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)

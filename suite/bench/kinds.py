@@ -209,6 +209,14 @@ WHERE_THERE = {  # of executors, launches and systems, not all of which have the
     **{f"system.{part}": FLAG for part in ("graphs", "ordered", "streams", "prunes", "resumes", "budget", "tensor")},
     **{f"executor.{part}": NAME for part in ("_target_", "system", "prepares", "replays")},
 }
+DRAWN = {  # what suite.draw reads beside a run's keys
+    "draw.microbatches": whole(1, 1000, 8),
+    "draw.forward": whole(1, 100),
+    "draw.backward": whole(1, 100, 2),
+    "draw.width": whole(1, 10_000, 64),
+    "draw.plan": NAME.optional(),
+    **OF_GRAPHS,
+}
 # whatever the model: sizes of a network
 SIZES = ("layers", "hidden", "heads", "sequence", "vocabulary", "image", "colours", "classes")
 MOST_SIZE, MOST_LAYERS = 10_000_000, 10_000
@@ -233,11 +241,16 @@ def check_runs(config: Mapping[str, Any]) -> None:
 def check_kinds(config: Mapping[str, Any]) -> None:
     """Raises Refused for the first key of a resolved config that is missing or has a value of no use."""
     graphs = isinstance(config.get("executor"), Mapping) and bool(config["executor"].get("graphs"))
-    for path, wanted in {**KINDS, **(OF_GRAPHS if graphs else {})}.items():
-        _check(config, path, wanted)
+    check_each(config, {**KINDS, **(OF_GRAPHS if graphs else {})})
     for name in SIZES:
         if name in config["model"]["shape"]:
             _check(config, f"model.shape.{name}", whole(1, MOST_LAYERS if name == "layers" else MOST_SIZE))
+
+
+def check_each(config: Mapping[str, Any], wanted: Mapping[str, Kind]) -> None:
+    """Raises Refused for the first of these keys that is missing or has a value of no use."""
+    for path, each in wanted.items():
+        _check(config, path, each)
 
 
 def _check(config: Mapping[str, Any], path: str, wanted: Kind) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from suite.bench import predict
-from suite.bench.experiment import TYPED, Run, expand, resolve
+from suite.bench.experiment import TYPED, Run, expand, well_formed
 from suite.bench.measure import measure
 from suite.bench.progress import Progress
 from suite.core.build import build
@@ -101,7 +101,7 @@ def checked(overrides: Sequence[str]) -> dict[str, int]:
     for override in overrides:
         if not without([override], CHOSEN):
             raise Refused(override, rule="grid and microbatch are what is tuned", legal="tune.devices=2")
-    config = resolve(overrides)
+    config = well_formed(overrides)
     settings: dict[str, int] = config["tune"]
     for name, value in settings.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -135,7 +135,7 @@ def grids(devices: int, *, tensor: bool) -> Iterator[Grid]:
 def candidates(overrides: Sequence[str], devices: int) -> list[Candidate]:
     """Every grid of `devices` ranks with every microbatch that divides the batch, predicted or with the reason why
     not. Raises Refused where the machine of the prediction is not known."""
-    config = resolve([*without(overrides, ["executor"]), "executor=simulated"])
+    config = well_formed([*without(overrides, ["executor"]), "executor=simulated"])
     predictor: Simulated = build(config["executor"])
     size = config["batch"]["size"]
     sizes = [microbatch for microbatch in search.MICROBATCHES if size % microbatch == 0]

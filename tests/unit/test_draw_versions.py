@@ -48,3 +48,25 @@ def test_a_graph_that_is_kept_reads_once() -> None:
 def test_what_a_policy_cannot_serve_is_not_drawn() -> None:
     with pytest.raises(Refused, match=r"2BW on 4 stages with update\.every=2"):
         draw(["system=pipedream_2bw", "grid.inter=4", "update.every=2"])
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("update.every=often", "update.every=often; rule: a whole number"),
+        ("system.name=5", "system.name=5; rule: text"),
+        ("draw.microbatches=many", "draw.microbatches=many; rule: a whole number"),
+        ("draw.forward=0", "draw.forward=0; rule: at least 1"),
+        ("draw=5", "draw=5; rule: a group of keys"),
+        ("draw.plan=5", "draw.plan=5; rule: text"),
+        ("grid.inter=2000", "2000 stages; rule: 2 \\* microbatches"),
+    ],
+)
+def test_what_is_no_drawing_is_refused_by_name(override: str, told: str) -> None:
+    with pytest.raises(Refused, match=told):
+        draw(["system=pipeoptim", override])
+
+
+def test_a_deep_pipeline_is_drawn_without_the_table() -> None:
+    *_, table = draw(["system=pipeoptim", "grid.inter=33", "draw.microbatches=1"]).split("\n\n")
+    assert table == "Table II is told of at most 32 stages"
