@@ -12,6 +12,7 @@ from suite.core.claim import Claim
 from suite.core.errors import UnknownName
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Source
+from suite.workload.shapes import transformers
 
 PAPERS = tuple(dict.fromkeys(name.partition(".")[0] for name in ids()))
 
@@ -29,7 +30,7 @@ class Formulas:
         sources: Sequence[str] = (),
     ) -> None:
         self.paper = paper
-        self.shapes = {str(model): config["shape"] for model, config in models.items()}
+        self.shapes = transformers(models)
 
     def check(self, config: Mapping[str, Any]) -> None:
         if self.paper not in PAPERS:

@@ -15,7 +15,7 @@ from suite.core.build import build
 from suite.core.errors import Refused, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
-from suite.core.protocols import Carried, Schedule
+from suite.core.protocols import Carried
 from suite.core.record import Metric, Source
 from suite.schedule.check import Timeline, check
 from suite.simulate.versions import full
@@ -52,8 +52,6 @@ class Checked:
         policy = build(config["weights"])
         if hasattr(policy, "check"):
             policy.check(grid["inter"], work.update_every)
-        if not isinstance(build(config["schedule"]), Schedule):
-            raise Refused(f"{config['schedule']['_target_']} is no schedule", rule="program() and in_flight()")
 
     def run(self, config: Mapping[str, Any]) -> Carried:
         """Raises IllegalSchedule for an order that breaks a law."""

@@ -81,8 +81,6 @@ class Plan:
         turn = config["measure"]["settle"] + config["measure"]["batches"]
         work = Work(0, each if every is None else each * turn, every, 0)
         schedule, cost = build(config["schedule"]), build(executor["cost"])
-        if not isinstance(schedule, Schedule):
-            raise Refused(f"{config['schedule']['_target_']} is no schedule", rule="program() and in_flight()")
         slower = Perturbation.of(executor, grid, config["seed"])
         prediction = _checked("prediction, seconds:", executor.get("prediction", 0.0), owner="executor")
         copy = _checked("copy, seconds:", executor.get("copy", 0.0), owner="executor")

@@ -23,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from suite.bench import kinds, precision, refuse
+from suite.bench.parts import check_parts
 from suite.bench.store import RERUN
 from suite.core.build import search
 from suite.core.errors import Refused, SuiteError, UnknownName
@@ -91,6 +92,7 @@ def well_formed(overrides: Sequence[str], also: Mapping[str, kinds.Kind] | None 
     kinds.check_needed(config)
     kinds.check_kinds(config)
     kinds.check_each(config, also or {})
+    check_parts(config)
     return config
 
 

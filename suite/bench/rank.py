@@ -22,6 +22,7 @@ from typing import Any
 from suite.bench import phases
 from suite.bench.control import Control
 from suite.bench.interrupt import die_with_parent
+from suite.bench.parts import OF_RANKS, check_parts
 from suite.bench.resume import Resuming
 from suite.comm import here, started
 from suite.comm.meeting import Meeting
@@ -83,12 +84,15 @@ class Rank:
         prepare(config["launch"]["threads"])
         limit_memory(config["launch"]["memory_limit"])
         self.config, self.gemm_rate = config, gemm_rate
+        check_parts(config, OF_RANKS)
         system = probed(config["system"]["_target_"], config)
         self.data, self.shape = build(config["data"]["source"]), build(config["model"]["shape"])
         self.device = device_of(config["launch"]["device"], started().local_rank)
         self.world = here(device=self.device, meeting=met(), **config["comm"])
         by = config["executor"].get("replays")  # what stands for all ranks of the system
-        self.system = locate(by)(system, self.world, config) if by else system(world=self.world, config=config)
+        self.system = (
+            locate(by)(made=system, world=self.world, config=config) if by else system(world=self.world, config=config)
+        )
         self.resuming = Resuming(config, self.system)
         self.seen = 0
 
@@ -252,6 +256,7 @@ class GraphRank(Rank):
         prepare(config["launch"]["threads"])
         limit_memory(config["launch"]["memory_limit"])
         self.config, self.gemm_rate = config, gemm_rate
+        check_parts(config, OF_RANKS)
         system = probed(config["system"]["_target_"], config)
         self.device = device_of(config["launch"]["device"], started().local_rank)
         self.world = here(device=self.device, meeting=met(), **config["comm"])

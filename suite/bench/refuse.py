@@ -11,13 +11,13 @@ from typing import Any
 
 from suite.bench import heart, resume, streamed
 from suite.bench.kinds import check_kinds
+from suite.bench.parts import OF_DATA, check_parts
 from suite.bench.starter import STARTERS, spread
 from suite.comm import check_transport, launcher_of
 from suite.core.build import TARGET, build, locate, module
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.fits import number
 from suite.core.grid import Grid
-from suite.core.protocols import Schedule
 from suite.core.units import most_sparse
 from suite.memory.checkpointing import chosen
 from suite.pruning.rules import LARGEST, REACHED, check_sparsity, check_what
@@ -33,6 +33,7 @@ _BINDINGS = ("none", "core", "hwthread", "numa", "package")
 def check(config: Mapping[str, Any]) -> None:
     """Raises Refused (or a kind of it) for the first thing that cannot work."""
     check_kinds(config)
+    check_parts(config)
     grid, executor = Grid(**config["grid"]), config["executor"]
     if config["system"].get("graphs") and not executor.get("graphs"):
         what = f"system={config['system']['name']} under executor={executor.get('name', executor.get(TARGET))}"
@@ -76,10 +77,7 @@ def check(config: Mapping[str, Any]) -> None:
     _pruning(config, shape)
     chosen(config["checkpoints"], blocks(shape, split))
     streamed.check(config, shape)
-    schedule = build(config["schedule"])
-    if not isinstance(schedule, Schedule):
-        raise Refused(f"{config['schedule']['_target_']} is no schedule", rule="program() and in_flight()")
-    check_schedule(schedule, grid.inter, streamed.work(config))
+    check_schedule(build(config["schedule"]), grid.inter, streamed.work(config))
     _data(config, shape)
 
 
@@ -126,7 +124,7 @@ def _transport(comm: Mapping[str, Any], launch: Mapping[str, Any]) -> None:
 
 def _numbers_of_ranks(config: Mapping[str, Any]) -> None:
     """What only ranks use, and would refuse one by one after starting."""
-    rate = config["optimizer"]["lr"]
+    rate = config["optimizer"].get("lr", 0.0)
     if not isinstance(rate, Mapping) and not (number(rate) and rate >= 0):
         raise Refused(f"optimizer.lr={rate}", rule="not negative, or a rate of suite.engine.rate", legal="0.001")
 
@@ -178,6 +176,7 @@ def _data(config: Mapping[str, Any], shape: Any) -> None:
     home = config["data"]["source"]["_target_"].rpartition(".")[0]
     if folder is not None:
         locate(f"{home}.check_folder")(name, folder)
+    check_parts(config, OF_DATA)
     if hasattr(module(home), "check_shape"):  # a module of one's own need not have it
         locate(f"{home}.check_shape")(name, folder, shape)
 

@@ -79,7 +79,7 @@ class Session:
         if "prepares" in self.config["executor"]:
             make = locate(self.config["executor"]["prepares"])
             try:
-                self.prepared = make(self.config, Path(self.placed["graph"]["holdings"]))
+                self.prepared = make(config=self.config, folder=Path(self.placed["graph"]["holdings"]))
             except (Refused, MissingDependency) as error:
                 missing = isinstance(error, MissingDependency)
                 raise Trouble(Outcome.MISSING_DEPENDENCY if missing else Outcome.UNSUPPORTED, str(error)) from error

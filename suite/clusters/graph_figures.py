@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from suite.clusters import (  # noqa: F401 (they enter figures)
 from suite.clusters.figure import find
 from suite.clusters.graph_lab import GraphLab
 from suite.clusters.published import metrics, series
+from suite.core.errors import Refused
+from suite.core.fits import shown
 from suite.core.protocols import Carried, Missing
 from suite.core.record import Source
 from suite.gnn.partition import Partitioner
@@ -59,7 +62,10 @@ class GraphFigures:
         sources: Sequence[str] = (),
     ) -> None:
         self.figure, self.counted = figure, counted
-        sources_of = {dataset: config["source"] for dataset, config in stand_ins.items()}
+        sources_of = {dataset: config.get("source") for dataset, config in stand_ins.items()}
+        for dataset, source in sources_of.items():
+            if not is_dataclass(source):  # asked for other sizes, and for no features
+                raise Refused(f"stand_ins.{dataset}.source={shown(source)}", rule="a dataclass with load(seed)")
         parts = machine, stacks, sources_of, partitioners, Path(folder) if folder else None, exchanges or {}
         # figures of one experiment share graphs and partitions, as long as this process lives
         self.lab = _LABS.setdefault(repr(parts), GraphLab(*parts))

@@ -31,6 +31,7 @@ from suite.core.record import Metric, Source
 from suite.simulate.machine import Machine
 from suite.simulate.plan import Modelled
 from suite.simulate.stack import Stack
+from suite.workload.shapes import transformers
 
 CURVES = ("ours", "paper", "null")
 _LABS: dict[str, Lab] = {}
@@ -55,7 +56,7 @@ class Published:
         sources: Sequence[str] = (),
     ) -> None:
         self.figure = figure
-        shapes = {str(model): config["shape"] for model, config in models.items()}
+        shapes = transformers(models)
         # figures of one experiment share their runs: equal parts are one lab, as long as this process lives
         parts = machine, stacks, systems, shapes, orders or {}, policies or {}
         self.lab = _LABS.setdefault(repr(parts), Lab(*parts))

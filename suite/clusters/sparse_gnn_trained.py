@@ -17,6 +17,8 @@ from suite.analytic.question import Cases, Question
 from suite.clusters.graph_lab import GraphLab
 from suite.clusters.sparse_gnn_small import small
 from suite.core.build import locate
+from suite.core.errors import Refused
+from suite.core.fits import never
 from suite.core.protocols import Missing, Ready
 from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
@@ -92,8 +94,12 @@ def trained(exchange: str, processes: int, replication: int) -> Training:
     """`exchange`: a class path."""
     from suite.comm.loopback import LoopbackWorld, run
     from suite.engine.optimizer import Adam
+    from suite.gnn.exchange import Exchange
     from suite.gnn.train import Trainer
 
+    kind = locate(exchange)
+    if reason := never(kind, Exchange):
+        raise Refused(f"exchange={exchange}", rule=f"its place wants {reason}", legal="suite.gnn.exchange.Aware")
     graph = GRAPH.load(0)
     assert graph.features is not None
     assert graph.labels is not None
@@ -103,7 +109,7 @@ def trained(exchange: str, processes: int, replication: int) -> Training:
     masks = {"train": graph.train, "validation": graph.validation, "test": graph.test}
     sizes: dict[str, Any] = {"features": graph.features, "labels": graph.labels, "classes": graph.classes}
     everyone = list(holdings(forward, backward, masks=masks, dtype="float64", **sizes))
-    kind, shape = locate(exchange), GCN()
+    shape = GCN()
 
     def main(world: LoopbackWorld) -> tuple[list[tuple[float, float]], int]:
         groups: dict[tuple[int, ...], Counting] = {}

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from suite.core.errors import MissingDependency, Refused, UnknownName
-from suite.core.fits import check_arguments
+from suite.core.fits import check_arguments, hints_of, never, parts, shown
 
 TARGET, PARTIAL = "_target_", "_partial_"
 # whose classes and functions a config may name; the rest of the suite starts processes, or keeps files
@@ -115,13 +115,22 @@ def _allowed(target: Any) -> bool:
     if not isinstance(home, str) or not callable(target):
         return False
     if home.partition(".")[0] in ("suite", "baselines"):
-        return _within(home, PARTS) and not _within(home, BARRED)
+        return _within(home, PARTS) and not _within(home, BARRED) and not home.endswith(".__main__")
     spec = _spec(home.partition(".")[0])
     return spec is not None and _is_own(spec)
 
 
 def _within(home: str, parts: Iterable[str]) -> bool:
     return any(f"{home}.".startswith(f"{part}.") for part in parts)
+
+
+def check_makes(name: str, config: Any, wanted: Any) -> None:
+    """Raises Refused where a config, or one inside its list or group, names what makes nothing of the kind `wanted`.
+    Nothing is made for it. name: of the config, for the message"""
+    for path, each, hint in parts(name, config, wanted):
+        reason = never(locate(str(each[TARGET])), hint, partly=bool(each.get(PARTIAL, False)))
+        if reason:
+            raise Refused(f"{path}={each[TARGET]}", rule=f"its place wants {reason}")
 
 
 def build(config: Any, **extra: Any) -> Any:
@@ -133,12 +142,16 @@ def build(config: Any, **extra: Any) -> Any:
         return [build(item) for item in config]
     if not isinstance(config, Mapping):
         return config
-    arguments = {str(key): build(value) for key, value in config.items() if key not in (TARGET, PARTIAL)}
+    given = {str(key): value for key, value in config.items() if key not in (TARGET, PARTIAL)}
     if TARGET not in config:
-        return {**arguments, **extra}
+        return {**{key: build(value) for key, value in given.items()}, **extra}
     target = locate(str(config[TARGET]))
     if target.__module__ in _NEVER_BUILT:
         raise Refused(f"{config[TARGET]} writes files", rule="an executor's `prepares` alone names it", legal=_LEGAL)
+    hints = hints_of(target)
+    for key, value in given.items():
+        check_makes(f"{config[TARGET]}: {key}", value, hints.get(key, Any))
+    arguments = {key: build(value) for key, value in given.items()}
     arguments.update(extra)
     partly = bool(config.get(PARTIAL, False))
     signature = inspect.signature(target)
@@ -153,5 +166,5 @@ def build(config: Any, **extra: Any) -> Any:
     try:
         return target(**arguments)
     except (TypeError, ValueError) as error:  # a value of the wrong kind, such as text for a count
-        given = ", ".join(f"{key}={value!r}" for key, value in arguments.items() if key not in extra)
-        raise Refused(f"{config[TARGET]}({given}): {error}", rule="values of the kinds its docstring gives") from error
+        called = ", ".join(f"{key}={shown(value)}" for key, value in arguments.items() if key not in extra)
+        raise Refused(f"{config[TARGET]}({called}): {error}", rule="values of the kinds its docstring gives") from error

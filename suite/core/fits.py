@@ -1,7 +1,8 @@
 """Decides whether an argument that a config gives is of the kind that a class or function says it takes.
 
 Annotations are what is known of an argument before it is used: text for a count, a fraction for a whole number or
-not-a-number would otherwise fail far from where it was written, or not at all.
+not-a-number would otherwise fail far from where it was written, or not at all. They also say what a class or function
+makes, so that a schedule where weights are asked for is refused before anything is made.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, get_args, get_origin
 
@@ -21,17 +22,17 @@ _LEGAL = {int: "1", float: "1.0", bool: "true", str: "'text'"}
 
 def check_arguments(name: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Raises Refused for the first argument that is not what `target` is annotated with; name: its path"""
-    hints = _hints(target)
+    hints = hints_of(target)
     for key, value in arguments.items():
         if key in hints and not fits(value, hints[key]):
             wanted = told(hints[key])
-            what = f"{name}: {key}={value!r}"
+            what = f"{name}: {key}={shown(value)}"
             raise Refused(what, rule=f"{key} is {wanted}", legal=f"{key}={_legal(hints[key])}")
 
 
 @cache
-def _hints(target: Callable[..., Any]) -> dict[str, Any]:
-    """Of the parameters; none where the annotations name what is not there at run time."""
+def hints_of(target: Callable[..., Any]) -> dict[str, Any]:
+    """Of what it takes, by name; none where the annotations name what is not there at run time."""
     made = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
     try:
         return {key: hint for key, hint in typing.get_type_hints(made).items() if key != "return"}
@@ -67,13 +68,110 @@ def fits(value: Any, hint: Any) -> bool:
             return listed and (not uniform or all(fits(each, of[0]) for each in value))
         if issubclass(origin, Callable):  # type: ignore[arg-type]
             return callable(value)
-    if (
-        isinstance(hint, type)
-        and not hasattr(hint, "_is_protocol")
-        and hint.__module__.startswith(("suite.", "baselines."))
-    ):
-        return isinstance(value, hint)
+    if isinstance(hint, type) and _ours(hint):
+        return not lacking(value, hint) if _is_protocol(hint) else isinstance(value, hint)
     return True
+
+
+def never(target: Callable[..., Any], wanted: Any, *, partly: bool = False) -> str | None:
+    """Why what `target` makes, called now or with `partly` later, is not of the kind `wanted`; None where it is, or
+    where annotations do not tell."""
+    origin, inner = get_origin(wanted), get_args(wanted)
+    if wanted is Any:
+        return None
+    if origin in (typing.Union, types.UnionType):
+        reasons = [never(target, each, partly=partly) for each in inner]
+        return None if None in reasons else reasons[0]
+    if origin is Callable:
+        if partly:
+            return never(target, inner[-1])
+        wanted, origin = Callable, None
+    elif partly:
+        return f"{_one(wanted)}, which is made at once, without _partial_"
+    kind = origin if origin is not None else wanted
+    if kind is None:
+        kind = type(None)
+    if not isinstance(kind, type):
+        return None
+    reasons = [_other(made, kind) for made in _made_by(target)]
+    return None if None in reasons or not reasons else f"{_one(wanted)}, and {reasons[0]}"
+
+
+def parts(name: str, config: Any, wanted: Any) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
+    """What a config would have made, itself or the entries of its list or group, each with its name and kind."""
+    inner = get_args(wanted)
+    if isinstance(config, Mapping) and "_target_" in config:
+        yield name, config, wanted
+    elif isinstance(config, Mapping) and _holds(wanted, Mapping):
+        for key, value in config.items():
+            yield from parts(f"{name}.{key}", value, inner[1])
+    elif isinstance(config, list | tuple) and _holds(wanted, Sequence) and len({*inner} - {Ellipsis}) == 1:
+        for place, value in enumerate(config):
+            yield from parts(f"{name}[{place}]", value, inner[0])
+
+
+def _holds(wanted: Any, kind: type) -> bool:
+    origin = get_origin(wanted)
+    return isinstance(origin, type) and issubclass(origin, kind) and bool(get_args(wanted))
+
+
+def _one(wanted: Any) -> str:
+    """A kind, with its article."""
+    name = told(wanted)
+    return name if " " in name else f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+
+
+def _other(made: type, kind: type) -> str | None:
+    """Why a `made` is no `kind`."""
+    if _is_protocol(kind):
+        missing = lacking(made, kind)
+        return f"{made.__name__} has no {' and no '.join(missing)}" if missing else None
+    if issubclass(made, kind) or (kind is float and made is int):
+        return None
+    return f"what is made is {_one(made)}"
+
+
+def lacking(value: Any, protocol: type) -> list[str]:
+    """What of a protocol an object has not; of a class, its methods alone: others may be set as one is made."""
+    found = []
+    for part in (each for each in protocol.__mro__ if _is_protocol(each)):
+        named = [*vars(part), *vars(part).get("__annotations__", {})]
+        for name in dict.fromkeys(named):
+            if name.startswith("_") and name != "__call__":
+                continue
+            method, of = callable(getattr(part, name, None)), isinstance(value, type)
+            there = any(name in vars(each) for each in value.__mro__) if of else hasattr(value, name)
+            if (method or not of) and not there:
+                found.append(f"{name}()" if method else name)
+    return found
+
+
+def _made_by(target: Callable[..., Any]) -> list[type]:
+    """The classes that a call may give; none where it does not say."""
+    if isinstance(target, type):
+        return [target]
+    try:
+        hint = typing.get_type_hints(target).get("return", Any)
+    except (NameError, TypeError, AttributeError):
+        return []
+    union = get_origin(hint) in (typing.Union, types.UnionType)
+    each = [get_origin(one) or one for one in (get_args(hint) if union else [hint])]
+    known = [one for one in each if isinstance(one, type) and one is not Any]
+    return known if len(known) == len(each) else []
+
+
+def _is_protocol(kind: Any) -> bool:
+    return bool(vars(kind).get("_is_protocol", False))
+
+
+def _ours(kind: type) -> bool:
+    return kind.__module__.startswith(("suite.", "baselines."))
+
+
+def shown(value: Any) -> str:
+    """A value on one line, in a hundred characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def told(hint: Any) -> str:
@@ -86,6 +184,8 @@ def told(hint: Any) -> str:
             return f"a mapping, each value {told(inner[1])}"
         if issubclass(origin, Sequence):
             return f"a list, each entry {told(inner[0])}"
+    if Callable in (hint, origin):
+        return "a function"
     return _TOLD.get(hint, str(getattr(hint, "__name__", hint)))
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 
 from suite.core.build import build
 from suite.core.errors import Refused, Unsupported
+from suite.core.fits import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +149,15 @@ class Transformer:
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
         """Every layer in order; `width` is the bytes of one activation entry."""
         return (self.embedding(width), *[self.block(width)] * self.layers, self.head(width))
+
+
+def transformers(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Transformer]:
+    """The shapes of configs of models, built, by their names. Raises Refused for one that is no GPT's."""
+    shapes = {}
+    for model, config in models.items():
+        shape = config.get("shape")
+        if not isinstance(shape, Transformer):
+            what = f"models.{model}.shape={shown(shape)}"
+            raise Refused(what, rule="the shape of a GPT", legal=f"model@executor.models.{model}=gpt3_xl")
+        shapes[str(model)] = shape
+    return shapes

@@ -102,8 +102,17 @@ def answers() -> Mapping[str, list[str]]:
     return found
 
 
+@cache
+def class_paths() -> list[str]:
+    """What conf/ names of the suite."""
+    texts = [file.read_text(encoding="utf-8") for file in sorted(CONF.rglob("*.yaml"))]
+    return sorted({path for text in texts for path in re.findall(r"\b(?:suite|baselines)(?:\.\w+)+", text)})
+
+
 def near(random: Random, value: Any) -> str:
     """Of the kind that stands there."""
+    if isinstance(value, str) and value in class_paths():
+        return random.choice(class_paths())
     if isinstance(value, bool):
         return random.choice(("true", "false"))
     if isinstance(value, int):
@@ -162,7 +171,9 @@ def config(draw: DrawFn, folder: Path) -> list[str]:
     if random.random() < 0.8:
         found += shape(random)
     for name, value in random.sample(known, random.choice((0, 0, 0, 1, 1, 1, 2, 3))):
-        if not name.endswith("_target_") or random.random() < 0.1:
+        if random.random() < 0.03:
+            found.append(f"~{name}")
+        elif not name.endswith("_target_") or random.random() < 0.3:
             found.append(f"{name}={near(random, value) if random.random() < 0.5 else any_value(random, text)}")
     if random.random() < 0.03:
         found.insert(random.randint(0, len(found)), random.choice(LINES))

@@ -190,7 +190,7 @@ def test_what_is_no_schedule(base: dict[str, Any], tmp_path: Path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path)
     search([tmp_path])
     config = altered(base, schedule={"_target_": "schedules_of_a_user.NoSchedule"})
-    assert "schedules_of_a_user.NoSchedule is no schedule" in refusal(config)
+    assert "a Schedule, and NoSchedule has no program() and no in_flight()" in refusal(config)
     sys.modules.pop("schedules_of_a_user")
     assert "there is no module 'schedule_of_nobody'" in refusal(
         altered(base, schedule={"_target_": "schedule_of_nobody.GPipe"})

@@ -105,6 +105,7 @@ def test_a_target_that_is_no_class_is_refused() -> None:
         ("suite.report.files.write", "is suite"),
         ("suite.pruning.ticket.save", "is suite"),
         ("suite.engine.shelf.finish", "is suite"),
+        ("suite.clusters.__main__.main", r"is suite\.clusters\.__main__\.main"),  # a program
         ("suite.schedule.MessageDriven.__init__", "there is no module"),
         ("suite.schedule.__getattribute__", "a public name"),
         ("suite.gnn.plan.__builtins__", "a public name"),

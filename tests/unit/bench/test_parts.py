@@ -1,0 +1,182 @@
+"""Decides whether a place of a config refuses, by name, what is no part of the kind that it wants."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.bench.experiment import expand, groups, resolve, well_formed
+from suite.bench.measure import measure
+from suite.bench.parts import OF_DATA, OF_RANKS, PLACES, check_parts
+from suite.bench.progress import Progress
+from suite.core.build import search
+from suite.core.errors import Refused, SuiteError
+
+# one of every kind, with the arguments that it needs
+PARTS: dict[str, dict[str, Any]] = {
+    "schedule": {"_target_": "suite.schedule.OneFOneB"},
+    "weights": {"_target_": "suite.weights.Latest"},
+    "memory.layout": {"_target_": "suite.memory.resident", "_partial_": True},
+    "model.shape": {"_target_": "suite.workload.gcn.GCN"},
+    "precision.loss_scale": {"_target_": "suite.engine.scale.Dynamic"},
+    "executor": {"_target_": "suite.bench.checked.Checked", "ticks": {"forward": 1, "backward": 2, "update": 0}},
+    "executor.cost": {"_target_": "suite.simulate.cost.Fixed", "forward": 1.0, "backward": 2.0, "message_bytes": 1},
+    "executor.stand_ins.any.source": {"_target_": "suite.data.graphs.generate.Planted", "vertices": 64, "blocks": 2},
+    "graph.source": {"_target_": "suite.data.graphs.generate.Planted", "vertices": 64, "blocks": 2},
+    "partitioner": {"_target_": "suite.gnn.partition.plain.Block"},
+    "optimizer": {"_target_": "suite.engine.optimizer.Adam", "lr": 0.1},
+    "pruning.ticket": {"_target_": "suite.pruning.magnitude.Magnitude"},
+    "data.source": {"_target_": "suite.data.text.standard_library"},
+    "system": {"_target_": "suite.engine.system.EngineSystem"},
+    "exchange": {"_target_": "suite.gnn.exchange.Aware"},
+}
+NAMED = {
+    "executor.system": "suite.bench.emulate.Emulated",
+    "executor.prepares": "suite.gnn.prepare.Prepared",
+    "executor.replays": "suite.engine.replayed.Replayed",
+}
+ALL = {**PLACES, **OF_RANKS, **OF_DATA}
+# a system loads checkpoints, as a source loads graphs: it is refused as it is built, for want of a world
+GRAPHS = ("graph.source", "executor.stand_ins.any.source")
+ALIKE = {(path, other) for path in GRAPHS for other in (*GRAPHS, "system")}
+
+
+def place(path: str) -> str:
+    return path.replace(".any.", ".*.")
+
+
+def holding(path: str, value: Any) -> dict[str, Any]:
+    """A config of one place alone."""
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    return dict(value)
+
+
+def refusal(path: str, value: Any) -> str:
+    with pytest.raises(Refused) as caught:
+        check_parts(holding(path, value), {place(path): ALL[place(path)]})
+    return str(caught.value)
+
+
+def test_every_place_has_an_example() -> None:
+    assert {place(path) for path in (*PARTS, *NAMED)} == set(ALL)
+
+
+@pytest.mark.parametrize("path", PARTS)
+def test_a_place_takes_its_own_kind_and_no_other(path: str) -> None:
+    check_parts(holding(path, PARTS[path]), {place(path): ALL[place(path)]})
+    for other, value in PARTS.items():
+        if other != path and (path, other) not in ALIKE:
+            message = refusal(path, value)
+            assert message.startswith(path), other
+            assert value["_target_"] in message, other
+
+
+@pytest.mark.parametrize("path", NAMED)
+def test_a_class_that_is_asked_before_it_is_made_is_of_its_kind(path: str) -> None:
+    check_parts(holding(path, NAMED[path]), {path: ALL[path]})
+    for other in (*[name for at, name in NAMED.items() if at != path], "suite.core.grid.Grid", "suite.memory.mixed"):
+        assert refusal(path, other).startswith(f"{path}={other}"), other
+
+
+def test_a_function_says_what_it_makes_and_takes_what_it_is_given() -> None:
+    at_once = refusal("memory.layout", {"_target_": "suite.memory.resident"})
+    assert "a function, and what is made is a Layout" in at_once
+    assert "what is made is a list" in refusal(
+        "memory.layout", {"_target_": "suite.models.chain.layers", "_partial_": True}
+    )
+    named = {"_target_": "suite.memory.layout.mixed_precision", "_partial_": True}
+    assert "it is called with dtype, entries, half, moments" in refusal("memory.layout", named)
+    given = {"_target_": "suite.memory.offloaded", "_partial_": True}
+    assert "missing a required" in refusal("memory.layout", given)
+    check_parts(holding("memory.layout", {**given, "bucket": 4}))
+
+
+def test_no_choice_of_ours_is_refused_by_ranks() -> None:
+    looked = 0
+    for group, path in (("system", "system"), ("optimizer", "optimizer"), ("pruning", "pruning.ticket")):
+        for choice in groups()[group]:
+            path_of = ["pruning.ticket.path=x"] if choice == "saved" else []
+            check_parts(resolve([f"{group}={choice}", *path_of]), {path: OF_RANKS[path]})
+            looked += 1
+    for choice in groups()["exchange"]:
+        overrides = ["executor=volumes", "system=sparsity_aware", f"exchange={choice}"]
+        check_parts(resolve(overrides), {"exchange": OF_RANKS["exchange"]})
+    for choice in groups()["data"]:
+        check_parts(resolve([f"data={choice}", "data.folder=nowhere"]), OF_DATA)
+    assert looked > 20
+
+
+MINE = """
+from dataclasses import dataclass
+
+class Lazy:  # says nothing of what its methods take, and is a schedule
+    def program(self, place, work): yield
+    def in_flight(self, place, work): return 1
+
+class Half:
+    def program(self, place, work): yield
+
+def made():
+    return Lazy()
+"""
+
+
+def test_a_class_of_ones_own_is_known_by_its_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "parts_of_a_user.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    search([tmp_path])
+    for name in ("Lazy", "made"):  # a function that does not say what it makes is called
+        check_parts(holding("schedule", {"_target_": f"parts_of_a_user.{name}"}))
+    message = refusal("schedule", {"_target_": "parts_of_a_user.Half"})
+    assert message == ("schedule=parts_of_a_user.Half; rule: its place wants a Schedule, and Half has no in_flight()")
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["executor=full_graph", "system=sparsity_aware", "executor.prepares=suite.core.grid.Grid"],
+        ["executor=emulated", "executor.system=suite.core.grid.Grid"],
+        ["executor=check", "weights._target_=suite.schedule.OneFOneB"],
+        ["executor=simulated", "executor._target_=suite.schedule.OneFOneB"],
+        ["executor=simulated", "executor.systems.axonn.schedule._target_=suite.weights.Latest"],
+        ["executor=simulated", "machine._target_=suite.weights.Latest"],
+        ["executor=analytic", "executor.paper=axonn", "executor.models.gpt3_xl.shape._target_=suite.workload.VGG"],
+        ["executor=analytic", "executor.paper=axonn", "~executor.models.gpt3_xl.shape"],
+        ["executor=graph_clusters", "executor.figure=gnn_fig3", "~executor.stand_ins.amazon.source"],
+        ["executor=check", "schedule._target_=suite.clusters.__main__.main"],
+        [
+            "optimizer.lr={_target_:suite.schedule.OneFOneB}",
+            "executor=emulated",
+            "executor.cost._target_=suite.weights.Latest",
+        ],
+    ],
+)
+def test_a_command_line_with_a_part_of_another_kind_is_refused_before_it_runs(overrides: list[str]) -> None:
+    (run,) = expand(overrides)
+    assert isinstance(run.refusal, SuiteError)
+    assert "\n" not in str(run.refusal)
+
+
+def test_what_is_drawn_or_tuned_is_held_to_it_too() -> None:
+    with pytest.raises(Refused, match="its place wants a Schedule"):
+        well_formed(["schedule._target_=suite.weights.Latest"])
+
+
+@pytest.mark.parametrize("told", ["optimizer._target_=suite.schedule.OneFOneB", "system._target_=suite.weights.Latest"])
+def test_what_only_ranks_load_they_refuse(tmp_path: Path, told: str) -> None:
+    size = ["batch.size=4", "batch.microbatch=2", "measure.turns=1", "measure.batches=1"]
+    (record,) = measure(expand([told, *size, f"reports={tmp_path}"]), Progress(1.0))
+    assert record.outcome.value == "unsupported"
+    assert told.partition("=")[2] in record.reason
+    assert "Traceback" not in record.reason
+
+
+def test_places_are_looked_at_without_a_change(tmp_path: Path) -> None:
+    config = resolve([])
+    before = copy.deepcopy(config)
+    check_parts(config)
+    assert config == before
