@@ -62,15 +62,19 @@ def records(folder: Path) -> dict[str, Record]:
         [
             (signal.SIGTERM, "the first ranks are starting", "mpiexec"),
             (signal.SIGINT, "ranks of two systems are stopped between their turns", "torchrun"),
-            (signal.SIGKILL, "two measured records are there and two ranks are up", "mpiexec"),
-            (signal.SIGINT, "two measured records are there and two ranks are up", "mpiexec"),
             (signal.SIGKILL, "ranks of two systems are stopped between their turns", "torchrun"),
             (signal.SIGKILL, "ranks of two systems are stopped between their turns", "mpiexec"),
             (signal.SIGTERM, "ranks of two systems are stopped between their turns", "mpiexec"),
             (signal.SIGKILL, "the first ranks are starting", "mpiexec"),
         ],
         always=[(signal.SIGKILL, "ranks of two systems are stopped between their turns", "mpiexec")],
-    ),
+    )
+    + [  # far into a sweep, which takes long: `make soak` kills there too
+        pytest.param(
+            each, "two measured records are there and two ranks are up", "mpiexec", marks=pytest.mark.exhaustive
+        )
+        for each in (signal.SIGKILL, signal.SIGINT)
+    ],
 )
 def test_killed(tmp_path: Path, number: signal.Signals, moment: str, starter: str) -> None:
     more = [] if starter == "mpiexec" else [f"launch.starter={starter}"]

@@ -153,7 +153,7 @@ def test_model_states_of_a_pruned_network(sparsity: float, what: str, half: str 
         assert 1 - expected / (20 * pruned) == pytest.approx({0.8: 0.66, 0.9: 0.78}[sparsity], abs=0.003)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_predicted_and_counted(tmp_path: Path, ranks: int) -> None:
     rows = configs(ranks)
     resolved = [resolve([*([] if "data=digits" in row else SMALL_TEXT), *row]) for row in rows]
