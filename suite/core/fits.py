@@ -82,11 +82,9 @@ def never(target: Callable[..., Any], wanted: Any, *, partly: bool = False) -> s
     if origin in (typing.Union, types.UnionType):
         reasons = [never(target, each, partly=partly) for each in inner]
         return None if None in reasons else reasons[0]
-    if origin is Callable:
-        if partly:
-            return never(target, inner[-1])
-        wanted, origin = Callable, None
-    elif partly:
+    if partly and Callable in (wanted, origin):
+        return never(target, inner[-1]) if inner else None
+    if partly:
         return f"{_one(wanted)}, which is made at once, without _partial_"
     kind = origin if origin is not None else wanted
     if kind is None:

@@ -111,8 +111,6 @@ def test_no_choice_of_ours_is_refused_by_ranks() -> None:
 
 
 MINE = """
-from dataclasses import dataclass
-
 class Lazy:  # says nothing of what its methods take, and is a schedule
     def program(self, place, work): yield
     def in_flight(self, place, work): return 1
@@ -132,7 +130,7 @@ def test_a_class_of_ones_own_is_known_by_its_methods(tmp_path: Path, monkeypatch
     for name in ("Lazy", "made"):  # a function that does not say what it makes is called
         check_parts(holding("schedule", {"_target_": f"parts_of_a_user.{name}"}))
     message = refusal("schedule", {"_target_": "parts_of_a_user.Half"})
-    assert message == ("schedule=parts_of_a_user.Half; rule: its place wants a Schedule, and Half has no in_flight()")
+    assert message == "schedule=parts_of_a_user.Half; rule: its place wants a Schedule, and Half has no in_flight()"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +173,7 @@ def test_what_only_ranks_load_they_refuse(tmp_path: Path, told: str) -> None:
     assert "Traceback" not in record.reason
 
 
-def test_places_are_looked_at_without_a_change(tmp_path: Path) -> None:
+def test_places_are_looked_at_without_a_change() -> None:
     config = resolve([])
     before = copy.deepcopy(config)
     check_parts(config)

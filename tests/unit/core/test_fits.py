@@ -91,6 +91,8 @@ def anything() -> Any:
         (reader, Reads, False, None),
         (reader, Reads, True, "made at once"),
         (reader, Callable[[], Reads], True, None),
+        (reader, Callable, True, None),
+        (reader, Callable, False, "a function, and what is made is a Reader"),
         (reader, Callable[[], Reads], False, "a function, and what is made is a Reader"),
         (either, Callable[[], int], True, None),
         (either, Reads, False, None),
