@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from suite.core.errors import Refused
 from suite.core.op import Kind, Op
 from suite.core.protocols import Clock, Read
-from suite.weights.policy import GRAPHS, check_streams, known
+from suite.weights.policy import GRAPHS, check_streams, known, read_again
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,9 @@ class Stash:
             return clock.read_by[op.index]
         return Read(clock.updates, 0, self.graph)
 
-    def oldest(self, clock: Clock) -> int:
-        """The version of the oldest forward pass in flight; a graph that is kept holds its own."""
-        stashed = () if self.graph == "keep" else clock.read_by.values()
-        return min((read.version for read in stashed), default=clock.updates)
+    def needed(self, clock: Clock) -> frozenset[int]:
+        """What the forward passes in flight have read; a forward pass to come reads the newest version."""
+        return read_again(clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +60,17 @@ class DoubleBuffer:
         check_streams("2BW", update_every)
         if update_every is not None and update_every < stages:
             raise Refused(
-                f"2BW on {stages} stages with update.every={update_every}",
+                f"2BW on {stages} stages with update_every={update_every}",
                 rule="an update sums at least as many microbatches as there are stages",
-                legal=f"update.every={stages}",
+                legal=f"update_every={stages}",
             )
 
     def read(self, op: Op, clock: Clock) -> Read:
         return Read(max(clock.drained_at, clock.due - 1), 0, self.graph)
 
-    def oldest(self, clock: Clock) -> int:
-        """The newest version but one: a forward pass to come may belong to the next update."""
-        return max(clock.drained_at, clock.updates - 1)
+    def needed(self, clock: Clock) -> frozenset[int]:
+        """What the forward passes in flight have read, and what the next forward pass reads; those behind it read that
+        or a newer version."""
+        if clock.forward_due is None:
+            return read_again(clock)
+        return read_again(clock) | {max(clock.drained_at, clock.forward_due - 1)}

@@ -15,7 +15,6 @@ import torch
 
 from baselines.common import Plan, asked, check_device, join, refuse_pairs, stage_of
 from baselines.stepping import Stepper
-from suite.core.errors import Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import BACKWARD, FORWARD, STEP, Trace
 from suite.engine.host import now
@@ -26,9 +25,6 @@ class PyTorch:
 
     @classmethod
     def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
-        grid = config["grid"]
-        if grid["data"] * grid["inter"] * grid["tensor"] != 1:
-            raise Unsupported("pytorch on several ranks", rule="one process", legal="grid.data=1 grid.inter=1")
         asked(config)
         refuse_pairs(config)
         return Ready()

@@ -30,11 +30,11 @@ class SpecTrain:
 
     def check(self, stages: int, update_every: int | None) -> None:
         """Raises Refused for a flush and for fewer than one update per mini-batch."""
-        check_each("SpecTrain", update_every, legal="update.every=1")
+        check_each("SpecTrain", update_every, legal="update_every=1")
 
     def read(self, op: Op, clock: Clock) -> Read:
         between = clock.stages - op.stage - 1 if op.kind is Kind.FORWARD else 0
         return Read(clock.updates, op.stage // 2 + between, self.graph)
 
-    def oldest(self, clock: Clock) -> int:
-        return clock.updates
+    def needed(self, clock: Clock) -> frozenset[int]:
+        return frozenset()

@@ -23,16 +23,15 @@ from baselines.common import (
     Plan,
     check_device,
     join,
-    microbatches,
     refuse,
     stage_of,
 )
 from baselines.stepping import Stepper
-from suite.core.errors import UnknownName, Unsupported
+from suite.bench.order import PIPELINES
+from suite.core.errors import UnknownName
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
 
-_SCHEDULES = ("ScheduleGPipe", "Schedule1F1B")
 _DATA_PARALLEL = ("flat", "ddp")
 
 
@@ -42,16 +41,10 @@ class TorchPipelining:
     @classmethod
     def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
         refuse(config, dtypes=("float32", "float64", "bfloat16"))
-        settings, stages = config["system"], config["grid"]["inter"]
-        for key, known in (("schedule", _SCHEDULES), ("data_parallel", _DATA_PARALLEL)):
+        settings = config["system"]
+        for key, known in (("schedule", PIPELINES), ("data_parallel", _DATA_PARALLEL)):
             if settings[key] not in known:
                 raise UnknownName(f"system.{key}", str(settings[key]), known)
-        if settings["schedule"] == "Schedule1F1B" and (count := microbatches(config)) < stages:
-            raise Unsupported(
-                f"{settings['name']} with {count} microbatches on {stages} stages",
-                rule="PyTorch's Schedule1F1B wants at least as many microbatches as stages",
-                legal=f"batch.size={stages * config['batch']['size'] // count}",
-            )
         return Ready()
 
     def __init__(self, world: World, config: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""Decides the public face: `from suite import Engine, Grid, AdamW` trains a user's own layers.
+"""Public names of the suite: `from suite import Engine, Grid, AdamW` trains layers, `load_records` reads results.
 
-The names load lazily, so that `import suite.simulate` or the command line loads no torch.
+The names load lazily, so that `import suite.simulate`, the command line or `load_records` loads no torch.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _FACE = {
     "EarlyBird": "suite.pruning.early_bird",
     "MessageDriven": "suite.schedule.message_driven",
     "OneFOneB": "suite.schedule.one_f_one_b",
+    "load_records": "suite.report.records",
 }
 __all__ = list(_FACE)
 

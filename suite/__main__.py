@@ -10,30 +10,36 @@ What it ends with stands in suite/core/exits.py.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from typing import TYPE_CHECKING
 
-from suite.bench import provenance
-from suite.bench.experiment import Run, expand, register
-from suite.bench.interrupt import answered, ending_ranks
-from suite.bench.measure import measure
+from suite.bench.interrupt import ending_ranks
 from suite.bench.progress import Progress
-from suite.bench.store import Store
-from suite.core.exits import Exit, exit_code
+from suite.bench.result_line import result
+from suite.cli import Arguments, Command
+from suite.core.exits import exit_code
+from suite.core.reasons import headline
 from suite.core.record import Outcome, Record
 from suite.core.units import seconds
-from suite.sweep import DRY, asks_hydra, scheduled, sweep, together
+from suite.core.words import count, for_reports
+
+if TYPE_CHECKING:
+    from suite.bench.experiment import Run
 
 
 def run(overrides: Sequence[str], progress: Progress | None = None) -> list[Record]:
     """Makes the runs of one command line; says a line for each."""
+    from suite.bench.experiment import expand
+
     return made(expand(overrides), progress)
 
 
 def made(runs: Sequence[Run], progress: Progress | None = None) -> list[Record]:
     """The records of these runs; says a line for each."""
+    from suite.bench.measure import measure
+
     progress = progress or Progress(float(runs[0].config["experiment"]["seconds"]))
     with ending_ranks():
         records = measure(runs, progress)
@@ -43,53 +49,76 @@ def made(runs: Sequence[Run], progress: Progress | None = None) -> list[Record]:
 
 
 def summary(record: Record) -> str:
-    """One line: label, outcome, median batch time, or how many values a run without batches has, or the reason."""
+    """One line: label, outcome, and what the run has found, or the reason why it has not."""
     head = f"  {record.label:<18} {record.outcome.value:<12}"
-    samples = record.metrics["batch_time"].values if "batch_time" in record.metrics else ()
-    if record.outcome is Outcome.OK and not samples and record.metrics:
-        return f"{head} {len(record.metrics)} values, {record.source}"
-    if record.outcome is not Outcome.OK or not samples:
-        lines = [line for line in record.reason.splitlines() if any(map(str.isalnum, line))] or ["no samples"]
-        reason = lines[0 if "; rule:" in lines[0] else -1]
-        return f"{head} {reason}"
-    losses = record.series.get("loss")
-    change = f"loss {losses[0]:.4f} to {losses[-1]:.4f}" if losses else str(record.source)
-    return f"{head} {1e3 * median(samples):8.1f} ms per batch, {change}, {len(samples)} samples"
+    if record.outcome is Outcome.OK:
+        return f"{head} {result(record)}"
+    return f"{head} {headline(record.reason, nothing='no samples')}"
 
 
-def planned(runs: Sequence[Run]) -> list[str]:
-    """A line for each run: it has a record, is refused, or would be made."""
-    lines = []
-    for run in runs:
-        store, key = Store(Path(run.config["reports"])), provenance.key(run.config)
-        standing = store.standing(run.config, key, run.config["rerun"])
-        what = f"has a record ({standing.outcome})" if standing else f"refused: {run.refusal}" if run.refusal else ""
-        lines.append(f"  {run.label:<18} {what or f'would be made, {run.ranks} ranks'}")
-    return lines
+def command(arguments: Arguments) -> int:
+    from suite.bench.experiment import expand, register
+    from suite.bench.labels import FLAG
+    from suite.sweep import counted, planned, scheduled, sweep, together
 
-
-def command(arguments: Sequence[str]) -> int:
     register()
-    dry, arguments = DRY in arguments, [argument for argument in arguments if argument != DRY]
-    if asks_hydra(arguments):
-        return sweep(arguments, dry)
+    asked = arguments.options
+    words = [*arguments.words, *(f"{FLAG}{key}" for key in asked.label)]
+    dry = bool(asked.dry_run)
+    if asked.multirun or asked.cfg or asked.package or asked.resolve or asked.info or asked.hydra_help:
+        return sweep(for_hydra(arguments.given), dry, asked.label)
     begun = Progress(1.0)
-    runs = expand(arguments)
+    runs = expand(words)
     if runs and runs[0].config["launch"].get("submit"):
-        return together(scheduled([arguments], dry))
+        return together(scheduled([words], dry))
     if dry:
-        print("\n".join(planned(runs)))
-        return Exit.OK
+        plan = planned(runs)
+        print("\n".join([*plan.lines, counted([plan])]))
+        return plan.exit
     records = made(runs)
     folder = Path(runs[0].config["reports"]) if runs else Path("reports")
-    print(f"{len(records)} records in {folder / 'records'}, {seconds(begun.clock() - begun.begin)}")
-    print("python -m suite.report makes the page")
+    print(f"{count(records, 'record')} in {folder / 'records'}, {seconds(begun.clock() - begun.begin)}")
+    print(f"{for_reports('suite.report', folder)} makes the page")
     return exit_code(records, runs[0].config["on_error"] if runs else "record")
 
 
-def main(arguments: Sequence[str]) -> int:
-    return answered(command, arguments)
+def for_hydra(arguments: Sequence[str]) -> list[str]:
+    """The arguments that Hydra reads itself: all but --dry-run, and --label with its key."""
+    kept, is_key = [], False
+    for argument in arguments:
+        if not is_key and argument != "--dry-run" and argument.partition("=")[0] != "--label":
+            kept.append(argument)
+        is_key = not is_key and argument == "--label"
+    return kept
 
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-m", "--multirun", action="store_true", help="sweep: a,b in a value is a job each, by Hydra")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be run or submitted, and run nothing")
+    parser.add_argument("-c", "--cfg", metavar="PART", help="print the config (job, hydra or all), and run nothing")
+    parser.add_argument("-p", "--package", metavar="KEY", help="with --cfg: only this part of the config")
+    parser.add_argument("--resolve", action="store_true", help="with --cfg: interpolated values as they are")
+    parser.add_argument("--info", nargs="?", const="all", metavar="PART", help="print where Hydra finds configs")
+    parser.add_argument("--label", action="append", default=[], metavar="KEY", help="show this key in labels")
+    parser.add_argument("--hydra-help", action="store_true", help="print the help of Hydra itself")
+
+
+COMMAND = Command(
+    "",
+    "Run a system, an experiment or a sweep, and leave a record of each run.",
+    command,
+    "system=axonn model=gpt_tiny grid.inter=2",
+    keys={
+        "reports": "FOLDER   records, traces and pages (default: reports)",
+        "rerun": "WHAT       runs that are repeated although they have a record: stale, failed, timeout, all or keep",
+        "on_error": "WHAT    record: go on with the other runs; stop: end at the first that fails",
+        "resume.folder": "FOLDER   checkpoints of long runs (default: none)",
+    },
+    config=True,
+    options=options,
+    resumes=True,
+)
+main = COMMAND.main
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

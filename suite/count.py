@@ -7,29 +7,33 @@ What a paper says of its data can be counted so, before anything is trained on i
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
+from suite.cli import Arguments, Command
+from suite.core.errors import UnknownName
+from suite.core.exits import Exit
 
-from suite.core.errors import SuiteError, UnknownName
-from suite.data import images, sentiment, translation
 
-SOURCES: Mapping[str, Any] = {
-    **{name: getattr(images, name) for name in images.LAYOUTS},
-    **{name: getattr(sentiment, name) for name in sentiment.LAYOUTS},
-    **{name: getattr(translation, name) for name in translation.LAYOUTS},
-}
+def sources() -> Mapping[str, Any]:
+    """The data sets that can be counted, by name."""
+    from suite.data import images, sentiment, translation
+
+    parts = (images, sentiment, translation)
+    return {name: getattr(part, name) for part in parts for name in part.LAYOUTS}
 
 
 def counts(name: str, folder: str | os.PathLike[str]) -> dict[str, int]:
     """Samples and classes of data set `name`; per class the least and the most. Raises UnknownName, and Refused for a
     folder of another layout."""
-    if name not in SOURCES:
-        raise UnknownName("data set", name, SOURCES)
-    source = SOURCES[name](folder)
+    import numpy as np
+
+    known = sources()
+    if name not in known:
+        raise UnknownName("data set", name, known)
+    source = known[name](folder)
     found = {"training samples": source.samples, "validation samples": source.held_out}
     if not hasattr(source, "classes"):
         return found
@@ -41,19 +45,19 @@ def counts(name: str, folder: str | os.PathLike[str]) -> dict[str, int]:
     return found
 
 
-def main(arguments: Sequence[str]) -> int:
-    if len(arguments) != 2:
-        print(f"usage: python -m suite.count {'|'.join(SOURCES)} FOLDER", file=sys.stderr)
-        return 2
-    try:
-        found = counts(*arguments)
-    except SuiteError as error:
-        print(f"refused: {error}", file=sys.stderr)
-        return 2
-    for what, number in found.items():
+def count(arguments: Arguments) -> int:
+    for what, number in counts(arguments.options.name, arguments.options.folder).items():
         print(f"{number:>10,}  {what}")
-    return 0
+    return Exit.OK
 
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="DATASET", help=f"one of {', '.join(sources())}")
+    parser.add_argument("folder", metavar="FOLDER", help="where its files are, in the published layout")
+
+
+COMMAND = Command("count", "Count the samples and classes of a data set.", count, "cifar_100 FOLDER", options=options)
+main = COMMAND.main
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

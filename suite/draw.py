@@ -5,6 +5,9 @@ python -m suite.draw system=axonn grid.inter=3 draw.microbatches=5 schedule.pref
 python -m suite.draw system=pipeoptim grid.inter=4
 python -m suite.draw system=sparsity_aware_metis graph=amazon_like grid.data=4 draw.plan=plan.npz
 
+A system that brings its own order (PyTorch's pipelines, DeepSpeed, Megatron-LM) is drawn in that order. A key that the
+drawing does not depend on is refused.
+
 A system that updates without draining also shows which version of its weights each pass reads, `2+3` for version 2
 predicted 3 updates ahead, and PipeOptim's Table II at this depth, all from the ledgers that a run keeps. A system that
 trains a whole graph shows its plan instead: which rows each process needs. `draw.plan` keeps it in a file, or reads it.
@@ -12,72 +15,133 @@ trains a whole graph shows its plan instead: which rows each process needs. `dra
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from suite.bench.checked import check_size
-from suite.bench.experiment import resolve, well_formed
-from suite.bench.kinds import DRAWN
+from suite.bench.reads import BOOKKEEPING, below
+from suite.cli import Arguments, Command
 from suite.core.build import build
-from suite.core.errors import SuiteError
+from suite.core.errors import Refused
+from suite.core.exits import Exit
+from suite.core.files import check_file
+from suite.core.grid import Grid
+from suite.core.keys import in_config_keys
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import WeightPolicy
-from suite.gnn import prepare
-from suite.gnn.draw import chart as chart_of
-from suite.gnn.draw import tables
-from suite.gnn.holding import plans
-from suite.gnn.plan import Plan
-from suite.schedule.check import Timeline, check
+from suite.schedule.check import SHORT, Timeline, check, check_size
 from suite.schedule.draw import chart, columns
 from suite.weights import Ledger
 from suite.weights.account import PASSES, ahead, entries, follow, staleness
 
+if TYPE_CHECKING:
+    from suite.gnn.plan import Placement
+
+# keys that a drawing reads; a name stands for all keys below it
+ALWAYS = ("launch.python_path", "system._target_", "system.name")
+PIPELINE = (
+    *("grid", "schedule", "update.every", "draw.microbatches", "draw.forward", "draw.backward"),
+    *("system.ordered", "system.order", "system.processes", "system.fills", "system.schedule"),
+    *("system.streams", "system.tensor", "system.microbatches"),
+)
+WHOLE_GRAPH = (
+    *("grid", "graph", "partitioner", "exchange.replication", "exchange.assignment", "seed", "reports"),
+    *("draw.width", "draw.plan"),
+)
+PAGES = ("experiment", "scale")  # groups of bookkeeping alone
 DEEPEST = 32  # stages of Table II: its time grows with their cube, and is seconds here
 TABLE_2 = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
 
 
+@in_config_keys()
 def draw(overrides: Sequence[str]) -> str:
     """The grid, its makespan and idle times, and what each stage holds at most."""
-    config = well_formed(overrides, DRAWN)
+    from suite.bench import order, refuse, streamed
+    from suite.bench.experiment import well_formed
+
+    config = well_formed(overrides, drawing=True)
+    name, grid, every = config["system"]["name"], Grid(**config["grid"]), config["update"]["every"]
     if config["system"].get("graphs"):
-        return graph(config)
+        check_read(overrides, name, (*ALWAYS, *WHOLE_GRAPH))
+        return graph(config, given=overrides)
     plan = config["draw"]
+    wanted = config["system"].get("microbatches") or plan["microbatches"]
+    if plan["microbatches"] != wanted:
+        what = f"draw.microbatches={plan['microbatches']} of system={name}"
+        raise Refused(what, rule=f"its batch is {wanted} per replica", legal=f"draw.microbatches={wanted}")
+    refuse.check_tensor(config)
+    streamed.check_engine(config)
+    policy = build(config["weights"])
+    if hasattr(policy, "check"):
+        policy.check(grid.inter, every)
+    schedule = order.schedule_of(config, microbatches=wanted)
+    check_read(overrides, name, (*ALWAYS, *PIPELINE, *(("weights",) if every is not None else ())))
     ticks = {Kind.FORWARD: plan["forward"], Kind.BACKWARD: plan["backward"]}
 
     def cost(op: Op) -> float:
         return float(ticks.get(op.kind, 0))
 
-    stages, every = config["grid"]["inter"], config["update"]["every"]
-    check_size(plan["microbatches"], stages)
+    stages = grid.inter
+    check_size(plan["microbatches"], stages, SHORT)
     work = Work(0, plan["microbatches"], every, 0)
-    policy = build(config["weights"])
-    if hasattr(policy, "check"):
-        policy.check(stages, every)
-    timeline = check(build(config["schedule"]), stages, work, cost=cost)
+    timeline = check(schedule, stages, work, cost=cost)
     peaks = ", ".join(map(str, timeline.peak))
-    told = f"{chart(timeline.slots, stages)}\nactivations alive per stage at most {peaks}"
+    drawing = f"{chart(timeline.slots, stages)}\nactivations alive per stage at most {peaks}"
+    if grid.size > stages:
+        drawing += f"\none of {grid.size // stages} ranks per stage ({grid}), which all run this order"
     if every is None:
-        return told
+        return drawing
     table = table_2(config) if stages <= DEEPEST else f"Table II is told of at most {DEEPEST} stages"
-    return f"{told}\n\n{versions(account(policy, timeline, work))}\n\n{table}"
+    return f"{drawing}\n\n{versions(account(policy, timeline, work))}\n\n{table}"
 
 
-def graph(config: Mapping[str, Any]) -> str:
-    """The plan of a full-graph system's forward product: its needs as a picture, and its volumes."""
+def check_read(overrides: Sequence[str], name: str, read: Sequence[str]) -> None:
+    """Raises Refused for the first override whose key the drawing does not read, and which is no bookkeeping of a run.
+    A group's choice is read where one of its keys is."""
+    for override in overrides:
+        key = override.lstrip("+~").partition("=")[0].partition("@")[0]
+        if not below(key, [*BOOKKEEPING, *PAGES]) and not any(
+            f"{key}.".startswith(f"{one}.") or one.startswith(f"{key}.") for one in read
+        ):
+            rule = f"a drawing of system={name} does not depend on it"
+            keys = sorted({one for one in read if not one.startswith("system.")})
+            raise Refused(override, rule=rule, legal=f"system, {', '.join(keys)}")
+
+
+def graph(config: Mapping[str, Any], given: Sequence[str] = ()) -> str:
+    """The plan of a full-graph system's forward product: its needs as a picture, and its volumes. Raises Refused for a
+    plan in a file whose processes are not those that the overrides give."""
+    from suite.gnn import prepare
+    from suite.gnn.draw import chart as chart_of
+    from suite.gnn.draw import tables
+    from suite.gnn.holding import plans
+    from suite.gnn.plan import Plan
+
     file = Path(config["draw"]["plan"]) if config["draw"]["plan"] else None
+    origin = ""
     if file is not None and file.exists():
-        plan = Plan.load(file)
+        plan, origin = Plan.load(file), f"plan read from {file}, whose graph and parts are drawn\n\n"
+        placed = any(override.lstrip("+").startswith(("grid", "exchange")) for override in given)
+        if placed and (wanted := prepare.placement_of(config)) != plan.placement:
+            raise Refused(
+                f"draw.plan={file} of {placement(plan.placement)} with {placement(wanted)}",
+                rule="a plan that is read is drawn as it is",
+                legal="the same processes, or another file",
+            )
     else:
+        if file is not None:
+            check_file(file, "draw.plan")
         prepare.check(config)
         _, matrix = prepare.graph_of(config)
-        placement = prepare.placement_of(config)
-        parts = prepare.partition_of(config, placement.parts).parts
-        plan, _ = plans(matrix, parts, placement)
+        place = prepare.placement_of(config)
+        plan, _ = plans(matrix, prepare.partition_of(config, place.parts).parts, place)
         if file is not None:
             plan.save(file)
-    return f"{chart_of(plan, config['draw']['width'])}\n\n{tables(plan)}"
+    return f"{origin}{chart_of(plan, config['draw']['width'])}\n\n{tables(plan)}"
+
+
+def placement(of: Placement) -> str:
+    return f"{of.processes} processes, replication {of.replication}, {of.assignment} assignment"
 
 
 def account(policy: WeightPolicy, timeline: Timeline, work: Work) -> list[Ledger]:
@@ -102,6 +166,8 @@ def _told(version: int, further: int) -> str:
 
 def table_2(config: Mapping[str, Any]) -> str:
     """PipeOptim Table II at this depth: of steady mini-batches, stage by stage."""
+    from suite.bench.experiment import resolve
+
     stages = config["grid"]["inter"]
     name = config["system"]["name"]
     rows = [["Table II, by stage", "F lacks", "B lacks", "F ahead", "B ahead", "copies"]]
@@ -118,14 +184,27 @@ def table_2(config: Mapping[str, Any]) -> str:
     return columns(rows)
 
 
-def main(overrides: Sequence[str]) -> int:
-    try:
-        print(draw(overrides))
-    except SuiteError as error:
-        print(f"refused: {error}", file=sys.stderr)
-        return 2
-    return 0
+def command(arguments: Arguments) -> int:
+    print(draw(arguments.words))
+    return Exit.OK
 
+
+COMMAND = Command(
+    "draw",
+    "Draw the schedule of a config as a text grid, or the plan of a system that trains a whole graph.",
+    command,
+    "system=axonn grid.inter=3 draw.microbatches=5",
+    keys={
+        "draw.microbatches": "N   microbatches (default: 8)",
+        "draw.forward": "N        ticks of a forward pass (default: 1)",
+        "draw.backward": "N       ticks of a backward pass (default: 2)",
+        "draw.width": "N          characters of a graph's columns (default: 64)",
+        "draw.plan": "FILE        plan of a graph: read if it is there, else written (default: none)",
+    },
+    config=True,
+    reads=("system", *PIPELINE[:3], "weights", *WHOLE_GRAPH[1:-2]),
+)
+main = COMMAND.main
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -10,17 +10,22 @@ replicas is told, and refused by name. Leaves the profile in reports/profiles/, 
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from suite.bench.experiment import well_formed
-from suite.core.build import build
-from suite.core.errors import SuiteError, Unsupported
+from suite.cli import Arguments, Command
+from suite.core.errors import Unsupported
+from suite.core.exits import Exit
+from suite.core.files import check_folder
 from suite.core.grid import Grid
 from suite.core.units import si
-from suite.engine.profile import Measured, measure
-from suite.workload.partition import Partition, any_replicas, equal
+from suite.core.words import override
+
+if TYPE_CHECKING:
+    from suite.engine.profile import Measured
+    from suite.workload.partition import Partition
 
 
 def table(found: Measured) -> Iterator[str]:
@@ -38,27 +43,39 @@ def told(name: str, plan: Partition) -> str:
     return f"{name}: layers {stages}; slowest {si(plan.slowest, 's')}"
 
 
-def main(overrides: Sequence[str]) -> int:
-    try:
-        config = well_formed(overrides)
-        grid = Grid(**config["grid"])
-        found = measure(config, bandwidth=build(config["machine"]).within.bandwidth)
-        print("\n".join(table(found)))
-        print(told(f"{grid.inter} stages of {grid.data}", equal(found.profile, grid.inter, grid.data)))
-        free = any_replicas(found.profile, grid.inter * grid.data)
-        print(told(f"any plan for {grid.inter * grid.data} devices", free))
-        try:
-            free.runnable()
-        except Unsupported as error:
-            print(f"refused: {error}")
-        file = Path(config["reports"]) / "profiles" / f"{found.model}-{found.microbatch}.json"
-        found.write(file)
-        print(f"  split={file}")
-    except SuiteError as error:
-        print(f"refused: {error}", file=sys.stderr)
-        return 2
-    return 0
+def partition(arguments: Arguments) -> int:
+    from suite.bench.experiment import well_formed
+    from suite.core.build import build
+    from suite.engine.profile import measure
+    from suite.workload.partition import any_replicas, equal
 
+    config = well_formed(arguments.words)
+    folder = check_folder(Path(config["reports"]) / "profiles", "reports")
+    grid = Grid(**config["grid"])
+    found = measure(config, bandwidth=build(config["machine"]).within.bandwidth)
+    print("\n".join(table(found)))
+    print(told(f"{grid.inter} stages of {grid.data}", equal(found.profile, grid.inter, grid.data)))
+    free = any_replicas(found.profile, grid.inter * grid.data)
+    print(told(f"any plan for {grid.inter * grid.data} devices", free))
+    try:
+        free.runnable()
+    except Unsupported as error:
+        print(f"refused: {error}")
+    file = folder / f"{found.model}-{found.microbatch}.json"
+    found.write(file)
+    print(f"  {shlex.quote(override('split', file))}")
+    return Exit.OK
+
+
+COMMAND = Command(
+    "partition",
+    "Time each layer alone, and print how PipeDream's rule divides the layers over stages.",
+    partition,
+    "model=vgg_narrow data=digits grid.inter=4",
+    keys={"reports": "FOLDER   the profile is written to FOLDER/profiles (default: reports)"},
+    config=True,
+)
+main = COMMAND.main
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -12,21 +12,22 @@ this machine cannot make is a row of the page with its reason, and no failure.
 
 from __future__ import annotations
 
+import argparse
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from suite.__main__ import planned, run
-from suite.bench.experiment import expand, well_formed
-from suite.bench.interrupt import answered, ending_ranks
+from suite.__main__ import run
 from suite.bench.progress import Progress
+from suite.bench.reads import BOOKKEEPING, CHOICES, below
+from suite.cli import Arguments, Command
 from suite.core.errors import Refused, SuiteError
 from suite.core.exits import Exit, exit_code
+from suite.core.files import check_access, check_folder
 from suite.core.record import CANNOT, Record
 from suite.core.units import seconds
-from suite.sweep import DRY, scheduled, together
+from suite.core.words import count
 
 
 def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
@@ -40,21 +41,45 @@ def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
     return [f"experiment={name}", *own, *overrides]
 
 
-def reproduce(overrides: Sequence[str]) -> int:
-    dry, overrides = DRY in overrides, [override for override in overrides if override != DRY]
+def shared(entries: Sequence[Any], overrides: Sequence[str]) -> list[list[str]]:
+    """The command line of each entry of a scale, with those of `overrides` that some run of it reads. Raises Refused
+    for an override that none of the entries reads."""
+    from suite.bench.experiment import expand
+    from suite.bench.labels import key_of
+
+    commands = [command(entry, overrides) for entry in entries]
+    if all((key := key_of(override)) in CHOICES or below(key, BOOKKEEPING) for override in overrides):
+        return commands
+    expanded = [expand(arguments) for arguments in commands]
+    idle = [{o for run in runs for o in run.config.get("unread", ())} & {*overrides} for runs in expanded]
+    for override in overrides:
+        if all(override in one for one in idle):
+            raise next(run.refusal for run in expanded[0] if run.refusal and override in run.config.get("unread", ()))
+    return [[o for o in one if o not in out] for one, out in zip(commands, idle, strict=True)]
+
+
+def reproduce(given: Arguments) -> int:
+    from suite.bench.experiment import well_formed
+    from suite.sweep import counted, plan_of, scheduled, together
+
+    dry, overrides = bool(given.options.dry_run), list(given.words)
     base = well_formed(overrides)
-    commands = [command(entry, overrides) for entry in base["scale"]["reproduce"]]
+    commands = shared(base["scale"]["reproduce"], overrides)
     expected = sum(float(well_formed(arguments)["experiment"]["seconds"]) for arguments in commands)
     if base["launch"].get("submit"):
         status = together(scheduled(commands, dry))
         print("" if dry else f"The page: {_page(base)}")
         return status
     if dry:
-        for entry, arguments in zip(base["scale"]["reproduce"], commands, strict=True):
-            print("\n".join([str(entry), *planned(expand(arguments))]))
-        return Exit.OK
+        check_access(Path(base["reports"]), "reports")
+        plans = [plan_of(arguments) for arguments in commands]
+        for entry, plan in zip(base["scale"]["reproduce"], plans, strict=True):
+            print("\n".join([str(entry), *plan.lines]))
+        print(counted(plans))
+        return Exit.OK  # a run that this machine refuses is a row of the page
+    check_folder(Path(base["reports"]), "reports")
     progress = Progress(expected)
-    progress.say(f"{len(commands)} experiments at scale {base['scale']['name']}, about {seconds(progress.left)}")
+    progress.say(f"{count(commands, 'experiment')} at scale {base['scale']['name']}, about {seconds(progress.left)}")
     records: list[Record] = []
     refused = Exit.OK
     for number, (entry, arguments) in enumerate(zip(base["scale"]["reproduce"], commands, strict=True), 1):
@@ -67,7 +92,7 @@ def reproduce(overrides: Sequence[str]) -> int:
         if exit_code(records, base["on_error"]) is Exit.STOPPED:
             break
     page = _page(base)
-    print(f"\n{len(records)} records in {seconds(progress.clock() - progress.begin)}. The page: {page}")
+    print(f"\n{count(records, 'record')} in {seconds(progress.clock() - progress.begin)}. The page: {page}")
     tried = [record for record in records if record.outcome not in CANNOT]
     return max(refused, exit_code(tried, base["on_error"]))
 
@@ -75,13 +100,27 @@ def reproduce(overrides: Sequence[str]) -> int:
 def _page(config: Mapping[str, Any]) -> Path:
     from suite.report import write_report
 
-    with ending_ranks():
-        return write_report(Path(config["reports"]))
+    return write_report(Path(config["reports"]))
 
 
-def main(overrides: Sequence[str]) -> int:
-    return answered(reproduce, overrides)
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="print what would be run or submitted, and run nothing")
 
+
+COMMAND = Command(
+    "reproduce",
+    "Run the experiments of one scale in order, then make the page.",
+    reproduce,
+    "scale=laptop",
+    keys={
+        "scale": "NAME       list of experiments, a file in conf/scale (default: laptop)",
+        "reports": "FOLDER   records, traces and pages (default: reports)",
+    },
+    config=True,
+    options=options,
+    resumes=True,
+)
+main = COMMAND.main
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -18,7 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,39 +29,39 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from suite.bench import provenance, unranked
-from suite.bench.experiment import CONF, check_names, expand, explained, given, read_files, searched
-from suite.bench.interrupt import die_with_parent
+from suite.bench.experiment import CONF, Run, check_names, expand, explained, given, parsed, searched
+from suite.bench.interrupt import Interrupted, die_with_parent
+from suite.bench.labels import COMMON, FLAG, key_of
+from suite.bench.override_files import read_files
+from suite.bench.reads import below
 from suite.bench.store import Store
+from suite.core.errors import Refused, SuiteError
 from suite.core.exits import Exit
-from suite.core.files import write_atomically
+from suite.core.files import check_access, check_folder, write_atomically
+from suite.core.reasons import headline
 from suite.core.record import Outcome
+from suite.core.words import count
 
-DRY = "--dry-run"
 _STOPPED = "stopped"  # a file: no further job of this sweep is begun
 _LOOK = 0.1  # seconds between two looks at a job
 _GRACE = 20.0  # seconds that an interrupted job may take to end its ranks
 _SWEEPS = ("-m", "--multirun")
-# what prints and runs nothing
-_SHOWS = ("-c", "--cfg", "--info", "-h", "--help", "--hydra-help", "-p", "--package", "--resolve")
 
 
-def asks_hydra(arguments: Sequence[str]) -> bool:
-    """Whether a command line holds a flag of Hydra's own."""
-    return any(argument in (*_SWEEPS, *_SHOWS) for argument in arguments)
-
-
-def sweep(arguments: Sequence[str], dry: bool = False) -> int:
+def sweep(arguments: Sequence[str], dry: bool = False, labelled: Sequence[str] = ()) -> int:
     """Hydra reads the command line and calls back once per job; no job ends the others. Raises SuiteError where the
-    command line is none. dry: says what would be made, or submitted, and makes nothing."""
+    command line is none. dry: says what would be made, or submitted, and makes nothing; labelled: keys that the label
+    of each job shows."""
     arguments = read_files(arguments)
     check_names([argument for argument in arguments if "=" in argument])
     reports = Path(str(given("reports", arguments, "reports"))).absolute()
+    (check_access if dry else check_folder)(reports, "reports")
     folder = reports / "hydra" / f"jobs-{secrets.token_hex(6)}"
     many, sweeper = any(argument in _SWEEPS for argument in arguments), _Sweeper.here()
 
     def job(config: DictConfig) -> None:
         if many:
-            _job(folder, config, dry, sweeper)
+            _job(folder, config, dry, sweeper, (arguments, labelled))
 
     # Hydra takes all overrides from one place of a command line
     first = sorted(arguments, key=lambda argument: argument not in _SWEEPS)
@@ -71,6 +71,12 @@ def sweep(arguments: Sequence[str], dry: bool = False) -> int:
     try:
         try:
             hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
+        except Interrupted:
+            raise
+        except SystemExit as error:  # of Hydra's parser of arguments, which has printed why
+            if not error.code:
+                return Exit.OK
+            raise Refused("Hydra does not take these arguments", legal="python -m suite --hydra-help") from error
         except Exception as error:  # of a command line, or of a launcher whose worker has died
             if not folder.exists():
                 raise explained(error, arguments) from error
@@ -104,21 +110,102 @@ class _Sweeper:
             return True
 
 
-def _job(folder: Path, config: DictConfig, dry: bool, sweeper: _Sweeper) -> None:
-    """What Hydra calls for every job, in this process or in a worker of its launcher's."""
+def _job(
+    folder: Path, config: DictConfig, dry: bool, sweeper: _Sweeper, line: tuple[Sequence[str], Sequence[str]]
+) -> None:
+    """What Hydra calls for every job, in this process or in a worker of its launcher's. line: the arguments of the
+    sweep's command line, and the keys that every label shows."""
     overrides = list(HydraConfig.get().overrides.task)
+    overrides += label_flags(overrides, *line)
     number = int(HydraConfig.get().job.num)
     if sweeper.gone:
         return
+    plan: dict[str, Any] = {}
     if (folder / _STOPPED).exists():
         status: int | None = Exit.STOPPED
     elif config.launch.get("submit"):  # all at once, when all are known
         status = None
+    elif dry:
+        found = plan_of(overrides)
+        print("\n".join(found.lines), flush=True)
+        status, plan = found.exit, asdict(found)
     else:
-        status = isolated([*overrides, DRY] if dry else overrides, sweeper)
+        status = isolated(overrides, sweeper)
     if status == Exit.STOPPED:
         write_atomically(folder / _STOPPED, b"")
-    write_atomically(folder / f"{number:06}.json", json.dumps({"overrides": overrides, "status": status}).encode())
+    job = {"overrides": overrides, "status": status, "plan": plan}
+    write_atomically(folder / f"{number:06}.json", json.dumps(job).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a dry run finds. lines: one per run; the counts are of runs"""
+
+    lines: tuple[str, ...]
+    would_run: int = 0
+    recorded: int = 0
+    refused: int = 0
+
+    @property
+    def exit(self) -> Exit:
+        """What the runs would end with as far as it is known before they start."""
+        if not self.refused:
+            return Exit.OK
+        return Exit.SOME_FAILED if self.would_run or self.recorded else Exit.NOTHING
+
+
+def planned(runs: Sequence[Run]) -> Plan:
+    """A line for each run: it has a record, is refused, or would run. Raises Refused where no record can be written."""
+    lines, recorded, refused = [], 0, 0
+    for reports in {str(run.config["reports"]) for run in runs}:
+        check_access(Path(reports), "reports")
+    for run in runs:
+        store, key = Store(Path(run.config["reports"])), provenance.key(run.config)
+        standing = store.standing(run.config, key, run.config["rerun"])
+        if standing:
+            recorded, what = recorded + 1, f"has a record ({standing.outcome})"
+        elif refusal := run.refusal or _unwritable(run):
+            refused, what = refused + 1, f"refused: {headline(str(refusal))}"
+        else:
+            what = f"would run on {count(run.ranks, 'rank')}"
+        lines.append(f"  {run.label:<18} {what}")
+    return Plan(tuple(lines), len(runs) - recorded - refused, recorded, refused)
+
+
+def _unwritable(run: Run) -> Refused | None:
+    """Why a run's checkpoints cannot be written, as far as it is known without writing."""
+    if (folder := run.config["resume"]["folder"]) is not None:
+        try:
+            check_access(Path(folder), "resume.folder")
+        except Refused as error:
+            return error
+    return None
+
+
+def plan_of(overrides: Sequence[str]) -> Plan:
+    """As planned, of one command line; one that does not compose is a refusal."""
+    try:
+        return planned(expand(overrides))
+    except SuiteError as error:
+        return Plan((f"  refused: {error}",), refused=1)
+
+
+def counted(plans: Sequence[Plan]) -> str:
+    """The last line of a dry run."""
+    would_run, recorded, refused = (
+        sum(getattr(plan, name) for plan in plans) for name in ("would_run", "recorded", "refused")
+    )
+    found = f"{would_run} would run, {recorded} {'has' if recorded == 1 else 'have'} a record, {refused} refused"
+    return f"dry run of {count(would_run + recorded + refused, 'run')}: {found}; nothing was run"
+
+
+def label_flags(overrides: Sequence[str], arguments: Sequence[str], labelled: Sequence[str] = ()) -> list[str]:
+    """A flag for each key of `labelled`, and for each that a sweep varies and labels would not hold. overrides: of one
+    of its jobs; arguments: its command line."""
+    typed = {key_of(argument): argument for argument in arguments if "=" in argument and not argument.startswith("-")}
+    keys = [key for key in map(key_of, overrides) if below(key, COMMON)]
+    varied = [key for key in keys if key not in typed or parsed(typed[key]).is_sweep_override()]
+    return [f"{FLAG}{key}" for key in dict.fromkeys((*labelled, *varied))]
 
 
 def _status(folder: Path, fault: str, dry: bool) -> int:
@@ -131,8 +218,14 @@ def _status(folder: Path, fault: str, dry: bool) -> int:
     if fault:
         print(f"the launcher broke off: {fault}\nthe same command goes on with what is missing", file=sys.stderr)
         codes.append(Exit.SOME_FAILED)
+    if dry:
+        plans = [Plan(**job["plan"]) for job in told if job["plan"]]
+        if plans:
+            print(counted(plans), flush=True)
+        return together(codes)
     counts = Counter(Exit(code).name.lower().replace("_", " ") for code in codes)
-    print(f"{len(codes)} jobs: {', '.join(f'{count} {what}' for what, count in counts.items())}", file=sys.stderr)
+    ends = ", ".join(f"{number} {what}" for what, number in counts.items())
+    print(f"{count(codes, 'job')}: {ends}", file=sys.stderr)
     return together(codes)
 
 
@@ -159,12 +252,13 @@ def isolated(overrides: Sequence[str], sweeper: _Sweeper) -> int:
                 os._exit(Exit.SOME_FAILED)  # a worker with nobody to answer
             time.sleep(_LOOK)
     except BaseException:
+        process.terminate()  # it ends its ranks first; a terminal may have interrupted it already
         try:
-            process.wait(_GRACE)  # a terminal interrupts it too, and it ends its ranks first
+            process.wait(_GRACE)
         except subprocess.TimeoutExpired:
             process.kill()
         raise
-    if status in tuple(Exit):  # whatever a command says itself
+    if status in tuple(Exit) and status != Exit.FAULT:  # whatever a command says itself
         return status
     try:
         leave_records(overrides, *ended(status))
@@ -197,4 +291,6 @@ def scheduled(commands: Sequence[Sequence[str]], dry: bool = False) -> list[int]
     """Gives the command lines to the scheduler that their config names, and waits for them; their exit statuses."""
     from suite.bench.slurm import submitted
 
+    if commands:
+        (check_access if dry else check_folder)(Path(str(given("reports", commands[0], "reports"))), "reports")
     return [job.status for job in submitted(commands, dry_run=dry, say=lambda text: print(text, flush=True))]

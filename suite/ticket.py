@@ -8,30 +8,42 @@ The newest checkpoint of a folder, or the one that is named. Says how many place
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+import argparse
 from pathlib import Path
 
-from suite.core.errors import SuiteError
+from suite.cli import Arguments, Command
+from suite.core.exits import Exit
+from suite.core.files import check_file
 
 
-def main(arguments: Sequence[str]) -> int:
-    if len(arguments) != 2:
-        print("python -m suite.ticket CHECKPOINT FILE", file=sys.stderr)
-        return 2
-    from suite.engine.restore import ticket
+def ticket(arguments: Arguments) -> int:
+    from suite.engine import restore
     from suite.pruning.ticket import density, save
 
-    try:
-        indices, entries = ticket(Path(arguments[0]))
-        save(Path(arguments[1]), indices, entries)
-    except (SuiteError, OSError) as error:
-        print(f"refused: {error}", file=sys.stderr)
-        return 2
+    asked = arguments.options
+    file = check_file(asked.file, "FILE")
+    indices, entries = restore.ticket(asked.checkpoint)
+    save(file, indices, entries)
     kept = sum(index.numel() for index in indices.values())
-    print(f"{arguments[1]}: {kept} places of {len(indices)} weights stay, sparsity {1 - density(indices, entries):.4f}")
-    return 0
+    print(f"{file}: {kept} places of {len(indices)} weights stay, sparsity {1 - density(indices, entries):.4f}")
+    return Exit.OK
 
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "checkpoint", metavar="CHECKPOINT", type=Path, help="a checkpoint, or a folder of them: its newest"
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the ticket, for pruning.ticket.path=FILE")
+
+
+COMMAND = Command(
+    "ticket",
+    "Copy the ticket out of a checkpoint into a file, for pruning=saved.",
+    ticket,
+    "reports/resume/RUN ticket.safetensors",
+    options=options,
+)
+main = COMMAND.main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -13,27 +13,28 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from suite.bench.experiment import resolve
-from suite.bench.interrupt import ending_ranks
 from suite.bench.progress import Progress
-from suite.bench.tune import lines, tune, write
-from suite.core.errors import SuiteError
-from suite.doctor.finding import Ill
-from suite.doctor.measure import FILE, measure
+from suite.cli import Arguments, Command
+from suite.core.exits import Exit
+from suite.core.files import check_folder
 
 
 def systems(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """The systems that `system=a,b` names, and the other overrides."""
-    named = [override.partition("=")[2] for override in overrides if override.partition("=")[0] == "system"]
-    rest = [override for override in overrides if override.partition("=")[0] != "system"]
+    named = [word.partition("=")[2] for word in overrides if word.partition("=")[0] == "system"]
+    rest = [word for word in overrides if word.partition("=")[0] != "system"]
     return (named[-1] if named else "axonn").split(","), rest
 
 
 def here(system: str, overrides: Sequence[str]) -> list[str]:
     """The overrides, with this machine for predictions unless they name another; it is measured where it was not."""
-    if any(override.partition("=")[0] == "machine" for override in overrides):
+    from suite.bench.experiment import resolve
+    from suite.doctor.finding import Ill
+    from suite.doctor.measure import FILE, measure
+
+    folder = check_folder(Path(resolve([f"system={system}", *overrides])["reports"]), "reports")
+    if any(word.partition("=")[0] == "machine" for word in overrides):
         return list(overrides)
-    folder = Path(resolve([f"system={system}", *overrides])["reports"])
     if not (folder / FILE).exists():
         try:
             print(f"this machine: {measure(folder)}", flush=True)
@@ -42,24 +43,39 @@ def here(system: str, overrides: Sequence[str]) -> list[str]:
     return ["machine=local", *overrides]
 
 
-def main(arguments: Sequence[str]) -> int:
-    codes = []
-    try:
-        named, rest = systems(arguments)
-        overrides = here(named[0], rest)
-        for system in named:
-            with ending_ranks():
-                tuned = tune(system, overrides, Progress(40.0))
-            print("\n".join(lines(tuned)), flush=True)
-            file = write(tuned, overrides)
-            if file is not None:
-                print(f"  python -m suite @{file}", flush=True)
-            codes.append(0 if file else 1)
-    except SuiteError as error:
-        print(f"refused: {error}", file=sys.stderr)
-        return 2
-    return 2 if all(codes) else max(codes)
+def command(arguments: Arguments) -> int:
+    from suite.bench.tune import again, lines, tune, write
 
+    codes = []
+    named, rest = systems(arguments.words)
+    overrides = here(named[0], rest)
+    for system in named:
+        tuned = tune(system, overrides, Progress(40.0))
+        print("\n".join(lines(tuned)), flush=True)
+        file = write(tuned, overrides)
+        if file is not None:
+            print(f"  {again(file, overrides)}", flush=True)
+        codes.append(Exit.OK if file else Exit.SOME_FAILED)
+    return Exit.NOTHING if all(codes) else max(codes)
+
+
+COMMAND = Command(
+    "tune",
+    "Find for each system the grid and microbatch that suit it best on as many devices.",
+    command,
+    "system=axonn,deepspeed_3d model=gpt_tiny tune.devices=2",
+    keys={
+        "system": "NAME,NAME         systems to tune (default: axonn)",
+        "tune.devices": "N           ranks of every plan (default: 2)",
+        "tune.candidates": "N        plans that are measured (default: 4)",
+        "tune.turns": "N             turns of each plan (default: 5)",
+        "tune.batches": "N           samples per turn (default: 4)",
+        "reports": "FOLDER           records, and plans in FOLDER/tuned (default: reports)",
+    },
+    config=True,
+    resumes=True,
+)
+main = COMMAND.main
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

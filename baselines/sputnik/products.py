@@ -55,6 +55,12 @@ class Products(Sampling):
             raise Refused(f"executor.claims={dict(claims)}", rule="the id of a claim is text")
         _widths(claims["widths"], "claims.widths")
 
+    @classmethod
+    def bytes_per_rank(cls, config: Mapping[str, Any]) -> list[int]:
+        """The widest layer's weights and activations, in single precision or in half the bytes."""
+        plan, width = config["executor"], max(config["executor"]["widths"])
+        return [(4 if plan["dtype"] == "float32" else 2) * width * (width + 2 * plan["batch"])]
+
     def __init__(self, world: World, config: Mapping[str, Any]) -> None:
         import torch
 

@@ -1,7 +1,7 @@
 """Decides what a run leaves whose schedule is checked and nothing else: ticks, bubble, passes in flight, versions.
 
-The `check` executor drives the config's own schedule without ranks, tensors or a clock. All replicas run the same
-order, so one of them is driven; models, data and messages have no part in it.
+The `check` executor drives the schedule that the config's system runs, without ranks, tensors or a clock. All replicas
+run the same order, so one of them is driven; models, data and messages have no part in it.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from suite.bench import streamed
-from suite.bench.resume import ENGINE
+from suite.bench.order import schedule_of
 from suite.core.build import build
-from suite.core.errors import Refused, Unsupported
+from suite.core.errors import Refused
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Source
-from suite.schedule.check import Timeline, check
+from suite.schedule.check import SHORT, Timeline, check, check_size
 from suite.simulate.versions import full
 from suite.weights.account import PASSES, entries, follow
 
 KINDS = {"forward": Kind.FORWARD, "backward": Kind.BACKWARD, "update": Kind.UPDATE}
 SHOWN = 16  # stages in a note, at most
-MOST = 20_000_000  # stages looked at over all ops: about ten seconds
 
 
 class Checked:
@@ -42,13 +41,11 @@ class Checked:
         self.ticks = {KINDS[kind]: float(value) for kind, value in ticks.items()}
 
     def check(self, config: Mapping[str, Any]) -> None:
-        """Raises Unsupported for a system with an order of its own, Refused for what no batch or stream can be."""
-        system, grid = config["system"], config["grid"]
-        if not system.get("ordered", system["_target_"] == ENGINE):
-            rule = "what is checked is the schedule that ranks run: one of your own system's says system.ordered=true"
-            raise Unsupported(f"executor=check of system={system['name']}", rule=rule, legal="system=axonn")
-        work = work_of(config)
-        check_size(work.microbatches, grid["inter"])
+        """Raises Unsupported for a system whose order is not known, Refused for what no batch or stream can be."""
+        grid, work = config["grid"], work_of(config)
+        schedule_of(config)
+        streamed.check_engine(config)
+        check_size(work.microbatches, grid["inter"], SHORT)
         policy = build(config["weights"])
         if hasattr(policy, "check"):
             policy.check(grid["inter"], work.update_every)
@@ -93,15 +90,6 @@ class Checked:
         metrics["predicted_ahead"] = Metric("update", "", (float(ahead),), "at most, once the pipeline is full")
         metrics["weight_copies"] = Metric("copy", "lower", (float(max(copies)),), "alive on a stage at most")
         return gaps, copies
-
-
-def check_size(microbatches: int, stages: int) -> None:
-    """Raises Refused for an order that would be checked for longer than anybody waits."""
-    looked = 2 * microbatches * stages**2
-    if looked > MOST:
-        rule = f"2 * microbatches * stages^2 is {looked}, at most {MOST}"
-        legal = f"{max(1, MOST // (2 * stages**2))} microbatches"
-        raise Refused(f"{microbatches} microbatches on {stages} stages", rule=rule, legal=legal)
 
 
 def _told(values: Sequence[int]) -> str:

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+from suite.bench import order
 from suite.bench.emulation import Plan, Static, ordered
 from suite.comm.waiting import pause, until
+from suite.core.build import build
 from suite.core.errors import Refused, Unsupported
 from suite.core.fits import check_arguments
 from suite.core.grid import Grid
@@ -27,7 +29,6 @@ from suite.engine.worker import drive
 
 _HERE = 1.0e-4  # seconds: a wait that is shorter found its message here
 _FREE = 1.0e18  # bytes/s of a link whose latency holds all that a message takes
-_ENGINE = "suite.engine.system.EngineSystem"  # its systems are a schedule, and so can be emulated
 
 
 class Emulated:
@@ -38,10 +39,10 @@ class Emulated:
     @classmethod
     def check(cls, config: Mapping[str, Any]) -> None:
         """Raises Refused for a config that cannot be emulated. Loads no torch."""
-        if config["system"]["_target_"] != _ENGINE:
+        if not order.ordered(config):
             raise Unsupported(
                 f"system={config['system']['name']} under executor={config['executor']['name']}",
-                rule="a system on the suite's engine: its schedule is what is emulated",
+                rule="a system whose ranks run the schedule of the config: that is emulated",
                 legal="system=axonn",
             )
         if config["launch"]["device"] != "cpu":
@@ -53,6 +54,20 @@ class Emulated:
         Plan.of(config)
         if config["executor"]["network"] is not None:
             link_of(config["executor"]["network"])
+
+    @classmethod
+    def bytes_per_rank(cls, config: Mapping[str, Any]) -> list[int]:
+        """Of each rank's messages: a buffer for each size that it sends or reduces, and one message that has come."""
+        grid, cost = Grid(**config["grid"]), build(config["executor"]["cost"])
+        column = max(1, grid.data - 1)
+        found = []
+        for stage in range(grid.inter):
+            passes = [Op(stage, Kind.FORWARD, 0), Op(stage, Kind.BACKWARD, 0)]
+            sent = {cost.message(op) for op in passes if feeds(op, grid.inter) is not None}
+            sums = {chunk.reduce * grid.data // (2 * column) for chunk in cost.update(stage)} if grid.data > 1 else ()
+            come = [cost.message(need) for op in passes if (need := needs(op, grid.inter)) and need.stage != stage]
+            found.append(int(sum({*sent, *sums}) + max(come, default=0)))
+        return [found[grid.place(rank).stage] for rank in range(grid.size)]
 
     @classmethod
     def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
@@ -197,7 +212,7 @@ def link_of(network: Any) -> Any:
             rule="latency in seconds and bandwidth in bytes/s, or null: as the run's own messages have it",
             legal="executor.network={latency: 5.0e-4, bandwidth: 5.0e+9}",
         )
-    check_arguments("executor.network", Link, network)
+    check_arguments("executor.network.", Link, network)
     return Link(**network)
 
 

@@ -9,29 +9,33 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from suite.bench import kinds, precision, refuse
+from suite.bench import labels, precision, refuse
+from suite.bench.effects import Effects
+from suite.bench.override_files import read_files
 from suite.bench.parts import check_parts
+from suite.bench.reads import below
 from suite.bench.store import RERUN
+from suite.config import checks
 from suite.core.build import search
-from suite.core.errors import Refused, SuiteError, UnknownName
+from suite.core.errors import Fault, Refused, SuiteError, UnknownName
 from suite.core.grid import Grid
+from suite.core.reasons import whole
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 ON_ERROR = ("record", "stop")
-TYPED = ("launch.mpiexec", "launch.python_path", "launch.setup", "launch.extra")  # they say what is run
 GRAPHS = ("graph", "partitioner", "exchange")  # groups that only runs on a whole graph read
 
 
@@ -76,29 +80,34 @@ def _hydra() -> Iterator[None]:
 
 def resolve(overrides: Sequence[str]) -> dict[str, Any]:
     """The config of these overrides, resolved. Raises UnknownName with the nearest match, Refused for other faults."""
+    return compose_both(overrides)[0]
+
+
+def compose_both(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The config of these overrides, resolved, and with its interpolations. Raises as `resolve` does."""
     check_names(overrides)
     search(own_folders(overrides))  # a schedule is checked here before any rank starts
     with _hydra():
         try:
             composed = compose("config", overrides=[*overrides, *searched(overrides)])
-            return plain(composed)
+            return plain(composed), plain(composed, resolved=False)
         except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:  # of Hydra's own, too
             raise explained(error, overrides) from error
 
 
-def well_formed(overrides: Sequence[str], also: Mapping[str, kinds.Kind] | None = None) -> dict[str, Any]:
-    """As resolve; raises Refused too for the first key, of a run's and of `also`, that has a value of no use."""
+def well_formed(overrides: Sequence[str], *, drawing: bool = False) -> dict[str, Any]:
+    """As resolve; raises InvalidRequest too for the first key of a run, and of a drawing, that has a wrong value."""
     config = resolve(overrides)
-    kinds.check_needed(config)
-    kinds.check_kinds(config)
-    kinds.check_each(config, also or {})
+    checks.check_run(config)
+    if drawing:
+        checks.check_drawing(config)
     check_parts(config)
     return config
 
 
-def plain(config: DictConfig) -> dict[str, Any]:
-    """Resolved plain data, without Hydra's own part."""
-    data = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+def plain(config: DictConfig, resolved: bool = True) -> dict[str, Any]:
+    """Plain data without Hydra's part, with interpolations resolved or as they are written."""
+    data = OmegaConf.to_container(config, resolve=resolved, throw_on_missing=resolved)
     assert isinstance(data, dict)
     return {str(key): value for key, value in data.items() if key != "hydra"}
 
@@ -143,14 +152,19 @@ def given(key: str, overrides: Sequence[str], default: Any) -> Any:
     for override in overrides:
         if override.lstrip("+").partition("=")[0] != key:
             continue
-        try:
-            parsed = OverridesParser.create().parse_override(override)
-        except HydraException as error:
-            raise Refused(" ".join(str(error).split())) from error
-        if parsed.is_sweep_override():
+        found = parsed(override)
+        if found.is_sweep_override():
             raise Refused(override, rule=f"a sweep has one {key}", legal=f"{key}={default}")
-        value = parsed.value()
+        value = found.value()
     return value
+
+
+def parsed(override: str) -> Override:
+    """As Hydra reads it. Raises Refused."""
+    try:
+        return OverridesParser.create().parse_override(override)
+    except HydraException as error:
+        raise Refused(" ".join(str(error).split())) from error
 
 
 def searched(overrides: Sequence[str]) -> list[str]:
@@ -196,81 +210,75 @@ def _keys(data: Any, prefix: str = "") -> Iterator[str]:
             yield from _keys(value, f"{prefix}{key}.")
 
 
-def expand(overrides: Sequence[str]) -> list[Run]:
+def expand(overrides: Sequence[str], taken: Sequence[str] = ()) -> list[Run]:
     """The runs of an experiment: one per entry of `experiment.runs`, the command line's own overrides last.
 
     A run that cannot run is still in the list, with its refusal; an experiment that does not compose raises. `@FILE`
-    stands for the overrides in a file, in an entry too.
+    stands for the overrides in a file, in an entry too. A run to which the command line gives a key that it does not
+    read is made as if without it where another run reads it, and else refused. taken: keys that the caller reads.
     """
+    labelled, overrides = labels.split(overrides)
     overrides = read_files(overrides)
-    base = resolve(overrides)
-    kinds.check_runs(base)
+    base = compose_both(overrides)
+    checks.check_runs(base[0])
     for key, known in (("rerun", RERUN), ("on_error", ON_ERROR)):
-        if base[key] not in known:
-            raise UnknownName(key, str(base[key]), known)
-    entries = [read_files(entry) for entry in base["experiment"]["runs"]] or [[]]
+        if base[0][key] not in known:
+            raise UnknownName(key, str(base[0][key]), known)
+    entries = [read_files(entry) for entry in base[0]["experiment"]["runs"]] or [[]]
     chosen = [o for o in overrides if o.startswith("experiment=")]
     own = [o for o in overrides if not o.startswith("experiment=")]
-    runs: list[Run] = []
-    for entry in entries:
-        merged = _merged([*chosen, *entry, *own])
-        config = resolve(merged) if entry else base
-        runs.append(freeze(config, shlex.join(["python", "-m", "suite", *merged]), _told(own)))
-    return list({(run.label, str(run.config)): run for run in runs}.values())
+    drafts = [_Draft(chosen, entry, own, taken, None if entry else base) for entry in entries]
+    # a key of the command line is for the runs that read it, and is refused where there are none
+    able = [draft for draft in drafts if draft.refusal is None]
+    idle = [override for override in own if able and all(override in draft.idle for draft in able)]
+    runs = [draft.without([o for o in draft.idle if o in own and o not in idle]).run(labelled) for draft in drafts]
+    return labels.distinct(list({(run.label, str(run.config)): run for run in runs}.values()))
 
 
-def read_files(overrides: Sequence[str]) -> list[str]:
-    """The overrides, with the list that a YAML file holds (suite.tune writes one) for each `@FILE`. Raises Refused."""
-    found: list[str] = []
-    for override in overrides:
-        if not override.startswith("@"):
-            found.append(override)
-            continue
-        try:
-            values = yaml.safe_load(Path(override[1:]).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-            raise Refused(
-                f"{override}: {' '.join(str(error).split())}", rule="@FILE is a YAML list of overrides"
-            ) from error
-        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-            raise Refused(
-                f"{override} holds no list of text", rule="@FILE is a YAML list of overrides", legal="- grid.inter=2"
-            )
-        for value in values:
-            if _chooses_code(value):
-                raise Refused(
-                    f"{override} holds {value}",
-                    rule="a file chooses no program and no code: that is typed",
-                    legal=f"@FILE {value.partition('=')[0]}=...",
-                )
-        found += values
-    return found
+class _Draft:
+    """A run that is still to be labelled: `entry` of an experiment, after what the command line has chosen and before
+    its own overrides. idle: the refusal of each override that changes nothing in it."""
 
+    def __init__(
+        self,
+        chosen: Sequence[str],
+        entry: Sequence[str],
+        own: Sequence[str],
+        taken: Sequence[str],
+        composed: tuple[dict[str, Any], dict[str, Any]] | None = None,
+    ) -> None:
+        self.chosen, self.entry, self.own, self.taken = chosen, entry, own, taken
+        self.merged = _merged([*chosen, *entry, *own])
+        self.config, self.unresolved = composed or compose_both(self.merged)
+        self.frozen = freeze(self.config, shlex.join(["python", "-m", "suite", *self.merged]))
+        self.refusal, self.idle = self.frozen.refusal, dict[str, SuiteError]()
+        if self.refusal is None:
+            effects, known = Effects(self.config, self.unresolved), [*groups(self.merged)]
+            given = [o for o in self.merged if o not in chosen and not below(labels.key_of(o), taken)]
+            found = {one: effects.refusal(one, known, parsed(one).value()) for one in given}
+            self.idle = {one: refusal for one, refusal in found.items() if refusal is not None}
 
-def _chooses_code(override: str) -> bool:
-    """Whether an override says what is run: other people's files of overrides may be anything."""
-    key, _, value = override.strip().lstrip("+~").partition("=")
-    return key.startswith((*TYPED, "hydra")) or (key == "launch" and "{" in value)
+    def without(self, idle: Sequence[str]) -> _Draft:
+        """As if the command line had not given these overrides."""
+        kept = [override for override in self.own if override not in idle]
+        return _Draft(self.chosen, self.entry, kept, self.taken) if idle else self
 
-
-def _told(overrides: Sequence[str]) -> str:
-    """The command line's own choices that a system and a grid do not tell, for the label of a run."""
-    silent = (
-        *("system", "grid", "reports", "measure", "launch", "scale", "draw", "tag", "tune", "resume"),
-        *("rerun", "on_error"),
-    )
-    loud = ("launch.threads", "launch.binding", "launch.starter", "launch.device")  # a time depends on them
-
-    def told(override: str) -> bool:
-        key = override.lstrip("+").partition("=")[0]
-        return key in loud or key.partition(".")[0] not in silent
-
-    return "".join(f" {override.lstrip('+')}" for override in overrides if told(override))
+    def run(self, labelled: Sequence[str]) -> Run:
+        """labelled: keys that the label shows, whatever they are."""
+        pattern = self.unresolved["executor"].get("label")
+        shown = [*labelled, *map(labels.key_of, self.idle)]
+        told = labels.suffix(self.own, self.config, pattern and str(pattern), shown)
+        run = replace(self.frozen, label=self.frozen.label + told)
+        if not self.idle:
+            return run
+        # its record is not that of a run to which the keys were not given
+        config = {**run.config, "unread": list(self.idle)}
+        return replace(run, config=config, refusal=next(iter(self.idle.values())))
 
 
 def freeze(config: dict[str, Any], command: str, suffix: str = "") -> Run:
     """A run of a resolved config, with its refusal where it cannot run. `suffix` ends its label."""
-    kinds.check_needed(config)
+    checks.check_needed(config)
     # machine and stack: the executors that simulate hold their own copy
     spare = ("draw", "machine", "stack", "tune", *(() if config["executor"].get("graphs") else GRAPHS))
     config = {key: value for key, value in config.items() if key not in spare}
@@ -278,13 +286,15 @@ def freeze(config: dict[str, Any], command: str, suffix: str = "") -> Run:
     config["experiment"] = {key: value for key, value in config["experiment"].items() if key != "runs"}
     label = config["system"]["name"]
     try:
-        kinds.check_kinds(config)
+        checks.check_run(config)
         grid = Grid(**config["grid"])
         named = config["executor"].get("label") or f"{label} {grid}"
         label = " ".join(filter(None, (str(named), str(config["tag"])))) + suffix
         refuse.check(config)
     except SuiteError as error:
         return Run(label, config, command, error)
+    except Exception as error:  # of a user's schedule, policy, shape or executor, which is asked here
+        return Run(label, config, command, Fault(whole(error)))
     return Run(label, config, command)
 
 

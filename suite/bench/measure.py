@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from suite.bench.slurm_records import announced
 from suite.bench.slurm_state import why_ended
 from suite.bench.store import Store
 from suite.core.build import TARGET
-from suite.core.files import tidy
+from suite.core.errors import Refused, SuiteError
+from suite.core.files import check_folder, tidy
+from suite.core.reasons import whole
 from suite.core.record import CANNOT, Outcome, Record
 
 
@@ -38,13 +41,14 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
     if not runs:
         return []
     settings = runs[0].config
-    store, rerun = Store(Path(settings["reports"])), settings["rerun"]
+    store, rerun = Store(check_folder(Path(settings["reports"]), "reports")), settings["rerun"]
     title, expected = settings["experiment"]["name"], float(settings["experiment"]["seconds"])
     for part in ("records", "traces"):
         tidy(store.folder / part)
+    runs = [_with_checkpoints(run) for run in runs]
     todo = _Todo(runs, store, progress)
     announced(runs, [todo.keys[id(run)] for run in runs])
-    for run in [run for run in runs if store.standing(run.config, todo.keys[id(run)], rerun) is None]:
+    for run in [run for run in todo.runs if store.standing(run.config, todo.keys[id(run)], rerun) is None]:
         if run.refusal is None and TARGET not in run.config["executor"]:
             todo.ranked.append(run)
             continue
@@ -52,7 +56,11 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
             if left and not todo.stopped:
                 progress.show(f"{title} · {run.label}")
                 key = todo.keys[id(run)]
-                todo.keep(unranked.refused(run, key) if run.refusal else unranked.carried(run, key, store))
+                try:
+                    todo.keep(unranked.refused(run, key) if run.refusal else unranked.carried(run, key, store))
+                except (KeyboardInterrupt, SystemExit) as ending:
+                    todo.cancel(unranked.lost(run, key, *_why(ending)))
+                    raise
     with todo.alone(todo.ranked) as ranked:
         progress.advance(expected * (1 - len(ranked) / len(runs)))
         timed = alone(store.folder / "locks", [on_this_host()], progress.show)
@@ -90,6 +98,12 @@ class _Todo:
         stops = self.runs[0].config["on_error"] == "stop"
         self.stopped = self.stopped or (stops and record.outcome not in (Outcome.OK, *CANNOT))
 
+    def cancel(self, record: Record) -> None:
+        """Writes the record of a run that was ended from outside, unless an earlier one went well."""
+        earlier = self.store.find(record.key)
+        if earlier is None or earlier.outcome is not Outcome.OK:
+            self.keep(record)
+
     def records(self) -> list[Record]:
         """Of every run that has one, in order."""
         found = []
@@ -101,6 +115,37 @@ class _Todo:
         return found
 
 
+def _with_checkpoints(run: Run) -> Run:
+    """The run, refused where its folder of checkpoints cannot be written."""
+    folder = run.config["resume"]["folder"]
+    if run.refusal is not None or folder is None:
+        return run
+    try:
+        check_folder(Path(folder), "resume.folder")
+    except Refused as error:
+        return replace(run, refusal=error)
+    return run
+
+
+def _why(ending: BaseException) -> tuple[Outcome, str]:
+    """Outcome and reason of a run that a signal or a scheduler ends."""
+    return why_ended() or (Outcome.CANCELLED, str(ending) or "interrupted")
+
+
+def _sessions(ranked: Sequence[Run], todo: _Todo, scratch: Path, turns_of: str) -> Iterator[Session]:
+    """A session for each run. One that cannot be made leaves its record, and the others go on."""
+    for run in ranked:
+        key = todo.keys[id(run)]
+        try:
+            yield Session(run, key, scratch, turns_of)
+        except SuiteError as error:
+            todo.keep(unranked.refused(replace(run, refusal=error), key))
+        except OSError:  # no room, no port: nothing can be made here
+            raise
+        except Exception as error:
+            todo.keep(unranked.lost(run, key, Outcome.FAILED, whole(error)))
+
+
 def _in_turns(ranked: Sequence[Run], todo: _Todo, share: float) -> None:
     """Runs that start ranks, all up at once. share: seconds that one is expected to take."""
     store, progress = todo.store, todo.progress
@@ -108,7 +153,7 @@ def _in_turns(ranked: Sequence[Run], todo: _Todo, share: float) -> None:
     within = hosts.scratch(ranked[0].config) if ranked else None
     scratch = Path(tempfile.mkdtemp(prefix="suite-", dir=within))
     turns_of = secrets.token_hex(8)  # names those that take turns with one another
-    sessions = [Session(run, todo.keys[id(run)], scratch, turns_of) for run in ranked]
+    sessions: list[Session] = []
 
     def step(session: Session, what: str, stage: Any, *arguments: Any) -> None:
         if todo.stopped:
@@ -118,6 +163,7 @@ def _in_turns(ranked: Sequence[Run], todo: _Todo, share: float) -> None:
             todo.keep(session.record(store))
 
     try:
+        sessions += _sessions(ranked, todo, scratch, turns_of)
         for stage in (Session.start, Session.built, Session.warm_up):
             for session in sessions:
                 step(session, "starting", stage, session)
@@ -135,12 +181,12 @@ def _in_turns(ranked: Sequence[Run], todo: _Todo, share: float) -> None:
                 session.guarded(session.finish)
                 todo.keep(session.record(store))
             progress.advance(0.1 * share)
-    except SystemExit:
-        if found := why_ended():  # a scheduler ends this job: what runs have got is kept
-            for session in sessions:
-                if session.key not in todo.made:
-                    session.trouble = Trouble(*found)
-                    todo.keep(session.record(store))
+    except (KeyboardInterrupt, SystemExit) as ending:  # what runs have got is kept
+        trouble = Trouble(*_why(ending))
+        for session in sessions:
+            if session.key not in todo.made:
+                session.trouble = trouble
+                todo.cancel(session.record(store))
         raise
     finally:
         for session in sessions:

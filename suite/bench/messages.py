@@ -99,6 +99,11 @@ class Messages(Sampling):
     """One rank's part of a study of messages. A batch is one sweep over all sizes; its own content is ignored."""
 
     @classmethod
+    def bytes_per_rank(cls, config: Mapping[str, Any]) -> list[int]:
+        """Of each rank: the largest message as it is sent and as it arrives."""
+        return [2 * max(config["executor"]["sizes"])] * Grid(**config["grid"]).size
+
+    @classmethod
     def check(cls, config: Mapping[str, Any]) -> None:
         """Raises Refused for a study that cannot be made. Loads no torch."""
         executor, launch, ranks = config["executor"], config["launch"], Grid(**config["grid"]).size

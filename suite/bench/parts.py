@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from suite.core.build import PARTIAL, TARGET, check_makes, locate
 from suite.core.errors import Refused
-from suite.core.fits import lacking
+from suite.core.fits import check_arguments, lacking
 from suite.core.protocols import (
     CostModel,
     Data,
@@ -155,6 +155,25 @@ def check_parts(config: Mapping[str, Any], places: Mapping[str, Place] = PLACES)
             elif isinstance(value, Mapping) and TARGET in value:
                 check_makes(path, value, place.wanted)
                 _check_takes(path, value, place.takes)
+                _check_arguments(path, value)
+
+
+def _check_arguments(path: str, value: Any) -> None:
+    """Raises Refused, with its whole key, for the first argument of a part, or of a part inside it, of another kind
+    than its class is annotated with."""
+    if isinstance(value, Mapping):
+        if TARGET in value:
+            plain = {key: each for key, each in value.items() if key not in (TARGET, PARTIAL) and not _has_parts(each)}
+            check_arguments(f"{path}.", locate(str(value[TARGET])), plain)
+        for key, each in value.items():
+            _check_arguments(f"{path}.{key}", each)
+
+
+def _has_parts(value: Any) -> bool:
+    """Whether a class is named somewhere in it."""
+    if isinstance(value, Mapping):
+        return TARGET in value or any(map(_has_parts, value.values()))
+    return isinstance(value, list) and any(map(_has_parts, value))
 
 
 def _at(config: Any, keys: Sequence[str], path: str = "") -> Iterator[tuple[str, Any]]:

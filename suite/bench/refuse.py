@@ -9,15 +9,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from suite.bench import heart, resume, streamed
-from suite.bench.kinds import check_kinds
+from suite.bench import heart, machine_memory, order, resume, streamed
 from suite.bench.parts import OF_DATA, check_parts
 from suite.bench.starter import STARTERS, spread
 from suite.comm import check_transport, launcher_of
+from suite.config.checks import check_run
 from suite.core.build import TARGET, build, locate, module
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.fits import number
 from suite.core.grid import Grid
+from suite.core.keys import in_config_keys
 from suite.core.units import most_sparse
 from suite.memory.checkpointing import chosen
 from suite.pruning.rules import LARGEST, REACHED, check_sparsity, check_what
@@ -30,9 +31,10 @@ _HALVES = ("bfloat16", "float16")
 _BINDINGS = ("none", "core", "hwthread", "numa", "package")
 
 
+@in_config_keys()
 def check(config: Mapping[str, Any]) -> None:
     """Raises Refused (or a kind of it) for the first thing that cannot work."""
-    check_kinds(config)
+    check_run(config)
     check_parts(config)
     grid, executor = Grid(**config["grid"]), config["executor"]
     if config["system"].get("graphs") and not executor.get("graphs"):
@@ -43,17 +45,18 @@ def check(config: Mapping[str, Any]) -> None:
         _launcher(config, grid)
         _measure(config["measure"])
         _numbers_of_ranks(config)
+        machine_memory.check(config)
         return
+    order.check(config)
     resume.check(config)
     check_sparsity(config["pruning"]["sparsity"])
     check_what(config["pruning"]["what"])
     if TARGET in executor:  # no rank starts: what it needs of the rest, the executor knows
         _measure(config["measure"])
         build(executor).check(config)
+        machine_memory.check(config)
         return
-    if grid.tensor != 1 and not config["system"].get("tensor"):
-        name = config["system"]["name"]
-        raise Unsupported(f"grid.tensor={grid.tensor}", rule=f"{name} splits no layer", legal="grid.tensor=1")
+    check_tensor(config)
     check_batch(config, grid)
     wanted = config["system"].get("microbatches")
     if wanted is not None and microbatches(config) != wanted:
@@ -66,6 +69,7 @@ def check(config: Mapping[str, Any]) -> None:
     _measure(config["measure"])
     if "system" in config["executor"]:  # ranks that compute nothing: no model, no text
         locate(config["executor"]["system"]).check(config)
+        machine_memory.check(config)
         return
     shape = layered(config)
     _network(config, shape)
@@ -79,11 +83,18 @@ def check(config: Mapping[str, Any]) -> None:
     streamed.check(config, shape)
     check_schedule(build(config["schedule"]), grid.inter, streamed.work(config))
     _data(config, shape)
+    machine_memory.check(config)
 
 
 def microbatches(config: Mapping[str, Any]) -> int:
     """Microbatches per replica and batch."""
     return streamed.microbatches(config)
+
+
+def check_tensor(config: Mapping[str, Any]) -> None:
+    name, tensor = config["system"]["name"], config["grid"]["tensor"]
+    if tensor != 1 and not config["system"].get("tensor"):
+        raise Unsupported(f"grid.tensor={tensor}", rule=f"{name} splits no layer", legal="grid.tensor=1")
 
 
 def check_batch(config: Mapping[str, Any], grid: Grid) -> None:

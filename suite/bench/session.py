@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,11 @@ from suite.bench import emulate, phases, predict, provenance, resume, streamed, 
 from suite.bench.experiment import Run
 from suite.bench.launch import Ranks, Trouble
 from suite.bench.store import Store
+from suite.core import load
 from suite.core.build import locate
 from suite.core.errors import MissingDependency, Refused, SuiteError
 from suite.core.protocols import Carried
+from suite.core.reasons import whole
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import Span, Trace
 from suite.core.units import si
@@ -56,6 +57,7 @@ class Session:
         self.extra: dict[str, Any] = {}
         self.trouble: Trouble | None = None
         self.started = time.time()
+        self.load = load.averages()
         self.seconds = 0.0
 
     def guarded(self, step: Any, *arguments: Any) -> bool:
@@ -68,7 +70,7 @@ class Session:
         except Trouble as trouble:
             self.trouble = trouble
         except Exception as error:  # a fault of a system or of the suite itself must not end the others either
-            self.trouble = Trouble(Outcome.FAILED, "".join(traceback.format_exception(error)).strip())
+            self.trouble = Trouble(Outcome.FAILED, whole(error))
         self.seconds += time.monotonic() - begin
         if self.trouble is not None:
             self.ranks.stop()
@@ -164,7 +166,14 @@ class Session:
                 self.left = self.stand_in.left(self.config, told[0], self.sweeps)
 
     def record(self, store: Store) -> Record:
-        """What this run leaves; the samples it got are kept whatever happened."""
+        """What this run leaves; the samples it got are kept whatever happened to it. A fault on the way to its record
+        is all that is left of it."""
+        try:
+            return self._record(store)
+        except Exception as error:
+            return unranked.lost(self.run, self.key, Outcome.FAILED, whole(error))
+
+    def _record(self, store: Store) -> Record:
         cores: int = provenance.machine()["cores"]
         computes = self.stand_in is None  # ranks that sleep do not compete, and have no model
         crowded = computes and self.run.ranks * self.config["launch"]["threads"] > cores
@@ -187,6 +196,7 @@ class Session:
             metrics |= phases.held(self.memory, self.extra.get("host", {}))
         foretold = self.prepared.memory if self.prepared else _predicted(self.config)
         memory = {"predicted": foretold} if computes else {}
+        loads = unranked.loads(self.load)
         if self.memory:
             memory["measured"] = self.memory
         return Record(
@@ -207,7 +217,13 @@ class Session:
                 self.run,
                 self.started,
                 self.seconds,
-                {"turns": self.turns, **self.extra, **self._graph(), **self._hosts()},
+                {
+                    "turns": self.turns,
+                    "load": loads,
+                    **self.extra,
+                    **self._graph(),
+                    **self._hosts(),
+                },
             ),
         )
 

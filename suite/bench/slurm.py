@@ -32,6 +32,7 @@ from suite.core.build import TARGET
 from suite.core.errors import MissingDependency, Refused, SuiteError
 from suite.core.exits import Exit, exit_code
 from suite.core.files import write_atomically
+from suite.core.reasons import headline
 from suite.core.record import Record
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -109,7 +110,7 @@ def _job(command: Sequence[str], dry_run: bool, say: Callable[[str], None]) -> J
     except SuiteError as error:
         refusal = error
     for run in runs:
-        say(f"refused: {run.label}: {run.refusal or refusal}")
+        say(f"refused: {run.label}: {headline(str(run.refusal or refusal))}")
     status = Exit.NOTHING if dry else _code(runs, refused(runs, refusal, say))
     return Ended(tuple(command), "", "refused", status)
 

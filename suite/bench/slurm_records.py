@@ -18,6 +18,7 @@ from suite.bench.experiment import Run
 from suite.bench.store import Store, decisive, key_of
 from suite.core.errors import SuiteError
 from suite.core.files import write_atomically
+from suite.core.reasons import headline
 from suite.core.record import Outcome, Record
 
 Stamps = dict[Path, tuple[int, int]]
@@ -105,7 +106,8 @@ def _write(store: Store, record: Record, say: Callable[[str], None] | None) -> N
     if earlier is None or earlier.outcome is not Outcome.OK:
         store.write(record)
     elif say is not None:
-        say(f"slurm: {record.label}: {record.outcome}, {record.reason}; the record of an earlier run is still there")
+        why = f"{record.outcome}, {headline(record.reason)}"
+        say(f"slurm: {record.label}: {why}; the record of an earlier run is still there")
 
 
 def standing(runs: Sequence[Run]) -> list[Record]:

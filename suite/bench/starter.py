@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from suite.comm import launcher_of
+from suite.comm.by_hand import ROOT_VARIABLES, find_mpiexec, is_open_mpi
 from suite.core.errors import MissingDependency, Refused
 
 STARTERS = ("mpiexec", "torchrun", "srun")
@@ -21,27 +20,6 @@ _TOLD = (
     *("SLURM_PROCID", "SLURM_LOCALID"),  # a step's own; what a job has, mpiexec and srun read
 )
 _TOLD_PREFIXES = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_NAMESPACE", "PMIX_SERVER_", "SLURM_STEP")
-
-
-def find_mpiexec(configured: str | None) -> str | None:
-    """The launcher named in the config, the one beside this Python (a wheel's), or the one on PATH."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    if configured:
-        return shutil.which(configured)
-    return str(beside) if beside.exists() else shutil.which("mpiexec")
-
-
-@cache
-def mpi_version(configured: str | None) -> str:
-    """The launcher's first line about itself; empty without one."""
-    mpiexec = find_mpiexec(configured)
-    if mpiexec is None:
-        return ""
-    for _ in range(3):  # a launcher that somebody has killed says nothing, which is no version of its own
-        done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False, timeout=60)
-        if done.returncode >= 0:
-            break
-    return " ".join(done.stdout.split("\n")[0].split())
 
 
 def command(ranks: int, launch: Mapping[str, Any], job: Path) -> list[str]:
@@ -103,9 +81,8 @@ def meets(launch: Mapping[str, Any]) -> bool:
 def placing(configured: str | None, binding: str = "none") -> list[str]:
     """mpiexec's options about cores: Open MPI and PRRTE bind to them and count slots unless told otherwise, and bind
     two ranks to one core only if they may."""
-    ours = "open" in mpi_version(configured).lower()
     bound = binding if binding == "none" else f"{binding}:overload-allowed"
-    return ["--bind-to", bound, "--map-by", ":OVERSUBSCRIBE"] if ours else []
+    return ["--bind-to", bound, "--map-by", ":OVERSUBSCRIBE"] if is_open_mpi(configured) else []
 
 
 def environment(launch: Mapping[str, Any]) -> dict[str, str]:
@@ -117,6 +94,6 @@ def environment(launch: Mapping[str, Any]) -> dict[str, str]:
     return {
         **{k: v for k, v in os.environ.items() if k not in _TOLD and not k.startswith(_TOLD_PREFIXES)},
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads),
-        **dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),
+        **dict.fromkeys(ROOT_VARIABLES, "1"),
         "PYTHONPATH": os.pathsep.join([*paths, *([inherited] if inherited else [])]),
     }

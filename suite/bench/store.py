@@ -23,7 +23,18 @@ RERUN = ("stale", "failed", "timeout", "all", "keep")
 # what a record may differ in and still be the same measurement: where it and its checkpoints lie, which list of
 # experiments named it, which earlier records stand, and how a scheduler is asked
 _NOT_DECIDING = ("reports", "hydra", "scale", "resume", "rerun", "on_error")
-_ASKED_OF_A_SCHEDULER = ("submit", "dry_run", "site", "time", "account", "qos", "array_parallelism", "beat", "silence")
+_ASKED_OF_A_SCHEDULER = (
+    "submit",
+    "dry_run",
+    "site",
+    "time",
+    "account",
+    "qos",
+    "array_parallelism",
+    "beat",
+    "silence",
+    "memory_check",
+)
 # such a run was not made, or its reason may be gone: no record saves it
 _NOT_MADE = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY, Outcome.CANCELLED)
 
@@ -76,11 +87,12 @@ class Store:
         return found.st_mtime_ns, found.st_ino
 
     def standing(self, config: Mapping[str, Any], key: str, rerun: str) -> Record | None:
-        """The earlier record that saves a run, by what `rerun` asks for again.
+        """The earlier record that makes a run of `config` superfluous; None if the run is to be made.
 
-        stale: what has changed since (config, machine, libraries, source: then it has another key); failed: also what
-        did not go well; timeout: also what was not done in time; all: everything; keep: nothing, so that a record of
-        this config stands whatever has changed around it (the newest, where there are several).
+        rerun: stale reruns a configuration whose code, data, machine or library versions have changed since its record
+        was written (its key is another one then); failed also one that did not end ok; timeout also one that exceeded
+        its deadline; all every one; keep none, so that the newest record of this configuration stands, whatever has
+        changed around it. A record of a run that was not made (unsupported, say) never stands.
         """
         if rerun == "all":
             return None

@@ -12,6 +12,7 @@ from typing import Any
 from suite.bench.resume import ENGINE
 from suite.core.build import build
 from suite.core.errors import Refused, Unsupported
+from suite.core.keys import in_config_keys
 from suite.core.op import Work
 
 MOMENT = "stages of an asynchronous pipeline have no moment in common"
@@ -39,6 +40,7 @@ def warm_up(config: Mapping[str, Any]) -> int:
     return max(told, math.ceil(stages / microbatches(config)))
 
 
+@in_config_keys()
 def check(config: Mapping[str, Any], shape: Any) -> None:
     """Raises Refused for a policy, rule, layout or stream that cannot train together; ranks refuse the rest."""
     policy, every, stages = build(config["weights"]), config["update"]["every"], config["grid"]["inter"]
@@ -51,9 +53,7 @@ def check(config: Mapping[str, Any], shape: Any) -> None:
         _prediction(config, getattr(policy, "smoothed", False))
     if every is None:
         return
-    if not _on_the_engine(config):
-        what = f"update.every={every} under system={config['system']['name']}"
-        raise Unsupported(what, rule="the suite's engine has streams", legal="update.every=null")
+    check_engine(config)
     if getattr(shape, "tied", False):
         what = f"model={config['model']['name']}, whose ends share a weight, in an asynchronous pipeline"
         raise Unsupported(what, rule=f"{MOMENT} to add its gradients", legal="model.shape.tied=false")
@@ -72,6 +72,13 @@ def check(config: Mapping[str, Any], shape: Any) -> None:
             rule="an asynchronous pipeline fills before it updates: at least as many as stages",
             legal=f"measure.batches={math.ceil(stages / count) - plan['settle']}",
         )
+
+
+def check_engine(config: Mapping[str, Any]) -> None:
+    """Raises Unsupported for a stream of a system that has none."""
+    if (every := config["update"]["every"]) is not None and not _on_the_engine(config):
+        what = f"update.every={every} under system={config['system']['name']}"
+        raise Unsupported(what, rule="the suite's engine has streams", legal="update.every=null")
 
 
 def _on_the_engine(config: Mapping[str, Any]) -> bool:

@@ -17,15 +17,19 @@ from typing import Any
 import yaml
 
 from suite.bench import predict
-from suite.bench.experiment import TYPED, Run, expand, well_formed
+from suite.bench.experiment import Run, expand, well_formed
 from suite.bench.measure import measure
+from suite.bench.order import schedule_of
+from suite.bench.override_files import TYPED
 from suite.bench.progress import Progress
 from suite.core.build import build
 from suite.core.errors import Refused, SuiteError
 from suite.core.files import write_atomically
 from suite.core.grid import Grid
+from suite.core.reasons import headline, whole
 from suite.core.record import Outcome, Record
 from suite.core.units import si
+from suite.core.words import shell_line
 from suite.memory import mixed
 from suite.simulate import search
 from suite.simulate.plan import Modelled, Plan
@@ -34,6 +38,7 @@ from suite.workload import Transformer
 
 CHOSEN = ("grid", "batch.microbatch", "experiment")  # what the command line leaves to the tuner
 PREDICTS = ("machine", "stack")  # what a prediction is made with; a run on ranks has none
+TAKEN = ("tune", "schedule")  # the tuner reads them, whatever a run does
 # decides nothing of what is trained, or has to be typed
 LEFT_OUT = (*PREDICTS, "reports", "measure", "scale", "tag", "tune", *TYPED)
 SIMULATED, CLOSED_FORM = "simulated", "closed form"
@@ -146,7 +151,8 @@ def candidates(overrides: Sequence[str], devices: int) -> list[Candidate]:
 def planned(overrides: Sequence[str], grid: Grid, microbatch: int) -> Run:
     """The run of one plan, refused or not."""
     spread = [f"grid.data={grid.data}", f"grid.inter={grid.inter}", f"grid.tensor={grid.tensor}"]
-    (run,) = expand(["experiment=tuning", *without(overrides, PREDICTS), *spread, f"batch.microbatch={microbatch}"])
+    given = [*without(overrides, PREDICTS), *spread, f"batch.microbatch={microbatch}"]
+    (run,) = expand(["experiment=tuning", *given], taken=TAKEN)
     return run
 
 
@@ -156,7 +162,7 @@ def predicted(run: Run, predictor: Simulated) -> Candidate:
     runs counts before that of a twin, which keeps its states in mixed precision."""
     config, machine, stack = run.config, predictor.machine, predictor.stack
     if run.refusal is not None:
-        return Candidate(run, reason=f"refused: {run.refusal}")
+        return Candidate(run, reason=f"refused: {headline(str(run.refusal))}")
     if not isinstance(build(config["model"]["shape"]), Transformer):
         return Candidate(run, by="not predicted")
     twin = config["system"]["name"] in predictor.systems
@@ -168,7 +174,7 @@ def predicted(run: Run, predictor: Simulated) -> Candidate:
     except SuiteError as error:
         return Candidate(run, reason=f"not predicted: {error}")
     except Exception as error:  # a fault of one plan's prediction must not end the others'
-        return Candidate(run, reason=f"not predicted: {type(error).__name__}: {error}")
+        return Candidate(run, reason=f"not predicted: {headline(whole(error))}")
     found = Candidate(run, seconds, SIMULATED if twin else CLOSED_FORM)
     if peak > machine.memory:
         told = f"does not fit: {si(peak, 'B')} on a device of {machine.name} with {si(machine.memory, 'B')}"
@@ -177,9 +183,9 @@ def predicted(run: Run, predictor: Simulated) -> Candidate:
 
 
 def stand_in(config: Mapping[str, Any]) -> Plan:
-    """A plan of a system that nobody has modelled: the config's schedule, every activation kept, and the bytes of
-    mixed precision, which the other systems' twins send too."""
-    system = Modelled(config["system"]["name"], build(config["schedule"]), mixed, checkpoints="none", tensor=True)
+    """A plan of a system that nobody has modelled: the schedule that its ranks run, every activation kept, and the
+    bytes of mixed precision, which the other systems' twins send too."""
+    system = Modelled(config["system"]["name"], schedule_of(config), mixed, checkpoints="none", tensor=True)
     shape, batch = build(config["model"]["shape"]), config["batch"]
     return Plan(shape, system, Grid(**config["grid"]), batch["size"], batch["microbatch"], config["split"])
 
@@ -259,8 +265,7 @@ def _line(tuned: Tuned, index: int, width: int) -> str:
         return f"{head}, not measured"
     record, choice = tuned.measured[index], tuned.choice
     if not (values := samples(record)):
-        said = (record.reason.strip().splitlines() or ["no samples"])[-1]
-        return f"{head}, measured: {record.outcome.value}, {said}"
+        return f"{head}, measured: {record.outcome.value}, {headline(record.reason, nothing='no samples')}"
     low, middle, high = quartiles(values)
     note = record.metrics["batch_time"].note
     told = f"{head}, measured {_ms(middle)}, half of {len(values)} in {1e3 * low:.1f} to {_ms(high)}"
@@ -303,6 +308,12 @@ def write(tuned: Tuned, overrides: Sequence[str]) -> Path | None:
     precision = f"-{config['precision']['name']}" if config["precision"]["half"] else ""
     path = Path(config["reports"]) / "tuned" / f"{tuned.system}-{model}-{tuned.devices}{precision}.yaml"
     comments = [f"# {line.strip()}" for line in lines(tuned)]
-    text = "\n".join([*comments, f"# python -m suite @{path}", yaml.safe_dump(values, width=1000)])
+    text = "\n".join([*comments, f"# {again(path, overrides)}", yaml.safe_dump(values, width=1000)])
     write_atomically(path, text.encode())
     return path
+
+
+def again(path: Path, overrides: Sequence[str]) -> str:
+    """The command line that runs the plan in `path`, with what `write` has left out and a run needs all the same."""
+    kept = [word for word in overrides if _below(word.lstrip("+").partition("=")[0], ("reports", *TYPED))]
+    return shell_line("suite", [f"@{path}", *kept])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -11,9 +10,11 @@ from typing import Any
 from suite.bench import provenance
 from suite.bench.experiment import Run
 from suite.bench.store import Store
+from suite.core import load
 from suite.core.build import build
-from suite.core.errors import DoesNotFit, MissingDependency, Refused, Unsupported
+from suite.core.errors import DoesNotFit, Fault, MissingDependency, Refused, Unsupported
 from suite.core.protocols import Carried
+from suite.core.reasons import whole
 from suite.core.record import Metric, Outcome, Record, Source
 
 
@@ -21,7 +22,11 @@ def refused(run: Run, key: str) -> Record:
     """The record of a run that was refused before any rank started."""
     assert run.refusal is not None
     claim = run.config["executor"].get("claim")  # that claim's row says why it has no answer
-    kinds = {Unsupported: Outcome.UNSUPPORTED, MissingDependency: Outcome.MISSING_DEPENDENCY}
+    kinds = {
+        Unsupported: Outcome.UNSUPPORTED,
+        MissingDependency: Outcome.MISSING_DEPENDENCY,
+        Fault: Outcome.FAILED,
+    }
     outcome = next((outcome for kind, outcome in kinds.items() if isinstance(run.refusal, kind)), Outcome.UNSUPPORTED)
     return lost(run, key, outcome, str(run.refusal), {claim["id"]: Metric("", "", ())} if claim else {})
 
@@ -44,7 +49,7 @@ def lost(run: Run, key: str, outcome: Outcome, reason: str, metrics: Mapping[str
 
 def carried(run: Run, key: str, store: Store) -> Record:
     """The record of a run that needs no ranks, as its executor leaves it; what goes wrong in it is a reason."""
-    begin, now = time.monotonic(), time.time()
+    begin, now, before = time.monotonic(), time.time(), load.averages()
     reason, outcome = "", Outcome.FAILED
     try:
         found = build(run.config["executor"]).run(run.config)
@@ -56,13 +61,31 @@ def carried(run: Run, key: str, store: Store) -> Record:
         outcome = Outcome.MISSING_DEPENDENCY if missing else Outcome.UNSUPPORTED
         found, reason = Carried(Source.ANALYTIC), str(error)
     except Exception as error:  # must not end the others
-        found, reason = Carried(Source.ANALYTIC), "".join(traceback.format_exception(error)).strip()
+        found, reason = Carried(Source.ANALYTIC), whole(error)
+    try:
+        ended, taken = outcome if reason else Outcome.OK, (now, time.monotonic() - begin)
+        return _left(run, key, store, found, ended, reason, taken, loads(before))
+    except Exception as error:  # an executor of the user's left what no record can hold
+        return lost(run, key, Outcome.FAILED, whole(error))
+
+
+def _left(
+    run: Run,
+    key: str,
+    store: Store,
+    found: Carried,
+    outcome: Outcome,
+    reason: str,
+    taken: tuple[float, float],
+    averages: dict[str, Any],
+) -> Record:
+    """The record of what an executor left. taken: when it began, and seconds; averages: of the machine's load."""
     return Record(
         key=key,
         experiment=run.config["experiment"]["name"],
         system=run.config["system"]["name"],
         label=run.label,
-        outcome=outcome if reason else Outcome.OK,
+        outcome=outcome,
         reason=reason,
         source=found.source,
         config=run.config,
@@ -73,11 +96,15 @@ def carried(run: Run, key: str, store: Store) -> Record:
         notes=found.notes,
         provenance=provenance_of(
             run,
-            now,
-            time.monotonic() - begin,
-            {"calibrated_on": list(found.calibrated_on)} if found.calibrated_on else {},
+            *taken,
+            {"load": averages} | ({"calibrated_on": list(found.calibrated_on)} if found.calibrated_on else {}),
         ),
     )
+
+
+def loads(start: Mapping[str, float]) -> dict[str, Any]:
+    """The load averages at the start and at the end, which is now, and the cores that carry the load."""
+    return {"start": dict(start), "end": load.averages(), "cores": provenance.machine()["cores"]}
 
 
 def provenance_of(run: Run, started: float, seconds: float, extra: dict[str, Any]) -> dict[str, Any]:

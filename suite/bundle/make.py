@@ -17,6 +17,7 @@ from suite.bench import provenance
 from suite.bundle import archive, scrub, tasks
 from suite.bundle.claims import as_csv, as_markdown, rows
 from suite.claims import commands
+from suite.core.record import LINES
 from suite.core.trace import Trace
 from suite.report import judge, write_report
 from suite.report.files import write
@@ -67,8 +68,9 @@ def _reports(given: Store, folder: Path, names: Sequence[str]) -> dict[str, byte
     files: dict[str, bytes] = {}
     for entry in given.entries:
         for name, data in _kept(entry, names).items():
-            write(folder, name, data)
-            files[f"reports/{name}"] = data
+            earlier = files.get(f"reports/{name}", b"")  # of a file with a record per line
+            write(folder, name, earlier + data)
+            files[f"reports/{name}"] = earlier + data
     write_report(folder)
     exported = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.perfetto.json.gz"))
     return files | {f"reports/{name}": (folder / name).read_bytes() for name in (*MADE, *exported)}
@@ -81,10 +83,11 @@ def _kept(entry: Entry, names: Sequence[str]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     data["trace"] = None
     if entry.trace is not None:
-        data["trace"] = f"traces/{Path(entry.file).stem}.json.gz"
+        data["trace"] = f"traces/{entry.record.key}.json.gz"
         name = (Path(base) / data["trace"]).as_posix()
         found[name] = _packed(entry.trace.spans, entry.trace.grid, names)
-    return {entry.file: _text(data).encode(), **found}
+    stem, line, _ = entry.file.partition(f"{LINES}#")  # of a file with a record per line
+    return {f"{stem}{LINES}": _line(data), **found} if line else {entry.file: _text(data).encode(), **found}
 
 
 def _packed(spans: Trace, grid: Any, names: Sequence[str]) -> bytes:
@@ -97,6 +100,10 @@ def _packed(spans: Trace, grid: Any, names: Sequence[str]) -> bytes:
 
 def _text(data: Any) -> str:
     return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _line(data: Any) -> bytes:
+    return json.dumps(data, sort_keys=True, allow_nan=False).encode() + b"\n"
 
 
 def _packages() -> str:
@@ -124,8 +131,8 @@ def _source() -> tuple[str, dict[str, bytes]]:
     return f"source.tar.gz, commit {found['hash']}{changed}", {"source.tar.gz": gzip.compress(data, mtime=0)}
 
 
-def doctor() -> list[str]:
+def doctor(reports: Path) -> list[str]:
     """What make doctor finds, but for what it measures."""
-    from suite.doctor.checks import CHECKS
+    from suite.doctor.checks import checks
 
-    return [check.finding().line() for check in CHECKS]
+    return [check.finding().line() for check in checks(reports)]

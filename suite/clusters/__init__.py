@@ -28,6 +28,17 @@ knows which plan the papers ran (plans.yaml), what each figure measured, and whi
     published.py   the executor: one figure, one record
 """
 
-from suite.clusters.published import Published
+from __future__ import annotations
+
+from typing import Any
 
 __all__ = ["Published"]
+
+
+def __getattr__(name: str) -> Any:
+    """Published is loaded when it is used: `python -m suite.clusters --help` loads no numpy."""
+    if name == "Published":
+        from suite.clusters.published import Published
+
+        return Published
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

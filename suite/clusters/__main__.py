@@ -1,18 +1,24 @@
-"""Decides what `python -m suite.clusters` says: the constants of four stacks, fitted anew beside those of conf."""
+"""Command that fits the constants of four stacks anew and prints them next to those of conf/stack."""
 
 from __future__ import annotations
 
-from suite import claims
-from suite.bench.experiment import resolve
-from suite.clusters import pipeoptim, sparse_gnn_fitted
-from suite.clusters.calibrate import constants
-from suite.clusters.lab import Lab
-from suite.clusters.published import Published
-from suite.clusters.variants import VARIANTS, anchors, refitted
-from suite.core.build import build
+from typing import TYPE_CHECKING
+
+from suite.cli import Arguments, Command
+from suite.core.exits import Exit
+
+if TYPE_CHECKING:
+    from suite.clusters.lab import Lab
 
 
-def main() -> None:
+def clusters(arguments: Arguments) -> int:
+    from suite import claims
+    from suite.bench.experiment import resolve
+    from suite.clusters import pipeoptim, sparse_gnn_fitted
+    from suite.clusters.calibrate import constants
+    from suite.clusters.variants import VARIANTS, anchors, refitted
+    from suite.core.build import build
+
     labs = [_lab("samo_clusters"), _lab("pipeoptim_clusters")]
     printed = anchors({claim.id: claim for claim in claims.load()})
     fitted = {**refitted(labs[0], VARIANTS[0], printed).stacks, "pipeoptim": pipeoptim.fitted(labs[1], printed)}
@@ -22,12 +28,25 @@ def main() -> None:
     for paper, stack in fitted.items():
         for name, value in constants(stack).items():
             print(f"{paper:<9} {name:<10} {value}   in conf/stack: {getattr(known[paper], name)}")
+    return Exit.OK
 
 
 def _lab(experiment: str) -> Lab:
+    from suite.bench.experiment import resolve
+    from suite.clusters.published import Published
+    from suite.core.build import build
+
     executor: Published = build(resolve([f"experiment={experiment}"])["executor"])
     return executor.lab
 
 
+COMMAND = Command(
+    "clusters",
+    "Fit the constants of the simulated stacks anew, and print them next to those of conf/stack.",
+    clusters,
+    "",
+)
+main = COMMAND.main
+
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

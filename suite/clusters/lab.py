@@ -17,7 +17,7 @@ import yaml
 from suite.core.errors import Refused, UnknownName
 from suite.core.grid import Grid
 from suite.core.protocols import Schedule, WeightPolicy
-from suite.core.trace import REDUCE, WAIT
+from suite.core.trace import INSIDE, REDUCE, WAIT
 from suite.memory import offloaded
 from suite.simulate.machine import Machine
 from suite.simulate.plan import Modelled, Plan
@@ -200,5 +200,5 @@ class Phases:
         waits = [span.seconds for span in own if span.category == WAIT]
         bubble = waits[0] if waits else 0.0
         collective = sum(span.seconds for span in own if span.category == REDUCE)
-        rest = sum(span.seconds for span in own if span.category not in (WAIT, REDUCE))
+        rest = sum(span.seconds for span in own if span.category not in (WAIT, REDUCE, *INSIDE))
         return cls(sum(waits) - bubble, bubble, collective, rest, batch.seconds)

@@ -17,6 +17,7 @@ from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Source
 from suite.core.trace import CATEGORY, Trace
+from suite.schedule.check import SHORT, check_size
 from suite.simulate.cost import Fixed
 from suite.simulate.worker import simulate
 
@@ -43,7 +44,7 @@ class Unit:
         """Raises Refused for no batches, a batch that is no whole number of microbatches, and what a policy refuses."""
         if self.batches < 1:
             raise Refused(f"executor.batches={self.batches}", rule="at least 1", legal="executor.batches=8")
-        _microbatches(config)
+        check_size(self.batches * _microbatches(config), config["grid"]["inter"], SHORT)
         policy = build(config["weights"])
         if hasattr(policy, "check"):
             policy.check(config["grid"]["inter"], config["update"]["every"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from suite.comm.message import INLINE, check_inline
 from suite.comm.start import Start, started
 from suite.core.errors import UnknownName, Unsupported
 from suite.core.protocols import World
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 TRANSPORTS = ("auto", "mpi", "gloo", "nccl")
 ORDERS = ("any", "static")
+DEVICES = ("cpu", "cuda")
 WITHOUT_MPI = ("torchrun", "slurm")  # launchers whose ranks meet without it
 
 __all__ = ["ORDERS", "TRANSPORTS", "Start", "by_exchange", "check_transport", "here", "launcher_of", "started"]
@@ -26,22 +29,26 @@ def here(
     transport: str = "auto",
     order: str = "any",
     tensors: bool = True,
+    inline: int = INLINE,
+    pair_exchange: bool = True,
     meeting: Meeting | None = None,
-    **options: Any,
 ) -> World:
     """The world this process was started in.
 
+    device: "cpu", or "cuda" with or without a number
     transport: what carries values between stages. `mpi` and `gloo` run on CPU, and on CUDA through host memory (MPI
         that reads device memory needs no copy); `nccl` runs on CUDA. auto: mpi under mpiexec; under torchrun and srun
         gloo on CPU, nccl on CUDA. One rank alone sends nothing
     order: any, or static: every stage runs its ops in the order that the checker found. NCCL is always static
     tensors: False where values are bytes that mean nothing: over MPI they are plain memory, and torch is not loaded
     meeting: where the ranks of srun meet, where their parent has said so; None: what their environment says
-    options: inline (bytes) of either world, pair_exchange of MPI's
+    inline: bytes of a message's first part; pair_exchange: whether two ranks of MPI add by an exchange of bytes
 
-    A process has one world of a kind: engines made one after the other share it. Raises as check_transport does.
+    A process has one world of a kind: engines made one after the other share it. Raises as check_transport does, and
+    Refused for an `inline` without room for a header.
     """
     start = started()
+    check_inline(inline)
     check_transport(transport, order, device=device, launcher=start.launcher)
     if transport == "auto":
         elsewhere = "nccl" if device.startswith("cuda") else "gloo"
@@ -51,21 +58,23 @@ def here(
 
         return LoopbackWorld(Hub(1), 0, device=device)
     plain = transport == "mpi" and not tensors
-    return _world("plain" if plain else transport, device, order, meeting, tuple(sorted(options.items())))
+    return _world("plain" if plain else transport, device, order, inline, pair_exchange, meeting)
 
 
 def check_transport(transport: str, order: str, *, device: str, launcher: str) -> None:
     """Raises UnknownName, and Unsupported for what the device or the launcher does not have. Loads no torch."""
     for name, value, known in (("transport", transport, TRANSPORTS), ("order", order, ORDERS)):
         if value not in known:
-            raise UnknownName(f"comm.{name}", str(value), known)
+            raise UnknownName(name, value, known)
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", str(device)):
+        raise UnknownName("device", device, DEVICES)
     if transport == "nccl" and device == "cpu":
-        raise Unsupported("comm.transport=nccl on a CPU", rule="NCCL moves CUDA memory", legal="launch.device=cuda")
+        raise Unsupported('transport="nccl" on a CPU', rule="NCCL moves CUDA memory", legal='device="cuda"')
     if transport == "mpi" and launcher in WITHOUT_MPI:
         raise Unsupported(
-            f"comm.transport=mpi under {launcher}",
-            rule="MPI starts its own ranks; srun starts them where launch.mpi names how",
-            legal="launch.starter=mpiexec",
+            f'transport="mpi" under {launcher}',
+            rule="ranks of MPI are started by mpiexec, or by srun --mpi=pmix",
+            legal="mpiexec as the launcher",
         )
 
 
@@ -83,17 +92,15 @@ def by_exchange(comm: Mapping[str, Any], launch: Mapping[str, Any]) -> bool:
 
 
 @cache
-def _world(
-    transport: str, device: str, order: str, meeting: Meeting | None, options: tuple[tuple[str, Any], ...]
-) -> World:
+def _world(transport: str, device: str, order: str, inline: int, pair_exchange: bool, meeting: Meeting | None) -> World:
     if transport == "mpi":
         from suite.comm.mpi import MpiWorld
 
-        return MpiWorld(device=device, order=order, **dict(options))
+        return MpiWorld(device=device, order=order, inline=inline, pair_exchange=pair_exchange)
     if transport == "plain":
         from suite.comm.plain import PlainWorld
 
-        return PlainWorld(device=device, order=order, **dict(options))
+        return PlainWorld(device=device, order=order, inline=inline, pair_exchange=pair_exchange)
     from suite.comm.process_group import TorchWorld
 
-    return TorchWorld(started(), device=device, transport=transport, order=order, meeting=meeting, **dict(options))
+    return TorchWorld(started(), device=device, transport=transport, order=order, inline=inline, meeting=meeting)

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from suite.comm.departures import Departures
+from suite.comm.leaving import LEAVE
 from suite.comm.message import CAPACITY, receiver
 from suite.core.errors import Late, RankError
 from suite.core.op import Kind, Op
@@ -29,17 +31,45 @@ class Hub:
         self.results: dict[tuple[tuple[int, ...], int], list[Any]] = {}
         self.parcels: dict[Any, torch.Tensor] = {}  # between two threads
         self.failure: BaseException | None = None
+        self.notes: dict[str, list[str]] = {}
+        self.departures = [Departures(rank, size, self) for rank in range(size)]
+
+    # -- notes of ranks that have ended (comm.departures) ------------------------------------------------------------
+
+    def write(self, name: str, note: str) -> None:
+        with self.changed:
+            self.notes.setdefault(name, []).append(note)
+            self.changed.notify_all()
+
+    def read(self, name: str, known: int) -> list[str]:
+        return self.notes.get(name, [])[known:]
+
+    def look(self, rank: int) -> None:
+        """Raises RankError where another rank has failed, or has ended and is still needed."""
+        if self.failure is not None:
+            raise RankError(f"another rank failed: {self.failure!r}")
+        if self.notes:
+            self.departures[rank].look()
+
+    def lost(self, rank: int) -> bool:
+        try:
+            self.look(rank)
+        except RankError:
+            return True
+        return False
+
+    # -- meetings ----------------------------------------------------------------------------------------------------
 
     def fail(self, error: BaseException) -> None:
         with self.changed:
             self.failure = self.failure or error
             self.changed.notify_all()
 
-    def wait(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Hold `changed` while calling. Raises RankError when another rank has failed."""
-        held = self.changed.wait_for(lambda: self.failure is not None or ready(), timeout)
-        if self.failure is not None and not ready():
-            raise RankError(f"another rank failed: {self.failure!r}")
+    def wait(self, rank: int, ready: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Hold `changed` while calling. Raises as `look` does."""
+        held = self.changed.wait_for(lambda: ready() or self.lost(rank), timeout)
+        if not ready():
+            self.look(rank)
         return held
 
 
@@ -52,6 +82,7 @@ def run(size: int, rank_main: Callable[[LoopbackWorld], Any], *, deadline: float
     def one(rank: int) -> None:
         try:
             results[rank] = rank_main(LoopbackWorld(hub, rank))
+            hub.departures[rank].leave()
         except BaseException as error:
             hub.fail(error)
 
@@ -63,6 +94,9 @@ def run(size: int, rank_main: Callable[[LoopbackWorld], Any], *, deadline: float
         thread.join(None if end is None else max(0.0, end - time.monotonic()))
         if thread.is_alive():
             hub.fail(Late(f"{thread.name} was not done in {deadline:g} s"))
+    end = time.monotonic() + LEAVE
+    for thread in threads:  # the failure wakes whoever waits: no thread is left to run into the interpreter's end
+        thread.join(max(0.0, end - time.monotonic()))
     if hub.failure is not None:
         raise hub.failure
     return results
@@ -84,7 +118,7 @@ class LoopbackTransport:
         value = tuple(tensor.detach() for tensor in value)
         with self.hub.changed:
             if op.kind is Kind.EVALUATE:
-                self.hub.wait(lambda: sum(o.kind is Kind.EVALUATE for o in inbox) < CAPACITY)
+                self.hub.wait(self.rank, lambda: sum(o.kind is Kind.EVALUATE for o in inbox) < CAPACITY)
             inbox[op] = value
             self.hub.changed.notify_all()
 
@@ -92,7 +126,7 @@ class LoopbackTransport:
         inbox = self.hub.inbox[self.rank]
         with self.hub.changed:
             if timeout != 0:
-                self.hub.wait(lambda: any(op in inbox for op in wish), timeout)
+                self.hub.wait(self.rank, lambda: any(op in inbox for op in wish), timeout)
             for op in wish:
                 if op in inbox:
                     value = inbox.pop(op)
@@ -101,8 +135,7 @@ class LoopbackTransport:
         return None
 
     def progress(self) -> None:
-        if self.hub.failure is not None:
-            raise RankError(f"another rank failed: {self.hub.failure!r}")
+        self.hub.look(self.rank)
 
     def close(self) -> None:
         left = [str(op) for op in self.hub.inbox[self.rank]]
@@ -131,15 +164,15 @@ class _Meeting:
 
     def wait(self) -> None:
         with self.group.hub.changed:
-            self.group.hub.wait(lambda: self.finished or self.key in self.group.hub.results)
+            self.group.hub.wait(self.group.rank, lambda: self.finished or self.key in self.group.hub.results)
         self.done()
 
 
 class _Come:
     """An exchange of one rank: done when all of what it receives has been put down by its senders."""
 
-    def __init__(self, hub: Hub, wanted: Sequence[tuple[Any, torch.Tensor]]) -> None:
-        self.hub, self.wanted = hub, list(wanted)
+    def __init__(self, hub: Hub, rank: int, wanted: Sequence[tuple[Any, torch.Tensor]]) -> None:
+        self.hub, self.rank, self.wanted = hub, rank, list(wanted)
 
     def done(self) -> bool:
         with self.hub.changed:
@@ -151,7 +184,7 @@ class _Come:
 
     def wait(self) -> None:
         with self.hub.changed:
-            self.hub.wait(lambda: all(key in self.hub.parcels for key, _ in self.wanted))
+            self.hub.wait(self.rank, lambda: all(key in self.hub.parcels for key, _ in self.wanted))
         self.done()
 
 
@@ -205,7 +238,7 @@ class LoopbackGroup:
                 self.hub.parcels[self._next(self.rank, rank)] = tensor.detach().clone()
             wanted = [(self._next(rank, self.rank), tensor) for rank, tensor in receives]
             self.hub.changed.notify_all()
-        return _Come(self.hub, wanted)
+        return _Come(self.hub, self.rank, wanted)
 
     def _next(self, source: int, target: int) -> Any:
         """A name that both ends give to a message between them, as both count theirs."""
@@ -223,6 +256,7 @@ class LoopbackWorld:
         self.hub, self.rank, self.size = hub, rank, hub.size
         self.device = torch.device(device)
         self.groups: dict[tuple[int, ...], LoopbackGroup] = {}
+        self.departures = hub.departures[rank]
 
     def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
         return LoopbackTransport(self.hub, self.rank, before, after, stages)

@@ -27,6 +27,7 @@ _DTYPES = (
     *("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"),
     *("complex64", "complex128"),
 )
+CLOSING = Op(0, Kind.UPDATE, 0)  # an op that no lane carries: the last message of a transport
 PLAIN = "bytes"  # the type of plain memory
 _PLAIN = len(_DTYPES)  # its code
 _KINDS = tuple(Kind)
@@ -47,8 +48,15 @@ def _codes() -> dict[Any, int]:
 
 def check_inline(inline: int) -> None:
     """Raises Refused where a header would not fit."""
-    if inline < 4 * ALIGN:
-        raise Refused(f"comm.inline={inline}", rule=f"at least {4 * ALIGN} bytes", legal=str(INLINE))
+    if not isinstance(inline, int) or isinstance(inline, bool) or inline < 4 * ALIGN:
+        rule = f"a whole number of bytes, at least {4 * ALIGN}"
+        raise Refused(f"inline={inline!r}", rule=rule, legal=f"inline={INLINE}")
+
+
+def too_long(header: int, inline: int) -> Refused:
+    """The error for a header of so many bytes that does not fit into the first part of a message."""
+    legal = f"inline={aligned(header)}"
+    return Refused(f"a header of {header} bytes", rule=f"at most inline={inline} bytes", legal=legal)
 
 
 def aligned(size: int) -> int:
@@ -91,7 +99,7 @@ def pack(op: Op, value: Value, buffer: Tensor) -> tuple[int, Value]:
     if size > room:
         head = encode(op, value, inline=False)
         if len(head) > room:
-            raise Refused(f"a header of {len(head)} bytes", rule=f"at most comm.inline = {room} bytes")
+            raise too_long(len(head), room)
         ctypes.memmove(start, head, len(head))
         return len(head), tuple(tensor for tensor in value if tensor.numel())
     ctypes.memmove(start, head, len(head))
@@ -131,3 +139,8 @@ def receiver(op: Op, stages: int, *, before: int | None, after: int | None) -> i
     rank = after if target.stage > op.stage else before
     assert rank is not None, f"{op} has no neighbour on this rank"
     return rank
+
+
+def sender(op: Op, *, before: int | None, after: int | None) -> int | None:
+    """The neighbour that `op` comes from: gradients come from the stage after, everything else from the one before."""
+    return after if op.kind is Kind.BACKWARD else before

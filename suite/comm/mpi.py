@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpi4py import MPI
 
-from suite.comm.message import CAPACITY, INLINE, check_inline, pack, receiver, unpack
+from suite.comm.leaving import LEAVE, closed_early, deserted, raised
+from suite.comm.message import CAPACITY, CLOSING, INLINE, check_inline, pack, receiver, unpack
 from suite.comm.waiting import until
 from suite.core.errors import Refused
 from suite.core.op import Kind, Op
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from suite.comm.plain import PlainWorld
 
 _HEAD, _BODY = 1, 2  # tags
-_LEAVE = 5.0  # seconds that a script's end waits for the other ranks' ends
-
 
 NewBuffer = Callable[[int], Tensor]
 allocate = MPI.buffer.allocate  # (size) -> so many bytes that nobody has cleared
@@ -84,6 +82,7 @@ class _Inbound:
         self.buffer = new_buffer(inline)
         self.view = memoryview(MPI.buffer.fromaddress(self.buffer.data_ptr(), inline))
         self.coming: deque[_Incoming] = deque()
+        self.ended = False  # the neighbour has closed
         self.posted: Any = None
         self._post()
 
@@ -91,10 +90,13 @@ class _Inbound:
         self.posted = self.comm.Irecv(_bytes(self.buffer), source=self.source, tag=_HEAD)
 
     def poll(self, mailbox: dict[Op, Value]) -> None:
-        if self.posted is None and self._held(mailbox) < CAPACITY:
+        if self.posted is None and not self.ended and self._held(mailbox) < CAPACITY:
             self._post()
         while self.posted is not None and self.posted.Test():
             op, value, follow = unpack(self.buffer, self.view, self.device)
+            if op == CLOSING:
+                self.ended, self.posted = True, None
+                break
             if follow and self.device.type == "cuda":
                 _finish_kernels()  # kernels may still read the memory it was given
             requests = [self.comm.Irecv(_bytes(tensor), source=self.source, tag=_BODY) for tensor in follow]
@@ -111,9 +113,10 @@ class _Inbound:
         return len(self.coming) + sum(op.kind is Kind.EVALUATE for op in mailbox)
 
     def close(self) -> None:
-        if self.posted is not None:
-            self.posted.Cancel()
-            self.posted.Wait()
+        posted = [] if self.posted is None else [self.posted]
+        for request in [*posted, *(request for coming in self.coming for request in coming.requests)]:
+            request.Cancel()
+            request.Wait()
 
 
 class _Outbound:
@@ -135,8 +138,7 @@ class _Outbound:
 
     def poll(self) -> None:
         while self.sending and all(request.Test() for request in self.sending[0][0]):
-            buffer, _ = self.sending.popleft()[1]
-            self.spare.append(buffer)
+            self.spare.append(self.sending.popleft()[1][0])
 
 
 class MpiTransport:
@@ -144,12 +146,11 @@ class MpiTransport:
 
     def __init__(self, world: MpiWorld | PlainWorld, before: int | None, after: int | None, stages: int) -> None:
         self.any_order = world.order == "any"
-        self.stages, self.world = stages, world
+        self.stages, self.world, self.before, self.after = stages, world, before, after
         self.comm = comm = world.comm.Dup()  # two engines in one process do not hear each other
         neighbours = [rank for rank in (before, after) if rank is not None]
         self.to = {rank: _Outbound(comm, rank, world.inline, world.buffer) for rank in neighbours}
         self.come = [_Inbound(comm, rank, world.inline, world.landing, world.buffer) for rank in neighbours]
-        self.before, self.after = before, after
         self.mailbox: dict[Op, Value] = {}
         atexit.register(self._at_exit)  # a script that ends without a word leaves no receive posted
 
@@ -168,19 +169,20 @@ class MpiTransport:
         lane.send(op, value)
 
     def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
-        def here() -> bool:
-            return any(op in self.mailbox for op in wish)
-
         self.progress()
         if timeout != 0:
-            until(here, self.progress, timeout)
+            until(lambda: any(op in self.mailbox for op in wish) or self._deserted(wish), self.progress, timeout)
         for op in wish:
             if op in self.mailbox:
                 value = self.mailbox.pop(op)
-                if self.world.staged:
-                    value = tuple(tensor.to(self.world.device) for tensor in value)
-                return op, value
+                return op, tuple(tensor.to(self.world.device) for tensor in value) if self.world.staged else value
+        if timeout != 0 and self._deserted(wish):
+            raise closed_early(self.world.rank, wish)
         return None
+
+    def _deserted(self, wish: Sequence[Op]) -> bool:
+        closed = {lane.source for lane in self.come if lane.ended and not lane.coming}
+        return deserted(wish, closed, before=self.before, after=self.after)
 
     def progress(self) -> None:
         for inbound in self.come:
@@ -189,22 +191,23 @@ class MpiTransport:
             outbound.poll()
 
     def close(self, timeout: float | None = None) -> None:
-        """Every neighbour closes too. After `timeout` seconds without them everything stays as it is."""
+        """Every neighbour closes too. After `timeout` seconds without them receives are withdrawn all the same."""
         atexit.unregister(self._at_exit)
-        if not until(lambda: not any(lane.sending for lane in self.to.values()), self.progress, timeout):
-            return
-        barrier = self.comm.Ibarrier()  # nobody withdraws a receive that a neighbour may still need
-        if not until(barrier.Test, self.progress, timeout):
-            return
+        for lane in self.to.values():
+            lane.send(CLOSING, ())
+        closed = until(lambda: not any(lane.sending for lane in self.to.values()), self.progress, timeout)
+        if closed:
+            barrier = self.comm.Ibarrier()  # nobody withdraws a receive that a neighbour may still need
+            closed = until(barrier.Test, self.progress, timeout)
         for inbound in self.come:
             inbound.close()
-        self.comm.Free()
+        if closed:
+            self.comm.Free()
 
     def _at_exit(self) -> None:
-        """A rank that an exception ends waits for nobody: mpi4py aborts the others next. One that calls exit may be
-        the only one that does."""
-        if getattr(sys, "last_value", None) is None:
-            self.close(timeout=_LEAVE)
+        """A rank that an exception ends waits for nobody: mpi4py aborts the others next."""
+        if not raised():
+            self.close(timeout=LEAVE)
 
 
 class _Exchange:
@@ -267,6 +270,7 @@ class MpiWorld:
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         self.listener, store, local = meeting()
         self.collectives = ProcessGroups(self.rank, self.size, store=store, local=local, device=self.device)
+        self.departures = self.collectives.departures
 
     def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
         return MpiTransport(self, before, after, stages)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from suite.comm.message import CAPACITY, decode, encode, receiver
-from suite.core.errors import RankError, Refused
+from suite.comm.message import CAPACITY, decode, encode, receiver, sender, too_long
+from suite.core.errors import RankError
 from suite.core.op import Kind, Op
 from suite.core.protocols import Value
 
@@ -28,6 +28,7 @@ class NcclTransport:
     """Lanes to the stage before and the stage after, for programs in a static order."""
 
     any_order = False
+    polls = False  # a wait has no time limit
 
     def __init__(self, world: TorchWorld, before: int | None, after: int | None, stages: int) -> None:
         self.world, self.before, self.after, self.stages = world, before, after, stages
@@ -44,7 +45,7 @@ class NcclTransport:
         value = tuple(tensor.detach().contiguous() for tensor in value)
         head = torch.frombuffer(bytearray(encode(op, value, inline=False)), dtype=torch.uint8)
         if head.numel() > self.world.inline:
-            raise Refused(f"a header of {head.numel()} bytes", rule=f"at most comm.inline = {self.world.inline} bytes")
+            raise too_long(head.numel(), self.world.inline)
         works = [dist.isend(head, rank, group=group)]
         works += [dist.isend(tensor, rank, group=group) for tensor in value if tensor.numel()]
         sending.append((works, (head, value)))
@@ -58,7 +59,7 @@ class NcclTransport:
         if len(wish) != 1 or timeout is not None:
             raise RankError(f"a static order waits for one op, not {', '.join(map(str, wish)) or 'none'}")
         (op,) = wish
-        source = self.after if op.kind is Kind.BACKWARD else self.before
+        source = sender(op, before=self.before, after=self.after)
         assert source is not None, f"{op} has no neighbour on this rank"
         group = self.lanes[source, self.world.rank]
         head = torch.empty(self.world.inline, dtype=torch.uint8)

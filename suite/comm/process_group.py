@@ -6,6 +6,7 @@ deadlock with a pending rendezvous send, so a handle is polled (`done`), and who
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -13,13 +14,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from suite.comm.gloo import GlooTransport
+from suite.comm.departures import Departures, StoreBoard
+from suite.comm.gloo import GlooTransport, cut
+from suite.comm.leaving import raised
 from suite.comm.meeting import Meeting, of_a_step, stay_on_host
 from suite.comm.message import INLINE, check_inline
 from suite.comm.nccl import NcclTransport
 from suite.comm.start import Start
-from suite.comm.waiting import until
-from suite.core.errors import Refused
+from suite.comm.waiting import look_around, until
+from suite.core.errors import RankError, Refused
 from suite.core.protocols import Group, Handle, Transport
 
 PATIENCE = timedelta(days=30)  # a lane may be silent for as long as a rank sleeps between its turns
@@ -44,11 +47,20 @@ class _Work:
     def done(self) -> bool:
         if not self.work.is_completed():
             return False
-        self.work.wait()  # raises what went wrong
+        self.wait()  # raises what went wrong
         return True
 
     def wait(self) -> None:
-        self.work.wait()
+        _wait(self.work)
+
+
+def _wait(work: Any) -> None:
+    """Raises RankError where it broke, with the rank that has ended if one has left a note."""
+    try:
+        work.wait()
+    except RuntimeError as error:
+        look_around()
+        raise RankError(f"a collective broke, as another rank may have ended: {error}") from error
 
 
 class _Works:
@@ -63,7 +75,7 @@ class _Works:
 
     def wait(self) -> None:
         for work in self.works:
-            work.wait()
+            _wait(work)
 
 
 class TorchGroup:
@@ -103,6 +115,10 @@ class TorchGroup:
         ops += [dist.P2POp(dist.irecv, tensor, rank, self.group) for rank, tensor in receives if tensor.numel()]
         return _Works(dist.batch_isend_irecv(ops)) if ops else Done()
 
+    def cut(self, rank: int) -> None:
+        """Ends what is under way on this rank, over gloo."""
+        cut(self.group, int(rank == self.ranks[0]))
+
 
 class ProcessGroups:
     """The collectives of one world. `store` is how the ranks meet; made once per process."""
@@ -113,7 +129,10 @@ class ProcessGroups:
         self.store = store
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
-        self.known: dict[tuple[int, ...], TorchGroup] = {}
+        self.rank, self.known = rank, dict[tuple[int, ...], TorchGroup]()
+        self.departures = Departures(rank, size, StoreBoard(store), ends=True)
+        self.open = True
+        atexit.register(self._at_exit)
 
     def group(self, ranks: Sequence[int]) -> Group:
         """Every rank asks for the same groups in the same order."""
@@ -123,14 +142,28 @@ class ProcessGroups:
         return self.known[key]
 
     def close(self) -> None:
-        dist.destroy_process_group()
+        """Once is enough; a script may have destroyed them itself."""
+        atexit.unregister(self._at_exit)
+        self.departures.stop()
+        if self.open and dist.is_initialized():
+            dist.destroy_process_group()
+        self.open = False
+
+    def _at_exit(self) -> None:
+        """After an exception no collective is waited for: gloo's threads would wait for a rank that waits for this
+        one."""
+        if raised():
+            for group in self.known.values():
+                if group.group is not None and self.rank in group.ranks:
+                    group.cut(self.rank)
+            return
+        self.close()
 
 
 class TorchWorld:
     """Ranks that need no MPI: gloo or NCCL carries messages and collectives, under torchrun or mpiexec.
 
     order: any, or static: NCCL is always static
-    pair_exchange: MPI's alone; a sum of two goes over gloo as every other
     """
 
     def __init__(
@@ -141,7 +174,6 @@ class TorchWorld:
         transport: str = "gloo",
         order: str = "any",
         inline: int = INLINE,
-        pair_exchange: bool = False,
         meeting: Meeting | None = None,
     ) -> None:
         check_inline(inline)
@@ -150,6 +182,7 @@ class TorchWorld:
         self.staged = self.device.type == "cuda" and transport == "gloo"
         self.listener, store, local = _met(start, meeting)
         self.collectives = ProcessGroups(self.rank, self.size, store=store, local=local, device=self.device)
+        self.departures = self.collectives.departures
         self.everyone = self.collectives.group(range(self.size))
         self.lanes = dist.new_group(list(range(self.size)), backend="gloo", timeout=PATIENCE)
         self.made = 0

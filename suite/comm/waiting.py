@@ -20,6 +20,7 @@ _TIMER_SLACK = 1000  # ns: Linux lets a sleep overrun by 50 us unless told other
 SPIN = 50e-6  # seconds of looking only
 OFFER = 20e-3  # seconds after which a rank sleeps between looks: it waits for a batch, not for a message
 NAP = 50e-6
+LOOK = 1.0  # seconds of waiting between looks at whether other ranks have ended
 SLICE = 1e-3  # seconds between looks at messages while a pause lasts
 EARLY = 150e-6  # seconds before its end at which a pause sleeps no more: a sleep is late by up to that
 
@@ -40,15 +41,39 @@ def pause(end: float, progress: Callable[[], None]) -> None:
             os.sched_yield()
 
 
+_watched: list[Callable[[], None]] = []
+
+
+def watch(look: Callable[[], None]) -> None:
+    """From now on every long wait of this process calls `look`, which raises where the wait can have no end."""
+    _watched.append(look)
+
+
+def unwatch(look: Callable[[], None]) -> None:
+    if look in _watched:
+        _watched.remove(look)
+
+
+def look_around() -> None:
+    """Raises RankError where a rank has ended that others still need."""
+    for look in tuple(_watched):
+        look()
+
+
 def until(done: Callable[[], bool], progress: Callable[[], None], timeout: float | None = None) -> bool:
-    """Look at `done` until it is true, calling `progress` between looks; False if `timeout` seconds pass first."""
-    start = time.perf_counter()
+    """Look at `done` until it is true, calling `progress` between looks; False if `timeout` seconds pass first.
+
+    Raises RankError after LOOK seconds or more, where a rank has ended that others still need."""
+    start, due = time.perf_counter(), LOOK
     while not done():
         progress()
         waited = time.perf_counter() - start
         if timeout is not None and waited > timeout:
             return False
         if waited > OFFER:
+            if waited > due:
+                look_around()
+                due = waited + LOOK
             time.sleep(NAP)
         elif waited > SPIN:
             os.sched_yield()

@@ -11,46 +11,54 @@ records, single records or names of nights. Ends with 0 where nothing got worse,
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from suite.bench.interrupt import answered
-from suite.compare import changes, metrics, sets, show, statistics
-from suite.core.errors import Refused, SuiteError
-from suite.core.exits import Exit
-from suite.core.files import write_atomically
+from suite.cli import Arguments, Command
+from suite.core.errors import Refused
+from suite.core.files import check_file, write_atomically
+
+if TYPE_CHECKING:
+    from suite.compare import metrics
+
+NIGHTS = "reports/nightly"  # as suite.nightly's reports=
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m suite.compare", description="What B does worse or better than A.")
+def options(parser: argparse.ArgumentParser) -> None:
+    from suite.compare import metrics
+    from suite.stats import inference
+
     parser.add_argument("a", metavar="A", help="a reports folder, a folder of records, a record or a night")
-    parser.add_argument("b", metavar="B")
+    parser.add_argument("b", metavar="B", help="the same, newer")
     parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="only this one; may be repeated")
     parser.add_argument(
         "--threshold", type=float, default=metrics.THRESHOLD, help="smallest relative change that matters (%(default)s)"
     )
     parser.add_argument(
-        "--level", type=float, default=statistics.LEVEL, help="chance of any false alarm, after Holm (%(default)s)"
+        "--level", type=float, default=inference.LEVEL, help="chance of any false alarm, after Holm (%(default)s)"
     )
     parser.add_argument("--raw", action="store_true", help="times as they are, not by the nights' reference workload")
     parser.add_argument("--all", action="store_true", help="also what is undecided or unchanged")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the comparison there too")
-    parser.add_argument("--nights", type=Path, default=sets.NIGHTS, help="where nights lie (%(default)s)")
-    options = parser.parse_args(arguments)
-    try:
-        rule = _rule(options)
-        found = changes.compare(sets.read(options.a, options.nights), sets.read(options.b, options.nights), rule)
-        if options.json:
-            write_atomically(options.json, show.as_json(found).encode())
-    except (OSError, SuiteError) as error:
-        print(f"refused: {error}", file=sys.stderr)
-        return int(Exit.NOTHING)
-    print(show.text(found, everything=options.all))
+
+
+def compare(arguments: Arguments) -> int:
+    from suite.compare import changes, sets, show
+
+    asked, nights = arguments.options, Path(arguments.value("reports", NIGHTS))
+    if asked.json:
+        check_file(asked.json, "--json")
+    rule = _rule(asked)
+    found = changes.compare(sets.read(asked.a, nights), sets.read(asked.b, nights), rule)
+    if asked.json:
+        write_atomically(asked.json, show.as_json(found).encode())
+    print(show.text(found, everything=asked.all))
     return int(found.exit)
 
 
 def _rule(options: argparse.Namespace) -> metrics.Rule:
+    from suite.compare import metrics
+
     for name, most in (("threshold", 10.0), ("level", 0.5)):
         value = getattr(options, name)
         if not 0 < value <= most:
@@ -58,5 +66,15 @@ def _rule(options: argparse.Namespace) -> metrics.Rule:
     return metrics.Rule(options.threshold, options.level, tuple(options.metric), False if options.raw else None)
 
 
+COMMAND = Command(
+    "compare",
+    "Print what the records of B do worse or better than those of A.",
+    compare,
+    "reports.old reports --metric batch_time",
+    keys={"reports": f"FOLDER   where nights lie (default: {NIGHTS})"},
+    options=options,
+)
+main = COMMAND.main
+
 if __name__ == "__main__":
-    sys.exit(answered(main, sys.argv[1:]))
+    raise SystemExit(main())

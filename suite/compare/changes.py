@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from suite.compare.metrics import ALONE, LOSSES, Change, Rule, judged
 from suite.compare.pairs import Differs, Name, Pair, Pairs, pair
 from suite.compare.sets import Sample, Samples
-from suite.compare.statistics import Verdict
 from suite.core.errors import Refused
 from suite.core.exits import Exit
 from suite.core.record import Outcome
+from suite.stats.inference import Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Decides what became of each metric and each loss of runs that both sets have.
 
-Times and rates of a clock are judged by chance and size (statistics), of several records a side: what drifts between
+Times and rates of a clock are judged by chance and size (suite.stats), of several records a side: what drifts between
 two calls is in every turn of a call alike. What is counted, simulated or computed is the same every time, so there any
 difference beyond rounding is a change. Losses are compared batch by batch: seeds are part of the config, and the same
 seed trains the same network. What cannot be compared is left with its reason.
@@ -15,17 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from suite.compare import statistics
 from suite.compare.pairs import Name, Pair
 from suite.compare.sets import Sample
-from suite.compare.statistics import Effect, Verdict
 from suite.compare.turns import lowest
-from suite.core.record import Metric, Outcome, Record, Source
+from suite.core.record import Metric, Outcome, Source
+from suite.stats import inference
+from suite.stats.inference import Effect, Verdict
 
 THRESHOLD = 0.05
 LOSSES = ("loss", "validation_loss")
 _LOSS_ROUNDING = 1e-5  # relative, of float32: what the suite's systems agree within
-_FEWEST = 4  # repeats a side: of 3 and 3 no order is rarer than one in ten
 _BOUNDS = (1e-30, 1e30)  # of what has a ratio: beyond, a quotient may be no number
 ALONE = "one record on a side: machines drift from call to call by more than code does"
 
@@ -36,7 +35,7 @@ class Rule:
     (None: where that lessens the spread)."""
 
     threshold: float = THRESHOLD
-    level: float = statistics.LEVEL
+    level: float = inference.LEVEL
     metrics: tuple[str, ...] = ()
     scale: bool | None = None
 
@@ -108,7 +107,7 @@ def judged(pairs: Sequence[Pair], rule: Rule) -> tuple[list[Change], list[Left]]
     tests = [item for item in found if isinstance(item, Timed)]
     effects = {id(item): _tested(item, rule) for item in tests}
     several = [item for item in tests if not item.alone]
-    p = statistics.holm([effects[id(item)][0].p for item in several])
+    p = inference.holm([effects[id(item)][0].p for item in several])
     adjusted = dict(zip(map(id, several), p, strict=True))
     changes = [
         _decided(item, *effects[id(item)], adjusted.get(id(item), 1.0), rule) if isinstance(item, Timed) else item
@@ -135,7 +134,7 @@ def _metric(one: Pair, name: str) -> list[Change | Timed | Left]:
     if not values[0]:
         return [Left(one.name, name, "has no finite number in A")] if values[1] else []
     if not values[1]:
-        a = float(np.median(statistics.medians(values[0])))
+        a = float(np.median(inference.medians(values[0])))
         why = f"none of {odd[1]} values in B is a finite number"
         return [Change(one.name, name, kind.unit, kind.better, a, math.nan, Verdict.WORSE, why)]
     more = f"has {odd[0]} values in A and {odd[1]} in B that are no finite numbers"
@@ -150,7 +149,7 @@ def _compared(one: Pair, name: str, kind: Metric, sides: list[list[list[float]]]
         return []  # neither better nor worse, or never anything: a part of a batch that this system has not
     alone = min(map(len, sides)) < 2
     a, b = (_repeats(side, name, alone=max(map(len, sides)) == 1) for side in (one.a, one.b))
-    if not all(_BOUNDS[0] < middle < _BOUNDS[1] for side in (a, b) for middle in statistics.medians(side)):
+    if not all(_BOUNDS[0] < middle < _BOUNDS[1] for side in (a, b) for middle in inference.medians(side)):
         return [Left(one.name, name, "is not compared: there is no ratio to a repeat whose middle is 0")]
     return [Timed(one, name, kind, (a, b), None if alone else _scaled(one, name, kind), alone)]
 
@@ -164,7 +163,7 @@ def _finite(values: Sequence[float]) -> list[float]:
 
 
 def _constant(repeats: Sequence[Sequence[float]]) -> bool:
-    return all(_equal(values, repeats[0], statistics.ROUNDING) for values in repeats)
+    return all(_equal(values, repeats[0], inference.ROUNDING) for values in repeats)
 
 
 def _equal(a: Sequence[float], b: Sequence[float], within: float) -> bool:
@@ -173,11 +172,11 @@ def _equal(a: Sequence[float], b: Sequence[float], within: float) -> bool:
 
 def _exact(one: Pair, name: str, kind: Metric, a: Sequence[float], b: Sequence[float]) -> Change:
     ours, theirs = float(np.median(a)), float(np.median(b))
-    if _equal(a, b, statistics.ROUNDING):
+    if _equal(a, b, inference.ROUNDING):
         return Change(one.name, name, kind.unit, kind.better, ours, theirs, Verdict.SAME, "exact")
     if ours == theirs:  # their order, or how many there are
         return Change(one.name, name, kind.unit, kind.better, ours, theirs, Verdict.CHANGED, "exact: other values")
-    found = statistics.directed(math.inf if theirs > ours else 0.0, kind.better)
+    found = inference.directed(math.inf if theirs > ours else 0.0, kind.better)
     return Change(one.name, name, kind.unit, kind.better, ours, theirs, found, "exact")
 
 
@@ -185,20 +184,11 @@ def _repeats(side: Sequence[Sample], name: str, *, alone: bool = False) -> list[
     """What is resampled: records; of one beside one its turns, as the config tells them."""
     found = {id(s): values for s in side if name in s.record.metrics and (values := _of(s, name))}
     only = next((s for s in side if id(s) in found), None)
-    return turns(only.record, found[id(only)]) if alone and only else list(found.values())
+    return inference.rounds(only.record, found[id(only)]) if alone and only else list(found.values())
 
 
 def _of(sample: Sample, name: str) -> list[float]:
     return _finite(sample.record.metrics[name].values)
-
-
-def turns(record: Record, values: list[float]) -> list[list[float]]:
-    plan: Any = record.config.get("measure", {})
-    count = plan.get("turns") if isinstance(plan, dict) else None
-    if not isinstance(count, int) or not 0 < count <= len(values) or len(values) % count:
-        return [values]
-    size = len(values) // count
-    return [values[start : start + size] for start in range(0, len(values), size)]
 
 
 def _scaled(one: Pair, name: str, kind: Metric) -> tuple[list[list[float]], list[list[float]]] | None:
@@ -218,8 +208,8 @@ def _scaled(one: Pair, name: str, kind: Metric) -> tuple[list[list[float]], list
 
 
 def _residual(sides: tuple[list[list[float]], list[list[float]]]) -> float:
-    centred = [np.log(middles) - np.median(np.log(middles)) for middles in map(statistics.medians, sides)]
-    return statistics.spread(np.exp(np.concatenate(centred)).tolist())
+    centred = [np.log(middles) - np.median(np.log(middles)) for middles in map(inference.medians, sides)]
+    return inference.spread(np.exp(np.concatenate(centred)).tolist())
 
 
 def _tested(item: Timed, rule: Rule) -> tuple[Effect, bool, float | None]:
@@ -227,20 +217,20 @@ def _tested(item: Timed, rule: Rule) -> tuple[Effect, bool, float | None]:
     use = item.steadier if rule.scale is None else rule.scale and item.scaled is not None
     chosen, spare = (item.scaled, item.raw) if use else (item.raw, item.scaled)
     assert chosen is not None
-    other = np.median(statistics.medians(spare[1])) / np.median(statistics.medians(spare[0])) if spare else None
-    return statistics.effect(*chosen, level=rule.level), use, None if other is None else float(other)
+    other = np.median(inference.medians(spare[1])) / np.median(inference.medians(spare[0])) if spare else None
+    return inference.effect(*chosen, level=rule.level), use, None if other is None else float(other)
 
 
 def _decided(item: Timed, found: Effect, scaled: bool, other: float | None, adjusted: float, rule: Rule) -> Change:
-    verdict = statistics.verdict(found, adjusted, item.kind.better, threshold=rule.threshold, level=rule.level)
+    verdict = inference.verdict(found, adjusted, item.kind.better, threshold=rule.threshold, level=rule.level)
     why = ""
     if item.alone:
         verdict, why = Verdict.UNDECIDED, ALONE
-    elif min(found.repeats) < _FEWEST:
+    elif min(found.repeats) < inference.FEWEST:
         why = f"{found.repeats[0]} and {found.repeats[1]} repeats decide little: p is {found.least:.2g} at least"
     elif verdict is Verdict.UNDECIDED:
         why = f"p {adjusted:.2g} after Holm, delta {found.delta:+.2f}"
-    a, b = (float(np.median(statistics.medians(side))) for side in item.raw)
+    a, b = (float(np.median(inference.medians(side))) for side in item.raw)
     told = (item.pair.name, item.metric, item.kind.unit, item.kind.better, a, b, verdict, why, found, scaled, other)
     return Change(*told, _quiet(item), item.pair.config)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.core.errors import DamagedRecord, Refused
-from suite.core.record import Record
+from suite.core.record import LINES, Record, readers
 
 NIGHTS = Path("reports/nightly")
 DONE = "done.json"  # what a repeat leaves beside its records: that it is whole, and how fast the machine was
@@ -57,10 +57,11 @@ def read(name: str, nights: Path = NIGHTS) -> Samples:
 def gathered(name: str, files: Iterable[tuple[Path, str, dict[str, float]]]) -> Samples:
     found, aside = [], []
     for path, machine, reference in files:
-        try:
-            found.append(Sample(_record(path), str(path), machine, reference))
-        except DamagedRecord as error:
-            aside.append((str(path), str(error)))
+        for line, read in readers(path):
+            try:
+                found.append(Sample(_checked(read()), f"{path}{line}", machine, reference))
+            except DamagedRecord as error:
+                aside.append((f"{path}{line}", str(error)))
     return Samples(name, tuple(found), tuple(aside))
 
 
@@ -72,11 +73,11 @@ def _files(path: Path) -> Iterable[tuple[Path, str, dict[str, float]]]:
         yield from of_repeats([done.parent for done in sorted(path.glob(f"repeats/*/*/{DONE}"))])
     elif (path / "records").is_dir() or (path / "measured").is_dir():
         yield from ((file, "", {}) for file in sorted(path.glob("records/*.json")))
-        yield from ((file, file.parent.name, {}) for file in sorted(path.glob("measured/*/*.json")))
+        yield from ((file, file.parent.name, {}) for file in sorted(path.glob(f"measured/*/*{LINES}")))
     elif several := sorted(path.glob("*/records/*.json")):
         yield from ((file, "", {}) for file in several)
     else:
-        yield from ((file, "", {}) for file in sorted(path.glob("*.json")))
+        yield from ((file, "", {}) for file in (*sorted(path.glob("*.json")), *sorted(path.glob(f"*{LINES}"))))
 
 
 def of_repeats(folders: Sequence[Path]) -> Iterable[tuple[Path, str, dict[str, float]]]:
@@ -102,8 +103,7 @@ def _positive(value: Any) -> float:
     return number
 
 
-def _record(path: Path) -> Record:
-    record = Record.read(path)
+def _checked(record: Record) -> Record:
     for name in ("experiment", "launch"):
         part = record.config.get(name, {})
         if not isinstance(part, dict):

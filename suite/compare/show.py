@@ -11,8 +11,9 @@ from typing import Any
 
 from suite.compare.changes import Comparison
 from suite.compare.metrics import ALONE, Change
-from suite.compare.statistics import Verdict
+from suite.core.reasons import headline
 from suite.core.units import si
+from suite.stats.inference import Verdict
 
 _ORDER = (Verdict.WORSE, Verdict.BETTER, Verdict.CHANGED, Verdict.UNDECIDED, Verdict.SAME)
 
@@ -87,8 +88,8 @@ def commit_range(commits: tuple[str, str]) -> str:
 
 def ended(found: Comparison) -> Iterator[str]:
     for item in found.ended:
-        lines = item.reason.strip().splitlines()
-        yield f"{item.verdict.value}: {item.name}: {item.a} -> {item.b}{': ' + lines[-1] if lines else ''}"
+        why = f": {headline(item.reason)}" if item.reason.strip() else ""
+        yield f"{item.verdict.value}: {item.name}: {item.a} -> {item.b}{why}"
 
 
 def summary(found: Comparison) -> str:

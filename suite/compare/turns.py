@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from suite.compare.statistics import RESAMPLES
+from suite.stats.inference import RESAMPLES
 
 _ENUMERATED = 12  # turns whose every exchange of old and new is gone through; beyond, so many are drawn:
 _DRAWN = 10_000

@@ -8,50 +8,43 @@ Ends with 0 where every law that applies is kept, 1 where one is broken, 2 where
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from suite.bench.interrupt import ending_ranks
-from suite.conformance.laws import LAWS, Finding, Verdict, examine
-from suite.conformance.subject import Subject
-from suite.core.errors import SuiteError, UnknownName
+from suite.cli import Arguments, Command
+from suite.core.errors import UnknownName
 from suite.core.exits import Exit
+from suite.core.words import count
 
-NAMES = tuple(law.name for law in LAWS)
+if TYPE_CHECKING:
+    from suite.conformance.laws import Finding
 
 
-def main(arguments: Sequence[str]) -> int:
-    try:
-        overrides, chosen = read(arguments)
-        subject = Subject(tuple(overrides))
-        for line in subject.parts():
-            print(line)
-    except SuiteError as error:
-        print(f"refused: {error}", file=sys.stderr)
-        return Exit.NOTHING
+def conformance(arguments: Arguments) -> int:
+    from suite.conformance.laws import LAWS, Verdict, examine
+    from suite.conformance.subject import Subject
+
+    chosen = [name for names in arguments.options.laws for name in names.split(",")]
+    for name in chosen:
+        if name not in (known := tuple(law.name for law in LAWS)):
+            raise UnknownName("law", name, known)
+    subject = Subject(arguments.words)
+    for line in subject.parts():
+        print(line)
     found: list[Finding] = []
-    with ending_ranks():
-        for finding in examine(subject, chosen):
-            print(told(finding), flush=True)
-            found.append(finding)
+    for finding in examine(subject, chosen):
+        print(told(finding), flush=True)
+        found.append(finding)
     print(summary(subject.name, found))
     return Exit.SOME_FAILED if any(one.verdict is Verdict.BROKEN for one in found) else Exit.OK
 
 
-def read(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The overrides, and the laws that are asked. Raises UnknownName."""
-    overrides, chosen, rest = [], [], iter(arguments)
-    for argument in rest:
-        name, _, value = argument.partition("=")
-        if name == "--laws":
-            chosen += (value or next(rest, "")).split(",")
-        else:
-            overrides.append(argument)
-    for name in chosen:
-        if name not in NAMES:
-            raise UnknownName("law", name, NAMES)
-    return overrides, chosen
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--laws", action="append", default=[], metavar="NAME,NAME", help="only these laws (default: all that apply)"
+    )
 
 
 def told(finding: Finding) -> str:
@@ -63,13 +56,26 @@ def told(finding: Finding) -> str:
 
 
 def summary(name: str, found: Sequence[Finding]) -> str:
+    from suite.conformance.laws import Verdict
+
     counts = Counter(finding.verdict for finding in found)
     seconds = sum(finding.seconds for finding in found)
     names = [finding.law.name for finding in found if finding.verdict is Verdict.BROKEN]
     broken = f", {len(names)} broken ({', '.join(names)})" if names else ""
-    asked = f"{counts[Verdict.KEPT]} laws kept{broken}, {counts[Verdict.NOT_ASKED]} do not apply"
+    idle = counts[Verdict.NOT_ASKED]
+    asked = f"{count(counts[Verdict.KEPT], 'law')} kept{broken}, {idle} {'does' if idle == 1 else 'do'} not apply"
     return f"{name}: {asked}, {seconds:.0f} s"
 
 
+COMMAND = Command(
+    "conformance",
+    "Check every law that applies to a system, and print which ones it keeps.",
+    conformance,
+    "system=waves 'launch.python_path=[mine]' --laws order,gradients",
+    config=True,
+    options=options,
+)
+main = COMMAND.main
+
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from suite.bench.resume import ENGINE
-from suite.bench.starter import find_mpiexec
 from suite.comm import loopback
+from suite.comm.by_hand import find_mpiexec
 from suite.conformance import graphs, orders, outcomes, started
 from suite.conformance.case import Case, case_of
 from suite.conformance.gradients import check_system
@@ -22,8 +22,10 @@ from suite.conformance.replays import check_replayed
 from suite.conformance.resuming import check_resumed
 from suite.conformance.subject import Subject
 from suite.core.build import build
-from suite.core.errors import Refused
+from suite.core.errors import Fault, Refused, SuiteError
 from suite.core.grid import Grid
+from suite.core.keys import in_config_keys
+from suite.core.reasons import headline, is_users, whole
 
 PATIENCE = 60.0  # seconds for what threads do together: a law takes a few
 EPOCHS = (6, 4)  # batches from drain to drain: the second begins with state
@@ -70,7 +72,8 @@ def examine(subject: Subject, chosen: Sequence[str] = ()) -> Iterator[Finding]:
         verdict, said = Verdict.NOT_ASKED, f"because {broken} is broken"
         if not broken:
             try:
-                verdict, said = Verdict.KEPT, law.check(subject)
+                with in_config_keys():
+                    verdict, said = Verdict.KEPT, law.check(subject)
             except DoesNotApply as reason:
                 said = f"because {reason}"
             except Refused as error:  # by name, before anything runs
@@ -84,8 +87,12 @@ def examine(subject: Subject, chosen: Sequence[str] = ()) -> Iterator[Finding]:
 
 
 def reason_of(error: BaseException) -> str:
-    """What it says, or what it is; the first line after the name of a fault that nobody has raised on purpose."""
+    """What it says; of a fault that nobody has raised on purpose its kind, and its place in the user's file."""
     said = str(error).strip()
+    if isinstance(error, Fault):
+        return headline(said)
+    if is_users(error) and not isinstance(error, SuiteError | AssertionError):
+        return headline(whole(error))
     meant = isinstance(error, AssertionError) and said
     return said if meant else f"{type(error).__name__}: {said or 'no reason given'}"
 
@@ -126,8 +133,9 @@ def _grids(*sizes: tuple[int, int]) -> list[tuple[Grid, str, str]]:
 
 
 def _order(subject: Subject) -> str:
-    _of_stages(subject)
-    sizes = orders.check_every_size(subject.schedule, subject.every)
+    if subject.graphs or not subject.orders:
+        _of_stages(subject)
+    sizes = orders.check_every_size(subject.schedule, subject.every, serves=subject.serves)
     return f"at {sizes} sizes: stages 1 to 8, microbatches 1 to 32, at equal speeds and at any"
 
 

@@ -65,12 +65,18 @@ def _at(stages: int, work: Work) -> str:
     return f"{stages} stages, {work.microbatches} microbatches{group}"
 
 
-def check_every_size(schedule: Schedule, every: int | None) -> int:
+def check_every_size(
+    schedule: Schedule, every: int | None, serves: Callable[[int, int], bool] = lambda stages, microbatches: True
+) -> int:
     """Law 1 for stages 1 to 8 and microbatches 1 to 32, at equal speeds and at any. How many sizes kept it.
+
+    serves: whether the system has a size, of stages and microbatches
 
     Raises AssertionError for the smallest size that does not, with the grid up to the fault."""
     sizes = 0
     for stages, work in _sizes(every):
+        if not serves(stages, work.microbatches):
+            continue
         clock = random.Random(stages * 100 + work.microbatches)
 
         def cost(_: Op, clock: random.Random = clock) -> float:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import psutil
 
+from suite.bench.interrupt import end_program, run_program
 from suite.core.errors import SuiteError
+from suite.core.reasons import headline
 from suite.core.record import Outcome, Record
 
 SHORT = ("measure.warm_up=1", "measure.settle=0", "measure.turns=1", "measure.batches=2", "measure.evaluate=0")
@@ -23,7 +25,7 @@ GONE = 10.0  # seconds within which every process of a run has ended
 
 def run(overrides: Sequence[str], reports: Path) -> Record:
     """The record that `python -m suite` leaves. Raises AssertionError where it leaves none."""
-    done = subprocess.run(_line(overrides, reports), capture_output=True, text=True, timeout=DEADLINE, check=False)
+    done = run_program(_line(overrides, reports), seconds=DEADLINE)
     return _left(reports, done.stdout + done.stderr)
 
 
@@ -43,18 +45,14 @@ def check_losses(overrides: Sequence[str], plain: Sequence[str], folder: Path) -
     Raises AssertionError for a run that did not go well, SuiteError where the other one did not."""
     found, right = run([*overrides, *SHORT], folder / "own"), run([*plain, *SHORT], folder / "plain")
     if right.outcome is not Outcome.OK:
-        raise SuiteError(f"the reference did not run: {right.reason.splitlines()[0]}")
-    assert found.outcome is Outcome.OK, f"it ended as {found.outcome.value}: {_first(found.reason)}"
+        raise SuiteError(f"the reference did not run: {headline(right.reason)}")
+    assert found.outcome is Outcome.OK, f"it ended as {found.outcome.value}: {headline(found.reason)}"
     ours, theirs = found.series.get("loss", []), right.series["loss"]
     assert len(ours) == len(theirs), f"{len(ours)} losses, {len(theirs)} batches were trained"
     off = [abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True)]
     worst = max(range(len(off)), key=off.__getitem__)
     assert off[worst] <= 1e-5, f"batch {worst} has loss {ours[worst]:.9g}, plain PyTorch {theirs[worst]:.9g}"
     return found, max(off)
-
-
-def _first(reason: str) -> str:
-    return next(iter(reason.strip().splitlines()), "no reason")
 
 
 def check_killed(overrides: Sequence[str], folder: Path) -> str:
@@ -79,13 +77,12 @@ def check_killed(overrides: Sequence[str], folder: Path) -> str:
         said = process.communicate(timeout=DEADLINE)[1]
     finally:
         if process.poll() is None:
-            process.kill()
-            process.wait()
+            end_program(process)
     record = _left(folder, said)
-    assert record.outcome is Outcome.LOST_RANK, f"outcome {record.outcome.value}: {_first(record.reason)}"
+    assert record.outcome is Outcome.LOST_RANK, f"outcome {record.outcome.value}: {headline(record.reason)}"
     _, alive = psutil.wait_procs(list(seen.values()), timeout=GONE)
     assert not alive, f"{len(alive)} processes are left after {GONE:g} s: {[one.pid for one in alive]}"
-    return _first(record.reason)
+    return headline(record.reason)
 
 
 def _children(parent: psutil.Process) -> list[psutil.Process]:

@@ -13,8 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from suite.bench.starter import environment, find_mpiexec, placing
+from suite.bench.interrupt import run_program
+from suite.bench.starter import environment, placing
+from suite.comm.by_hand import find_mpiexec
 from suite.core.build import build, locate, search
+from suite.core.keys import in_config_keys
 
 DEADLINE = 120.0  # seconds
 
@@ -28,9 +31,7 @@ def check_ranks(ranks: int, jobs: Mapping[str, Mapping[str, Any]]) -> str:
         line = [str(find_mpiexec(launch["mpiexec"])), "-n", str(ranks), *placing(launch["mpiexec"])]
         line += [sys.executable, "-m", "mpi4py", "-m", "suite.conformance.started", str(job)]
         try:
-            done = subprocess.run(
-                line, capture_output=True, text=True, env=environment(launch), timeout=DEADLINE, check=False
-            )
+            done = run_program(line, seconds=DEADLINE, env=environment(launch))
         except subprocess.TimeoutExpired as late:
             raise AssertionError(f"{ranks} ranks were not done in {DEADLINE:g} s: they wait for one another") from late
         said = {rank: _said(job, rank) for rank in range(ranks)}
@@ -64,7 +65,8 @@ def main(job: Path) -> None:
     config = jobs["gradients"]
     search(config["launch"]["python_path"])
     made = locate(config["system"]["_target_"])
-    world = here(**config["comm"])
+    with in_config_keys():
+        world = here(**config["comm"])
     found: dict[str, Any] = {"carrier": world.carrier}
     try:
         case = case_of(config, made.makers(config, build(config["model"]["shape"])))

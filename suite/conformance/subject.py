@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from suite.bench import order
 from suite.bench.experiment import freeze, resolve
 from suite.core.build import build, locate
 from suite.core.errors import IllegalSchedule, Refused
@@ -49,6 +50,16 @@ class Subject:
     def ours(self) -> bool:
         """Whether it stands on the suite's engine, with the parts that its config names."""
         return isinstance(self.made, type) and issubclass(self.made, EngineSystem)
+
+    @property
+    def orders(self) -> bool:
+        """Whether the schedule of its config is the order of its ranks."""
+        return self.ours or order.ordered(self.base) or order.brought(self.base)
+
+    def serves(self, stages: int, microbatches: int) -> bool:
+        """Whether its order has this size."""
+        processes, fills = self.base["system"].get("processes"), self.base["system"].get("fills")
+        return processes in (None, stages) and not (fills and microbatches < stages)
 
     @property
     def every(self) -> int | None:
@@ -112,7 +123,9 @@ class Subject:
             memory, pruning = config["memory"].get("name"), config["pruning"]["name"]
             lines.append(f"memory    {memory}, precision {config['precision']['name']}, pruning {pruning}")
         else:
-            lines.append("engine    its own: schedule, weights and memory of the config are not read")
+            lines.append("engine    its own: weights and memory of the config are not read")
+            if self.orders:
+                lines.append(f"order     {_told(config['schedule'])}")
         return lines
 
     def composes(self) -> str:

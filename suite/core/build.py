@@ -22,6 +22,8 @@ from typing import Any
 
 from suite.core.errors import MissingDependency, Refused, UnknownName
 from suite.core.fits import check_arguments, hints_of, never, parts, shown
+from suite.core.keys import in_config_keys
+from suite.core.reasons import headline, is_users, whole
 
 TARGET, PARTIAL = "_target_", "_partial_"
 # whose classes and functions a config may name; the rest of the suite starts processes, or keeps files
@@ -160,11 +162,13 @@ def build(config: Any, **extra: Any) -> Any:
     except TypeError as error:
         accepted = ", ".join(signature.parameters)
         raise Refused(f"{config[TARGET]}: {error}", rule=f"its arguments are {accepted or 'none'}") from error
-    check_arguments(str(config[TARGET]), target, arguments)
+    check_arguments(f"{config[TARGET]}: ", target, arguments)
     if partly:
         return partial(target, **arguments)
     try:
-        return target(**arguments)
+        with in_config_keys():
+            return target(**arguments)
     except (TypeError, ValueError) as error:  # a value of the wrong kind, such as text for a count
         called = ", ".join(f"{key}={shown(value)}" for key, value in arguments.items() if key not in extra)
-        raise Refused(f"{config[TARGET]}({called}): {error}", rule="values of the kinds its docstring gives") from error
+        said = headline(whole(error)) if is_users(error) else str(error)
+        raise Refused(f"{config[TARGET]}({called}): {said}", rule="values of the kinds its docstring gives") from error

@@ -10,6 +10,7 @@
     ├── Diverged               training broke down: no loss scale keeps its gradients finite
     ├── RankError              a rank did not do its part
     │   └── Late               it was not done at the deadline
+    ├── Fault                  code raised what it should not, the user's or the suite's: a traceback
     └── DamagedRecord          a file in the store that is no record
         └── OtherSchema        a record, of another schema version
 
@@ -27,7 +28,12 @@ class SuiteError(Exception):
 
 
 class Refused(SuiteError):
-    """The request cannot run. `rule` is the law it breaks and `legal` a value that would pass."""
+    """The request cannot run. `rule` is the law it breaks and `legal` a value that would pass.
+
+    keyed: whether the settings that it names are those of a config (suite.core.keys), not arguments
+    """
+
+    keyed = False
 
     def __init__(self, what: str, *, rule: str = "", legal: str = "") -> None:
         parts = [what]
@@ -41,9 +47,10 @@ class Refused(SuiteError):
 class UnknownName(Refused):
     """`name` is not one of `known`; the message names the nearest."""
 
-    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: object, known: Iterable[str], *, alike: float = 0.4) -> None:
+        """alike: the least ratio of common characters at which a name is the nearest"""
         known, name = sorted(known), str(name)
-        near = get_close_matches(name, known, n=1, cutoff=0.4)
+        near = get_close_matches(name, known, n=1, cutoff=alike)
         super().__init__(
             f"there is no {kind} named {name!r}",
             rule=f"one of {', '.join(known)}",
@@ -72,6 +79,10 @@ class MissingDependency(SuiteError):
 
 class IllegalSchedule(SuiteError):
     """A schedule broke a law. The message ends with the grid up to the fault."""
+
+
+class Fault(SuiteError):
+    """An exception that nobody raised on purpose, as its traceback."""
 
 
 class Diverged(SuiteError):

@@ -17,6 +17,7 @@ class Exit(IntEnum):
     STOPPED = 3  # on_error=stop: a run failed, and those after it were not made
     REGRESSION = 4  # a metric got worse (suite.compare, suite.nightly)
     NOT_COMPARABLE = 5  # nothing could be compared, or everything that could be is undecided for want of samples
+    FAULT = 70  # a fault of the suite itself, whose traceback is printed; as in sysexits.h
 
 
 def exit_code(records: Sequence[Record], on_error: str = "record") -> Exit:

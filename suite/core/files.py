@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import time
@@ -31,6 +32,44 @@ def write_atomically(path: Path, data: bytes, *, inside: Path | None = None) -> 
     except BaseException:
         os.unlink(partial)
         raise
+    return path
+
+
+def check_folder(folder: Path, setting: str) -> Path:
+    """Makes `folder` and a file in it, which is taken away again. Returns `folder`; raises Refused where it cannot."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=PARTIAL) as file:
+            file.write(b"\0")
+    except (OSError, ValueError) as error:  # ValueError: a null character
+        why = getattr(error, "strerror", None) or error
+        raise Refused(f"{setting}={folder}: {why}", rule="a folder that can be made and written") from error
+    return folder
+
+
+def check_access(folder: Path, setting: str) -> None:
+    """As `check_folder` as far as that is known without writing: the nearest parent that exists is a folder, of a file
+    system with room for files, and this process may write there."""
+    why = ""
+    try:
+        nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        if not nearest.is_dir():
+            why = os.strerror(errno.ENOTDIR)
+        elif not os.access(nearest, os.W_OK | os.X_OK):
+            why = os.strerror(errno.EACCES)
+        elif os.statvfs(nearest).f_blocks == 0:  # of the kernel's, as /proc
+            why = os.strerror(errno.ENOTSUP)
+    except (OSError, ValueError) as error:  # ValueError: a null character
+        why = str(getattr(error, "strerror", None) or error)
+    if why:
+        raise Refused(f"{setting}={folder}: {why}", rule="a folder that can be made and written")
+
+
+def check_file(path: Path, setting: str) -> Path:
+    """Returns `path`; raises Refused where no file can be written there."""
+    if path.is_dir():
+        raise Refused(f"{setting}={path} is a folder", rule="a file", legal=f"{setting}={path / 'FILE'}")
+    check_folder(path.parent, f"folder of {setting}")
     return path
 
 

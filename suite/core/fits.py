@@ -7,6 +7,7 @@ makes, so that a schedule where weights are asked for is refused before anything
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
 import typing
@@ -17,17 +18,37 @@ from typing import Any, get_args, get_origin
 from suite.core.errors import Refused
 
 _TOLD = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-_LEGAL = {int: "1", float: "1.0", bool: "true", str: "'text'"}
+_LEGAL = {int: "1", float: "1.0", bool: "true", str: ""}
 
 
 def check_arguments(name: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Raises Refused for the first argument that is not what `target` is annotated with; name: its path"""
+    """Raises Refused for the first argument that is not what `target` is annotated with.
+
+    name: what stands before the argument's name in the message, "path.of.its.group." or "class: "
+    """
     hints = hints_of(target)
     for key, value in arguments.items():
         if key in hints and not fits(value, hints[key]):
             wanted = told(hints[key])
-            what = f"{name}: {key}={shown(value)}"
-            raise Refused(what, rule=f"{key} is {wanted}", legal=f"{key}={_legal(hints[key])}")
+            given = shown(value) if isinstance(value, str) else typed(value)  # '5' is no number
+            legal, group = example(target, key, hints[key]), "" if name.endswith(": ") else name
+            what = f"{name}{key}={given}"
+            error = Refused(what, rule=f"{key} is {wanted}", legal=legal and f"{group}{key}={legal}")
+            error.keyed = True  # an argument of the class that the config names
+            raise error
+
+
+def example(target: Callable[..., Any], key: str, hint: Any) -> str:
+    """A value that `target` accepts for `key`, as a command line types it: its default, or one of the annotated kind.
+
+    Empty for text without a default, which may have to be one of a few names.
+    """
+    try:
+        default = inspect.signature(target).parameters[key].default
+    except (TypeError, ValueError, KeyError):
+        default = inspect.Parameter.empty
+    plain = default is None or isinstance(default, bool | int | float | str)
+    return typed(default) if plain and fits(default, hint) else _legal(hint)
 
 
 @cache
@@ -144,6 +165,15 @@ def lacking(value: Any, protocol: type) -> list[str]:
     return found
 
 
+def check_protocol(name: str, value: Any, protocol: type, legal: str) -> None:
+    """Raises Refused unless the argument `name` is an object with everything that a protocol has."""
+    if isinstance(value, type):
+        raise Refused(f"{name}={value.__name__}, a class", rule="an object of it", legal=f"{name}={value.__name__}()")
+    if missing := lacking(value, protocol):
+        rule = f"an object with {', '.join(missing)}, as {protocol.__module__}.{protocol.__name__} has"
+        raise Refused(f"{name}={shown(value)}", rule=rule, legal=f"{name}={legal}")
+
+
 def _made_by(target: Callable[..., Any]) -> list[type]:
     """The classes that a call may give; none where it does not say."""
     if isinstance(target, type):
@@ -166,9 +196,20 @@ def _ours(kind: type) -> bool:
     return kind.__module__.startswith(("suite.", "baselines."))
 
 
+def typed(value: Any) -> str:
+    """A plain value as a command line types it, in a hundred characters."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower().replace("none", "null")
+    return _short(str(value)) if isinstance(value, str) else shown(value)
+
+
 def shown(value: Any) -> str:
     """A value on one line, in a hundred characters."""
-    text = " ".join(repr(value).split())
+    return _short(repr(value))
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 

@@ -23,8 +23,9 @@ class Grid:
     def __post_init__(self) -> None:
         for axis in ("data", "inter", "tensor"):
             size = getattr(self, axis)
-            if size < 1:
-                raise Refused(f"grid.{axis}={size}", rule="every axis of the grid is at least 1", legal="1")
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                rule = "every axis of the grid is a whole number, at least 1"
+                raise Refused(f"Grid({axis}={size!r})", rule=rule, legal=f"Grid({axis}=1)")
 
     def __str__(self) -> str:
         """`inter x data`, as the papers write a grid; the tensor axis only where there is one."""

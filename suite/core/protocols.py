@@ -53,7 +53,9 @@ class Clock:
     """What a policy may know when an op asks for weights.
 
     updates: updates this stage has made; due: the update that this op's gradient enters; read_by: what each open
-    forward (by microbatch) read; drained_at: updates made when nothing was last in flight; stages: of the pipeline.
+    forward (by microbatch) read; drained_at: updates made when nothing was last in flight; stages: of the pipeline;
+    forward_due: the update that the next forward pass's gradient enters, None when no forward pass is to come before
+    the pipeline has drained.
     """
 
     updates: int
@@ -61,6 +63,7 @@ class Clock:
     read_by: Mapping[int, Read]
     drained_at: int
     stages: int
+    forward_due: int | None
 
 
 @runtime_checkable
@@ -74,8 +77,10 @@ class WeightPolicy(Protocol):
 
     def read(self, op: Op, clock: Clock) -> Read: ...
 
-    def oldest(self, clock: Clock) -> int:
-        """No later read names an older version than this one."""
+    def needed(self, clock: Clock) -> frozenset[int]:
+        """The versions older than the newest that a later pass may read: the backward passes of open forwards, and
+        forward passes to come. All others are freed. The newest version stays whether it is named or not. The ledger
+        takes any iterable of whole numbers, and refuses anything else."""
 
 
 class UpdateRule(Protocol):
@@ -193,6 +198,14 @@ class CostModel(Protocol):
 
     def update(self, stage: int) -> Sequence[Chunk]:
         """In order; the driver overlaps them, the network times the reductions."""
+
+
+@runtime_checkable
+class Itemized(Protocol):
+    """A cost model that knows what its seconds are spent on."""
+
+    def parts(self, op: Op) -> Mapping[str, Seconds]:
+        """The share of `op` for each category of suite.core.trace that is not its pass or step itself."""
 
 
 @dataclass(frozen=True, slots=True)

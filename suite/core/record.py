@@ -6,8 +6,10 @@ Raw samples are kept and statistics are derived on read, so that a later, better
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +83,7 @@ class Record:
     provenance: dict[str, Any] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
-    def to_json(self) -> str:
+    def to_json(self, indent: int | None = 1) -> str:
         # not-a-number stands in no JSON: a diverged loss is written as null
         def plain(value: Any) -> Any:
             if isinstance(value, float):
@@ -92,7 +94,11 @@ class Record:
                 return [plain(item) for item in value]
             return value
 
-        return json.dumps(plain(asdict(self)), indent=1, sort_keys=True, allow_nan=False)
+        return json.dumps(plain(asdict(self)), indent=indent, sort_keys=True, allow_nan=False)
+
+    def to_line(self) -> str:
+        """One line of a file of committed records, so that a change of a record is a change of one line."""
+        return self.to_json(indent=None) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Record:
@@ -130,14 +136,44 @@ class Record:
     @classmethod
     def read(cls, path: Path) -> Record:
         """The record of a file. Raises as from_json does, and DamagedRecord for what cannot be read or is too large."""
-        try:
-            if not path.is_file():
-                raise DamagedRecord("not a file")
-            if (size := path.stat().st_size) > MAX_BYTES:
-                raise DamagedRecord(f"{size} bytes; rule: a record is at most {MAX_BYTES} bytes")
-            return cls.from_json(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise DamagedRecord(f"{type(error).__name__}: {error}") from error
+        return cls.from_json(_text(path))
+
+
+LINES = ".jsonl"  # ending of a file with a record per line
+
+
+def readers(path: Path) -> Iterator[tuple[str, Callable[[], Record]]]:
+    """The records of a file: what follows the path in a record's name, and a reader that raises DamagedRecord.
+
+    A file `KEY.json` holds one record; a file `EXPERIMENT.jsonl` one per line, which `#LINE` names.
+    """
+    if path.suffix != LINES:
+        yield "", partial(Record.read, path)
+        return
+    try:
+        text = _text(path)
+    except DamagedRecord as error:
+        yield "", partial(_raise, error)
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield f"#{number}", partial(Record.from_json, line)
+
+
+def _raise(error: DamagedRecord) -> Record:
+    raise error
+
+
+def _text(path: Path) -> str:
+    """Raises DamagedRecord for a file that cannot be read or is too large."""
+    try:
+        if not path.is_file():
+            raise DamagedRecord("not a file")
+        if (size := path.stat().st_size) > MAX_BYTES:
+            raise DamagedRecord(f"{size} bytes; rule: a record is at most {MAX_BYTES} bytes")
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise DamagedRecord(f"{type(error).__name__}: {error}") from error
 
 
 def _floats(values: list[float | None]) -> tuple[float, ...]:

@@ -9,7 +9,9 @@ message ended the wait; `breakdown` splits that time in three:
                (SAMO Equation 6, with the mean op times of the trace), as far as the rank was idle
     wait       the rest: a neighbour was slower, or the limit of microbatches in flight starved the rank
 
-Some spans are parts of others (compressing a gradient, of a backward pass): their time is taken from the whole's.
+Some spans are parts of others: compressing a gradient is part of a backward pass, and so is the sum over the ranks of a
+split layer. Their time is taken from the whole's. A part is the sum of many short pieces, and stands as one span at the
+end of its whole.
 
 Ranks meet in a reduction. What it costs is the time of its quickest member, the last to come; the others were idle.
 """
@@ -26,11 +28,19 @@ from suite.core.op import Kind, Op, needs
 FORWARD, BACKWARD, EVALUATE = "forward", "backward", "evaluate"
 REDUCE, TIE, STEP = "reduce", "tie", "step"  # an update: over the column, over the pipeline's ends, on this rank
 COMPRESS, EXPAND = "compress", "expand"  # of a pruned network's gradients and weights (SAMO III-C)
+TENSOR_REDUCE = "tensor_reduce"  # the all-reduces of a pass over the ranks of a split layer (tensor parallelism)
+RECOMPUTE = "recompute"  # the forward pass that a backward pass repeats, from activation checkpoints
+PREDICT, COPY = "predict", "copy"  # of a stage's weights: before a pass, and of a version that a step keeps
+MESSAGE = "message"  # of a pass: the host's time for the messages that it receives and sends
 # of a sparse product on several ranks: rows are gathered, travel, are multiplied, and products summed over replicas
 GATHER, EXCHANGE, PRODUCT, ROW_REDUCE, GEMM = "gather", "exchange", "product", "row_reduce", "gemm"
 WAIT, TRANSFER, BUBBLE = "wait", "transfer", "bubble"
-INSIDE = {COMPRESS: BACKWARD, EXPAND: STEP}  # what they are parts of
 CATEGORY = {Kind.FORWARD: FORWARD, Kind.BACKWARD: BACKWARD, Kind.EVALUATE: EVALUATE, Kind.UPDATE: STEP}
+# the category that each is part of; empty: that of its op
+INSIDE = {
+    **{COMPRESS: BACKWARD, RECOMPUTE: BACKWARD, EXPAND: STEP, COPY: STEP},
+    **dict.fromkeys((TENSOR_REDUCE, PREDICT, MESSAGE), ""),
+}
 
 
 class Span(NamedTuple):
@@ -126,8 +136,14 @@ def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
             total[category] = total.get(category, 0.0) + seconds
     for part in parts:
         total[part.category] = total.get(part.category, 0.0) + part.seconds
-        total[INSIDE[part.category]] = total.get(INSIDE[part.category], 0.0) - part.seconds
+        total[whole(part)] = total.get(whole(part), 0.0) - part.seconds
     return {category: seconds / len(ranks) for category, seconds in total.items()}
+
+
+def whole(part: Span) -> str:
+    """The category that a span of a category in INSIDE is part of."""
+    kind = Kind.FORWARD if part.op is None else part.op.kind
+    return INSIDE[part.category] or CATEGORY[kind]
 
 
 def _mean(spans: Sequence[Span], category: str) -> float:

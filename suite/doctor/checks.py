@@ -11,6 +11,8 @@ import shlex
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +25,6 @@ REPORTS = Path("reports")  # what conf/config.yaml calls so
 PROJECT = Path(__file__).resolve().parents[2]
 ROOM = 1e9  # bytes: a laptop's records, traces and page, several times over
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-ROOT_FLAGS = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 AGAIN = "make doctor again, when the machine is idle"
 
 
@@ -132,12 +133,12 @@ def mpiexec() -> str:
 
 
 def root() -> str:
-    crowd = "more ranks than cores start too (--map-by :OVERSUBSCRIBE) and are marked"
-    if not hasattr(os, "geteuid") or os.geteuid():
-        return f"not root; {crowd}"
-    unset = [f"{name}=1" for name in ROOT_FLAGS if os.environ.get(name) != "1"]
-    own = f", your own mpiexec lines want {' '.join(unset)}" if unset else ""
-    return f"root, which the suite tells Open MPI to accept{own}; {crowd}"
+    from suite.comm import by_hand
+
+    who = "root" if hasattr(os, "geteuid") and not os.geteuid() else "not root"
+    most = by_hand.cores()
+    typed = f"{by_hand.line(most)}; more ranks: {by_hand.line(most + 1)}"
+    return f"{who}, {most} cores; the suite's own runs start anyhow, and those on more ranks are marked; typed: {typed}"
 
 
 def kernel_copies() -> str:
@@ -224,10 +225,10 @@ def triton() -> str:
     return found
 
 
-def disk() -> str:
+def disk(folder: Path = REPORTS) -> str:
     from suite.core.units import si
 
-    places = {place: shutil.disk_usage(place).free for place in (existing(REPORTS), Path(tempfile.gettempdir()))}
+    places = {place: shutil.disk_usage(place).free for place in (existing(folder), Path(tempfile.gettempdir()))}
     for place, free in places.items():
         if free < ROOM:
             raise Ill(f"{place} has {si(free, 'B')} free", f"make room: {si(ROOM, 'B')} are enough", BROKEN)
@@ -239,11 +240,11 @@ def existing(path: Path) -> Path:
     return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
 
 
-def reports() -> str:
-    place = existing(REPORTS)
+def reports(folder: Path = REPORTS) -> str:
+    place = existing(folder)
     try:
         with tempfile.TemporaryFile(dir=place):
-            return f"{REPORTS.absolute()} can be written"
+            return f"{folder.absolute()} can be written"
     except OSError as error:
         raise Ill(f"{place} cannot be written: {error.strerror}", "another folder: reports=FOLDER", BROKEN) from error
 
@@ -270,3 +271,8 @@ CHECKS = (
     Check("disk", disk, needed=True),
     Check("reports", reports, needed=True),
 )
+
+
+def checks(folder: Path) -> list[Check]:
+    """All checks, for this reports folder."""
+    return [replace(c, look=partial(c.look, folder)) if c.look in (disk, reports) else c for c in CHECKS]

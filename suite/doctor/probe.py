@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,6 +18,8 @@ from typing import Any, NamedTuple
 from suite.doctor.finding import INSTALL, Ill
 
 PATIENCE = 15.0  # seconds for one program: the doctor is done within 20
+_running: set[subprocess.Popen[str]] = set()
+_ending = threading.Event()  # no further program is started
 
 
 class Said(NamedTuple):
@@ -40,6 +43,8 @@ class Said(NamedTuple):
 def attempt(line: Sequence[str], seconds: float | None = None, environment: Mapping[str, str] | None = None) -> Said:
     """Run a program, with more of an environment, for at most `seconds` (PATIENCE) and two more to end it."""
     patience = PATIENCE if seconds is None else seconds
+    if _ending.is_set():
+        return Said("", "the doctor was interrupted", late=True)
     try:
         process = subprocess.Popen(
             line,
@@ -54,10 +59,18 @@ def attempt(line: Sequence[str], seconds: float | None = None, environment: Mapp
     except OSError as error:
         return Said("", str(error))
     name = Path(line[0]).name
+    _running.add(process)
     try:
+        if _ending.is_set():  # since it was asked above
+            _kill(process)
         said, complained = process.communicate(timeout=patience)
     except subprocess.TimeoutExpired:
         return Said(_end(process), f"{name} was not done after {patience:g} s{load()}", late=True)
+    except BaseException:  # Ctrl-C
+        _end(process)
+        raise
+    finally:
+        _running.discard(process)
     if process.returncode == 0:
         return Said(said)
     last = (complained.strip() or said.strip() or "it said nothing").splitlines()[-1]
@@ -70,18 +83,40 @@ def load() -> str:
 
 def _end(process: subprocess.Popen[str]) -> str:
     """End a program and all that it started; what it had printed."""
-    family: list[Any] = []
-    with suppress(Exception):  # psutil itself may be what is missing
-        import psutil
-
-        family = psutil.Process(process.pid).children(recursive=True)
-    for member in (process, *family):
-        with suppress(Exception):
-            member.kill()
+    _kill(process)
     try:
         return process.communicate(timeout=2)[0]
     except subprocess.TimeoutExpired:
         return ""
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    family: list[Any] = []
+    with suppress(Exception):  # psutil itself may be what is missing
+        import psutil
+
+        family = [one for one in psutil.process_iter() if _session(one.pid) == process.pid]
+    for member in (process, *family):
+        with suppress(Exception):
+            member.kill()
+
+
+def _session(pid: int) -> int:
+    """The session of a process, which its children keep when it is gone; 0 for no process."""
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0
+
+
+def end_all() -> None:
+    """End every program that is running, and start no further one: the doctor was interrupted."""
+    _ending.set()
+    end = time.monotonic() + 3
+    while (running := list(_running)) and time.monotonic() < end:  # a program may start another one meanwhile
+        for process in running:
+            _kill(process)
+        time.sleep(0.05)
 
 
 class Once:
@@ -132,7 +167,11 @@ def torch_ranks() -> Said:
     """What torch says of itself, then the sum of two gloo ranks, then DeepSpeed: what came before a hang stands."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
         lines = [[sys.executable, "-c", _TORCH, str(Path(folder) / "store"), str(rank)] for rank in (0, 1)]
-        return next(iter(pool.map(lambda line: attempt(line, environment={"DS_ACCELERATOR": "cpu"}), lines)))
+        try:
+            return next(iter(pool.map(lambda line: attempt(line, environment={"DS_ACCELERATOR": "cpu"}), lines)))
+        except (KeyboardInterrupt, SystemExit):  # else the pool waits for both programs
+            end_all()
+            raise
 
 
 _MPI = """
@@ -164,7 +203,8 @@ if comm.size == 2:
 @Once
 def mpi_ranks() -> Said:
     """What two ranks under mpiexec say: library, size, and whether a large message moves while its sender sleeps."""
-    from suite.bench.starter import environment, find_mpiexec, placing
+    from suite.bench.starter import environment, placing
+    from suite.comm.by_hand import find_mpiexec
 
     mpiexec = find_mpiexec(None)
     if mpiexec is None:

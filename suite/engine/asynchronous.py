@@ -28,9 +28,6 @@ def check(
     scaler: Dynamic | None,
 ) -> None:
     """Raises Refused for what this policy, rule and layout of states cannot train together."""
-    whole = isinstance(update_every, int) and not isinstance(update_every, bool)
-    if update_every is not None and (not whole or update_every < 1):
-        raise Refused(f"update_every={update_every}", rule="at least 1 microbatch, or None for a flush", legal="1")
     if hasattr(policy, "check"):
         policy.check(grid.inter, update_every)
     if getattr(policy, "predicts", False):
@@ -39,15 +36,13 @@ def check(
         return
     if tied:
         what = "a tied weight in an asynchronous pipeline"
-        raise Unsupported(
-            what, rule=f"{MOMENT} at which both ends could add their gradients", legal="model.shape.tied=false"
-        )
+        raise Unsupported(what, rule=f"{MOMENT} at which both ends could add their gradients", legal="tied=()")
     if clip is not None:
         what = f"clip={clip} in an asynchronous pipeline"
-        raise Unsupported(what, rule=f"{MOMENT} at which all gradients have a norm", legal="update.clip=null")
+        raise Unsupported(what, rule=f"{MOMENT} at which all gradients have a norm", legal="clip=None")
     if scaler is not None and scaler.least != scaler.most:
-        what = "dynamic loss scaling in an asynchronous pipeline"
-        raise Unsupported(what, rule=f"{MOMENT} at which an overflow could be left out", legal="precision=bf16")
+        what = "dynamic loss scaling (scaler=) in an asynchronous pipeline"
+        raise Unsupported(what, rule=f"{MOMENT} at which an overflow could be left out", legal='half="bfloat16"')
 
 
 def _check_prediction(policy: WeightPolicy, rule: UpdateRule, memory: LayoutOf, half: str | None) -> None:
@@ -62,7 +57,7 @@ def _check_prediction(policy: WeightPolicy, rule: UpdateRule, memory: LayoutOf, 
     away = [state.name for state in memory(entries=1, moments=rule.states, half=half) if state.home == "host"]
     if away:
         what = f"{name} with states in host memory ({', '.join(away)})"
-        raise Unsupported(what, rule="a prediction would fetch them before every pass", legal="memory=dense")
+        raise Unsupported(what, rule="a prediction would fetch them before every pass", legal="memory=resident")
 
 
 def check_flush(update_every: int | None, what: str) -> None:

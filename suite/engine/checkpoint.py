@@ -50,6 +50,7 @@ def save(engine: Engine, folder: Path, *, keep: int | None = None, extra: Mappin
     try:
         with together.step(f"{place} is begun"):
             shelf.check_keep(keep)
+            _check_extra(extra)
             check_drained(engine)
             _check_versions(engine)
             if first:
@@ -65,6 +66,15 @@ def save(engine: Engine, folder: Path, *, keep: int | None = None, extra: Mappin
             shutil.rmtree(place, ignore_errors=True)
         raise
     return shelf.named(place)
+
+
+def _check_extra(extra: Mapping[str, Any] | None) -> None:
+    """Raises Refused for anything but plain data by name."""
+    try:
+        json.dumps(dict(extra or {}))
+    except (TypeError, ValueError) as error:
+        rule = "plain data by name: text, numbers, true, false, None, lists and mappings"
+        raise Refused(f"extra={extra!r}: {error}", rule=rule, legal='extra={"epoch": 3}') from error
 
 
 def check_drained(engine: Engine) -> None:

@@ -142,8 +142,8 @@ class Reads:
     def read(self, op: Op, clock: Clock) -> Read:
         return self.policy.read(op, clock)
 
-    def oldest(self, clock: Clock) -> int:
-        return self.policy.oldest(clock)
+    def needed(self, clock: Clock) -> frozenset[int]:
+        return self.policy.needed(clock)
 
 
 class _Watch:

@@ -36,7 +36,7 @@ def check_half(half: str, device: torch.device | str) -> None:
         (one @ one).sum().backward()
     except RuntimeError as error:
         raise Unsupported(
-            f"{half} on {device}: {str(error).splitlines()[0]}", rule="torch has kernels for it", legal="precision=full"
+            f"{half} on {device}: {str(error).splitlines()[0]}", rule="torch has kernels for it", legal="half=None"
         ) from error
 
 

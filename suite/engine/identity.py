@@ -48,8 +48,18 @@ def check(name: str, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     there, here = _flat(saved), _flat(own)
     for key in dict.fromkeys((*there, *here)):
         if there.get(key) != here.get(key):
-            told = f"{name} is of {key}={there.get(key)}, this engine of {key}={here.get(key)}"
-            raise Refused(told, rule=RESUMES, legal=f"{key}={there.get(key)}")
+            argument = _argument(key)
+            told = f"{name} is of {argument}={there.get(key)}, this engine of {argument}={here.get(key)}"
+            raise Refused(told, rule=RESUMES, legal=f"{argument}={there.get(key)}")
+
+
+def _argument(key: str) -> str:
+    """The argument of Engine that decides a key of a manifest."""
+    first, _, rest = key.partition(".")
+    if first == "stream":
+        return rest or "update_every"
+    first = {"loss_scale": "scaler", "ties": "tied"}.get(first, first)
+    return f"{first}.{rest}" if rest else first
 
 
 def described(value: Any) -> Any:

@@ -29,7 +29,7 @@ class Shuttle:
             raise Refused(
                 f"buckets of {bucket} entries in a layout with {', '.join(str(s.entries) for s in fetched)}",
                 rule="a step takes what the layout fetches at a time",
-                legal="memory.layout.bucket=${update.bucket}",
+                legal="memory=partial(offloaded, bucket=bucket)",
             )
         self.sets = next(iter(sets))[0]
 

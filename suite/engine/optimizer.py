@@ -1,5 +1,8 @@
 """Decides the update rules: SGD with momentum, Adam, AdamW, RMSprop, each with the change that it expects per update.
 
+The formulas are torch.optim's, the order of roundings is not: in float32 a step at equal gradients differs from torch's
+by at most 1.2e-7 of the weight (of 1 for a smaller weight).
+
 Moments are flat tensors over all weights of a stage. Only single-rounding operations are used (no fused multiply-add),
 so a result does not depend on where in a flat tensor an entry lies: every split, bucket and resume gives the same bits.
 A step uses the gradient up: it is the scratch, so that nothing is allocated beside the states that a layout counts.

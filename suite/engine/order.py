@@ -72,7 +72,7 @@ def check_buckets(layout: Layout, order: Order, bucket: int | None, device: torc
         raise Refused(
             f"steps of {needed} entries in a layout that expands {copy.entries} at a time",
             rule="a step expands what it has stepped",
-            legal="memory.layout.bucket=${update.bucket}",
+            legal="memory=partial(compressed, bucket=bucket)",
         )
     fetched = [state for state in layout if state.life == "bucket" and state is not copy]
     return Shuttle(fetched, bucket, device) if fetched else None

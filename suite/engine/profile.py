@@ -19,6 +19,7 @@ from torch import nn
 
 from suite.core.build import build
 from suite.core.errors import Refused
+from suite.core.files import write_atomically
 from suite.core.protocols import Value
 from suite.engine.host import now
 from suite.engine.layers import make
@@ -59,8 +60,7 @@ class Measured:
 
     def write(self, path: Path) -> None:
         """As `split=FILE` reads it."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        write_atomically(path, f"{json.dumps(asdict(self), indent=1)}\n".encode())
 
 
 def measure(config: Mapping[str, Any], *, bandwidth: float, rounds: int = 5) -> Measured:
@@ -72,7 +72,7 @@ def measure(config: Mapping[str, Any], *, bandwidth: float, rounds: int = 5) -> 
     batch = build(config["data"]["source"]).batch(0, size=microbatch, seed=config["seed"], shape=shape)
     inputs, targets = (_tensors(part) for part in batch)
     makers = module.layers(shape, dropout=model["dropout"], dtype=model["dtype"])
-    layers = make(makers, range(len(makers)), config["seed"])
+    layers, _ = make(makers, range(len(makers)), config["seed"])
     for layer in layers:
         layer.train()
     threads = torch.get_num_threads()

@@ -15,9 +15,10 @@ from torch import nn
 
 from suite.comm.waiting import until
 from suite.core.errors import Refused
+from suite.core.fits import lacking, shown
 from suite.engine.order import Order, check_buckets, layout_of
 from suite.engine.together import Together
-from suite.pruning.rules import WHAT, check_sparsity
+from suite.pruning.rules import WHAT, check_sparsity, check_what
 from suite.pruning.ticket import Indices, Key, Method, View, check_index, prunable, told
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ class Pruning:
     """What an engine prunes. method: draws the ticket; sparsity: of what may be pruned; what: weights, or all"""
 
     def __init__(self, method: Method, sparsity: float, what: str = "weights") -> None:
+        if isinstance(method, type) or (missing := lacking(method, Method)):
+            rule = "an object of a class" if isinstance(method, type) else f"an object with {' and '.join(missing)}"
+            raise Refused(f"Pruning(method={shown(method)})", rule=rule, legal="Pruning(Magnitude(), sparsity=0.9)")
+        check_what(what)
         self.method, self.sparsity, self.what = method, check_sparsity(sparsity), what
 
     def remembered(self) -> dict[str, torch.Tensor]:
@@ -133,6 +138,8 @@ def numbered(engine: Engine) -> Iterator[tuple[int, nn.Module]]:
 
 def checked(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> dict[int, torch.Tensor]:
     """The indices of this stage's weights by the weights' ids. Raises Refused for one that is not of this model."""
+    if not isinstance(indices, Mapping):
+        raise Refused(f"a ticket that is {shown(indices)}", rule="indices by (layer, name of its weight)")
     own, kept = dict(numbered(engine)), {}
     layers = engine.split[-1].stop
     for key, index in indices.items():

@@ -1,8 +1,11 @@
-"""Decides which random numbers a layer draws: those of (run seed, layer in the whole model, sample number).
+"""Random numbers of layers, by (run seed, layer in the whole model, sample number).
 
 The sample number is microbatch index * replicas + replica, so every split of the model, every schedule, a recomputation
-and a replay draw the same. Layers draw from torch's default generator, which is the process's: a lock keeps the stages
-of a loopback world apart.
+and a replay draw the same. Layers draw from torch's default generators, which belong to the process and to the user.
+The engine therefore restores them after each pass (`undisturbed`): the user's code always sees the state that it left.
+
+Ranks that are threads of one process share these generators. A lock keeps their passes apart, and keeps a user's
+iterator apart from passes (`user_code`). Such an iterator must not wait for another rank, except through the engine.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ from typing import TypeVar
 import torch
 
 _T = TypeVar("_T")
-generators = threading.Lock()
+generators = threading.RLock()
+_user = threading.local()  # `exclusive`: this thread runs user code that holds the lock
 _MASK = (1 << 64) - 1
 _INITIAL = (1 << 32) - 1  # the sample number of a layer's initial weights: no training reaches it
+EVALUATION = 1 << 40  # sample numbers of evaluations begin here
 
 
 def _mixed(state: int, number: int) -> int:
@@ -62,25 +67,57 @@ def drawing(run: int, layer: int, sample: int) -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Leaves the caller's random state as it was."""
-    state = torch.default_generator.get_state()
+    """Hold the default generators, of the CPU and of the current CUDA device, and restore their states at the end."""
+    with generators:
+        cpu = torch.default_generator.get_state()
+        cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+        try:
+            yield
+        finally:
+            torch.default_generator.set_state(cpu)
+            if cuda is not None:
+                torch.cuda.set_rng_state(cuda)
+
+
+@contextmanager
+def user_code(*, exclusive: bool) -> Iterator[None]:
+    """Run the user's iterator. exclusive: no layer of another thread draws meanwhile."""
+    if not exclusive:
+        yield
+        return
+    with generators:
+        outer, _user.exclusive = getattr(_user, "exclusive", False), True
+        try:
+            yield
+        finally:
+            _user.exclusive = outer
+
+
+@contextmanager
+def _engine_code() -> Iterator[None]:
+    """Release the lock where the user's iterator calls an engine, because the other ranks must run their passes."""
+    if not getattr(_user, "exclusive", False):
+        yield
+        return
+    _user.exclusive = False
+    generators.release()
     try:
         yield
     finally:
-        with generators:  # not while a layer of another thread draws
-            torch.default_generator.set_state(state)
+        generators.acquire()
+        _user.exclusive = True
 
 
-def outside(told: Iterator[_T | None]) -> Iterator[_T]:
-    """What a generator tells, its Nones apart. It leaves the random state of whoever asks as it was, time and again."""
+def outside(steps: Iterator[_T | None]) -> Iterator[_T]:
+    """Return the values of an engine's generator to the user, without its Nones."""
     while True:
-        with undisturbed():
+        with _engine_code():
             try:
-                found = next(told)
+                value = next(steps)
             except StopIteration:
                 return
-        if found is not None:
-            yield found
+        if value is not None:
+            yield value
 
 
 def initial(run: int, layer: int) -> tuple[int, int, int]:

@@ -23,7 +23,8 @@ from suite.core.protocols import Clock, Read, Value, WeightPolicy, World
 from suite.engine.layers import Layer
 from suite.engine.random import outside
 from suite.engine.running import scoring
-from suite.engine.stream import Batch, parts
+from suite.engine.stage import as_value
+from suite.engine.stream import Batch
 from suite.engine.train import Engine
 
 Passes = tuple[tuple[Op, Read | None], ...]  # the ops of a rank in their order, each with what it read
@@ -77,7 +78,7 @@ class Replay:
 
     def train(self, batches: Iterable[Batch]) -> Iterator[float]:
         """The loss of each batch, in order, made as it is asked for."""
-        works = ([batch] for batch in batches) if self.engines[0].update_every is None else [list(batches)]
+        works = ([batch] for batch in batches) if self.engines[0].update_every is None else [_sequence(batches)]
         for some in works:
             last = None
             for loss in outside(self.desk.run([engine.training(some) for engine in self.engines])):
@@ -90,7 +91,7 @@ class Replay:
     def score(self, batches: Iterable[Batch]) -> Mapping[str, float]:
         """Means over `batches` in evaluation mode: the loss, and the scores by their names."""
         batches = list(batches)
-        (found,) = outside(self.desk.run([scoring(engine, batches) for engine in self.engines]))
+        (found,) = outside(self.desk.run([scoring(engine, engine.source(batches)) for engine in self.engines]))
         return dict(found)
 
     def evaluate(self, batches: Iterable[Batch]) -> float:
@@ -100,7 +101,7 @@ class Replay:
     def outputs(self, inputs: torch.Tensor | Sequence[torch.Tensor]) -> Value:
         """What the network gives for `inputs`, in evaluation mode, by the newest weights and replica 0's statistics."""
         first = self.engines[0]
-        value, _ = parts((inputs, ()))
+        value = as_value(inputs)
         value = tuple(t.to(first.half) if first.half and t.is_floating_point() else t for t in value)
         for engine in self.stages:
             value = engine.stage.outputs(value)
@@ -124,8 +125,8 @@ class Lean:
         later = self.policy.read(op._replace(kind=Kind.BACKWARD), then)
         return replace(read, graph="keep") if (later.version, later.ahead) == (read.version, read.ahead) else read
 
-    def oldest(self, clock: Clock) -> int:
-        return self.policy.oldest(clock)
+    def needed(self, clock: Clock) -> frozenset[int]:
+        return self.policy.needed(clock)
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,11 @@ class Recorded:
         return most
 
 
+def _sequence(batches: Iterable[Batch]) -> Sequence[Batch]:
+    """The batches, which each rank reads by itself."""
+    return batches if isinstance(batches, Sequence) else list(batches)
+
+
 class Versions:
     """A weight policy that reads what was recorded, in that order, and keeps what is still to be read."""
 
@@ -154,11 +160,8 @@ class Versions:
         self.reads = [(op, read) for op, read in passes if read is not None]
         self.predicts = any(read.ahead for _, read in self.reads)
         self.at = 0
-        self.least = [0] * len(self.reads)  # the oldest version that is read from each place on
-        least = None
-        for place in range(len(self.reads) - 1, -1, -1):
-            version = self.reads[place][1].version
-            self.least[place] = least = version if least is None else min(least, version)
+        self.last = {read.version: place for place, (_, read) in enumerate(self.reads)}  # place of its last read
+        self.start = 0  # every version before it has had its last read
 
     def read(self, op: Op, clock: Clock) -> Read:
         if self.at >= len(self.reads) or self.reads[self.at][0] != op:
@@ -166,5 +169,7 @@ class Versions:
         self.at += 1
         return self.reads[self.at - 1][1]
 
-    def oldest(self, clock: Clock) -> int:
-        return self.least[self.at] if self.at < len(self.least) else clock.updates
+    def needed(self, clock: Clock) -> frozenset[int]:
+        while self.start < clock.updates and self.last.get(self.start, -1) < self.at:
+            self.start += 1
+        return frozenset(v for v in range(self.start, clock.updates) if self.last.get(v, -1) >= self.at)

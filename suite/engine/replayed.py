@@ -7,6 +7,7 @@ from typing import Any
 
 from suite.core.protocols import Value, World
 from suite.core.trace import Trace
+from suite.data.batches import mapped
 from suite.engine.replay import Replay
 from suite.engine.system import EngineSystem, decoded, network, tensors
 
@@ -29,7 +30,7 @@ class Replayed:
 
     def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]:
         """Their losses, and when the first stage was done with each."""
-        losses = list(self.replay.train([tensors(batch) for batch in batches]))
+        losses = list(self.replay.train(mapped(batches, tensors)))
         return losses, self.replay.engines[0].ended
 
     def evaluate(self, batches: Sequence[Value]) -> float:

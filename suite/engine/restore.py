@@ -193,6 +193,8 @@ class _Found:
         for live, kept in self.buffers:
             live.copy_(kept)
         engine.state.refresh()
+        engine.copies.write_buffers()
+        engine.copies.write_frozen()
         engine.state.rule.updates, engine.updates = body["steps"], body["updates"]
         engine.update.skipped, engine.evaluated = body["skipped"], body["evaluated"]
         engine.microbatches = body["microbatches"] // engine.grid.data

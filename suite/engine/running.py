@@ -8,18 +8,22 @@ batches are done, and tells the losses once it has ended.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import torch
 
 from suite.comm.waiting import ended
-from suite.core.errors import Refused
-from suite.core.op import Kind, Op, Work
+from suite.core.errors import RankError, Refused
+from suite.core.op import Kind, Op, Program, Work
 from suite.core.protocols import Handle, Value
 from suite.core.trace import Trace
-from suite.engine.stream import Batch, Stream
+from suite.engine.rows import parts
+from suite.engine.source import END, Source
+from suite.engine.stream import Stream
+from suite.engine.update import check_attached
+from suite.engine.worker import Executing, driving
 from suite.schedule import evaluation
 from suite.schedule.check import check
 from suite.schedule.static import fixed
@@ -39,31 +43,40 @@ class Running:
         self.scale = engine.scale
         self.losses: dict[int, list[torch.Tensor]] = {}  # by batch, on the last stage
         self.done = 0  # backward passes
-        self.coming: deque[tuple[Handle, torch.Tensor]] = deque()  # losses under way
+        # losses under way, and behind them the digests of the batches that are listed
+        self.coming: deque[tuple[Handle, torch.Tensor, int, list[int]]] = deque()
+        self.fault: Refused | None = None  # batches differ between ranks
         self.told = 0  # batches whose losses are under way or known
 
     def ops(self) -> Iterator[float | None]:
         """Runs every op; yields the losses of batches as they become known, and None where the rank waits."""
         engine, work = self.engine, self.work
+        check_attached(engine.state)  # before a pass adds to gradients that are another engine's
         order = order_of(engine, work)
         program = fixed(order, work) if order else engine.schedule.program(engine.place, work)
         engine.trace, engine.drained, engine.ended = Trace(), False, []
         engine.store.begin(work)
+        engine.copies.follow_modes()
         trace = engine.trace if engine.traced else None
-        driving = engine.driving(program, self.execute, engine.schedule.in_flight(engine.place, work), trace)
+        ops = _driving(engine, program, self.execute, engine.schedule.in_flight(engine.place, work), trace)
         while True:
             try:
-                op = next(driving)
+                op = next(ops)
             except StopIteration as end:
                 engine.peak = end.value
                 break
+            except RankError:  # the other rank may have ended because its batches differ
+                engine.agreement.look()
+                raise
             if op is None:
+                engine.agreement.look()
                 yield None
             elif engine.update_every is not None:
                 yield from self._streamed(op)
         if engine.update_every is not None:
             self._finish()
             yield from self._shared(len(self.stream.ends), wait=True)
+            self.stream.finish()
             return
         loss = (yield from engine.sharing(self.losses.pop(0, ()))) / self.scale
         self._finish()
@@ -73,6 +86,8 @@ class Running:
         """Nothing is in flight any more: the work counts."""
         engine, work = self.engine, self.work
         engine.drained = True
+        engine.agreement.calls.end()
+        engine.copies.write_buffers()
         if self.steps:
             engine.microbatches += work.microbatches
             engine.updates += work.updates
@@ -84,14 +99,16 @@ class Running:
         engine, work, place = self.engine, self.work, self.engine.place
         read = engine.store.run(op)
         if op.kind is Kind.UPDATE:
+            engine.agreement.settle()
             yield from engine.step(op, self.steps)
             return ()
         if op.kind is Kind.BACKWARD:
             with engine.store.lent(op, read):
                 gradients = engine.stage.backward(op.index, value)
-            engine.parts()
+            engine.parts(perf_counter())
             return gradients
         assert read is not None
+        self.stream.reach(op.index)
         with engine.store.lent(op, read):
             output = engine.stage.forward(
                 op.index,
@@ -131,60 +148,108 @@ class Running:
             yield from self._arrived(wait=False)
 
     def _shared(self, upto: int, *, wait: bool) -> Iterator[float | None]:
-        """The losses of the batches before number `upto` set out."""
+        """The losses of the batches before number `upto` set out.
+
+        Raises Refused here for batches that differ: every rank has then passed on what the others need to come here."""
+        if any(compared for _, _, _, compared in self.coming):
+            yield from self._arrived(wait=True)
+        self._check()
         if upto > self.told:
             own = [self.losses.pop(batch, ()) for batch in range(self.told, upto)]
             sums = torch.stack(
                 [torch.stack(list(one)).double().sum() if one else torch.zeros((), dtype=torch.float64) for one in own]
             )
+            batches = range(self.told, upto)
             self.told = upto
             if self.engine.grid.size == 1:
                 yield from (sums / self.scale).tolist()
             else:
-                sums = sums.to(self.engine.world.device)
-                self.coming.append((self.engine.everyone.all_reduce(sums), sums))
+                compared, digests = self.engine.agreement.numbers(batches)
+                numbers = torch.cat([sums, digests.to(sums.device)]).to(self.engine.world.device)
+                handle = self.engine.agreement.reduce(numbers)
+                self.coming.append((handle, numbers, len(batches), compared))
         yield from self._arrived(wait=wait)
+        if wait:
+            self._check()
+
+    def _check(self) -> None:
+        if self.fault is not None:
+            self.engine.agreement.calls.end()  # this rank has sent what the others need to raise too
+            raise self.fault
 
     def _arrived(self, *, wait: bool) -> Iterator[float | None]:
         while self.coming and (wait or self.coming[0][0].done()):
-            handle, sums = self.coming.popleft()
+            handle, numbers, count, compared = self.coming.popleft()
             yield from ended(handle, self.engine.transport)
-            yield from (sums / self.scale).tolist()
+            self.fault = self.fault or self.engine.agreement.fault(compared, numbers[count:])
+            if self.fault is None:
+                yield from (numbers[:count] / self.scale).tolist()
 
 
-def scoring(engine: Engine, batches: Iterable[Batch]) -> Iterator[dict[str, float] | None]:
-    """The mean loss and scores over `batches`, once, and None where the rank waits."""
+def scoring(engine: Engine, source: Source) -> Iterator[dict[str, float] | None]:
+    """The mean loss and scores over all samples of the batches of `source`, once, and None where the rank waits. A
+    microbatch counts by its samples: the last one of a batch may be short."""
     names, place = ("loss", *engine.score_names), engine.place
     if not engine.drained:
         what = "an evaluation within a stream, or after one that was broken off"
         raise Refused(
             what, rule="stages stand at different updates until the pipeline drains", legal="after the stream"
         )
-    total, count = [0.0] * len(names), 0
-    for batch in batches:
-        stream = Stream([batch], engine.rows, engine.evaluated)
+    total, weights, unit = [0.0] * len(names), 0.0, 0
+    agreement = engine.agreement
+    while (batch := agreement.next(source, "evaluation")) is not END:
+        agreement.settle()
+        inputs, targets = parts(batch)
+        samples, first, rows = inputs[0].shape[0], engine.evaluated, engine.rows
+        microbatches, most = rows.evaluated(inputs)
         found: list[torch.Tensor] = []
 
         def execute(op: Op, value: Value) -> Generator[None, None, Value]:
             yield from ()
+            at = op.index - first  # noqa: B023 - called within this turn of the loop
             output = engine.stage.evaluate(
-                stream.inputs(op.index) if place.first else value,  # noqa: B023 - called within this turn of the loop
-                stream.targets(op.index) if place.last else (),  # noqa: B023
+                rows.inputs(inputs, at) if place.first else value,  # noqa: B023
+                rows.of(targets, at) if place.last else (),  # noqa: B023
+                sample=op.index * place.replicas + place.replica,
             )
             if place.last:
-                found.append(output[0] / (stream.microbatches * place.replicas))  # noqa: B023
+                if output[0].numel() != len(names):
+                    what = f"{output[0].numel() - 1} scores for score_names={list(engine.score_names)}"
+                    raise Refused(what, rule="scores= gives a number for each of score_names=")
+                found.append(output[0] / (samples / rows.size(at, samples)))  # noqa: B023
             return output
 
-        work = Work(engine.evaluated, stream.microbatches, None, 0)
-        yield from (None for op in engine.driving(evaluation(place, work), execute, 0) if op is None)
-        engine.evaluated += work.microbatches
+        if microbatches:
+            program = evaluation(place, Work(first, microbatches, None, 0))
+            yield from (None for op in _driving(engine, program, execute, 0) if op is None)
+        engine.evaluated += most
+        unit = unit or samples
+        weight = samples / unit
         for at in range(len(names)):
             own = [one if len(names) == 1 else one[at] for one in found]
-            total[at] += yield from engine.sharing(own)
-        count += 1
-    if not count:
+            total[at] += weight * (yield from engine.sharing(own))
+        weights += weight
+        agreement.calls.end()
+    if not weights:
         raise Refused("an evaluation of no batches", rule="at least 1 batch")
-    yield {name: one / count for name, one in zip(names, total, strict=True)}
+    yield {name: one / weights for name, one in zip(names, total, strict=True)}
+
+
+def _driving(
+    engine: Engine, program: Program, execute: Executing, bound: int, trace: Trace | None = None
+) -> Generator[Op | None, None, int]:
+    """Run a program on this rank: see worker.driving."""
+    patience = engine.agreement.patience
+    return driving(
+        program,
+        execute,
+        engine.transport,
+        rank=engine.rank,
+        stages=engine.grid.inter,
+        bound=bound,
+        trace=trace,
+        patience=patience,
+    )
 
 
 def order_of(engine: Engine, work: Work) -> tuple[Op, ...]:

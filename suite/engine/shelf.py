@@ -33,6 +33,13 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def folder_of(path: Any) -> Path:
+    """A path as the user gives it. Raises Refused for anything but text or a path."""
+    if not isinstance(path, str | os.PathLike):
+        raise Refused(f"a folder that is {path!r}", rule="text or a path", legal="checkpoints")
+    return Path(path)
+
+
 def is_step(path: Path) -> bool:
     """Whether `path` names one checkpoint, not a folder of them."""
     return _STEP.fullmatch(path.name) is not None
@@ -162,5 +169,5 @@ def _check_plain(path: Path, most: int) -> None:
 
 
 def check_keep(keep: int | None) -> None:
-    if keep is not None and (not isinstance(keep, int) or keep < 1):
+    if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or keep < 1):
         raise Refused(f"keep={keep}", rule="at least 1 checkpoint, or None for all", legal="keep=2")

@@ -10,7 +10,8 @@ head) keep their graphs: Equation 3 of AxoNN counts no second pass of a head eit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -18,7 +19,9 @@ from torch import nn
 
 from suite.core.errors import Refused
 from suite.core.protocols import Read, Value
-from suite.engine.random import Stream, generators
+from suite.engine.arguments import named, not_a_mean
+from suite.engine.mean import MeanCheck
+from suite.engine.random import EVALUATION, Stream, undisturbed
 
 
 class Segment(NamedTuple):
@@ -55,7 +58,7 @@ def segments(layers: Sequence[nn.Module], interval: int | None) -> tuple[Segment
         raise Refused(
             f"checkpoints={interval} on a stage of {count} layers",
             rule="the interval divides the layers of a stage (AxoNN V-A)",
-            legal=f"one of {', '.join(map(str, legal))}, or null",
+            legal=f"checkpoints={' or '.join(map(str, legal))}, or None",
         )
     found: list[Segment] = []
     start = 0
@@ -92,8 +95,11 @@ class Stage:
             for number, layer in enumerate(layers, first_layer)
         ]
         self.loss, self.scores = loss, scores
+        self.loss_stream = Stream(seed, first_layer + len(layers))  # of a loss that draws
+        self.mean = None if loss is None else MeanCheck(loss)
         self.segments = segments(layers, checkpoints)
         self.parts = [drawn[segment.layers.start : segment.layers.stop] for segment in self.segments]
+        self.draws = [any(stream is not None for _, stream in part) for part in self.parts]
         # a first layer such as ReLU(inplace=True): no leaf, kept message or user's batch is its own
         self.writes = [
             bool(s.layers) and any(getattr(module, "inplace", False) for module in layers[s.layers[0]].modules())
@@ -101,38 +107,52 @@ class Stage:
         ]
         self.open: dict[int, _Open] = {}
 
-    def _through(self, number: int, inputs: Value, sample: int | None) -> Value:
+    def _through(self, number: int, inputs: Value, sample: int) -> Value:
         """Segment `number` of `inputs`."""
         value = tuple(tensor.clone() for tensor in inputs) if self.writes[number] else inputs
-        if sample is None:
-            for layer, _ in self.parts[number]:
-                value = as_value(layer(*value))
-            return value
-        with generators:
+        with undisturbed() if self.draws[number] else nullcontext():
             for layer, stream in self.parts[number]:
                 if stream is not None:
                     stream.stand_at(sample)
                 value = as_value(layer(*value))
         return value
 
-    def _segment(self, number: int, inputs: Value, targets: Value, sample: int | None, scale: float) -> Value:
+    def _segment(self, number: int, inputs: Value, targets: Value, sample: int, scale: float) -> Value:
         """Segment `number`, and behind the last one the loss."""
         value = self._through(number, inputs, sample)
         if self.loss is None or number + 1 < len(self.segments):
             return value
-        loss = self._loss(value, targets)
+        loss = self._loss(value, targets, sample)
         return (loss * scale if scale != 1.0 else loss,)
 
-    def _loss(self, outputs: Value, targets: Value) -> torch.Tensor:
+    def _loss(self, outputs: Value, targets: Value, sample: int) -> torch.Tensor:
         assert self.loss is not None
-        loss = self.loss(*outputs, *targets)
+        with undisturbed():
+            self.loss_stream.stand_at(sample)
+            loss = self.loss(*outputs, *targets)
+        if not isinstance(loss, torch.Tensor):
+            what = f"loss={named(self.loss)} returns a {type(loss).__name__}"
+            rule = "a tensor of one number, the mean over the samples of a microbatch"
+            raise Refused(what, rule=rule, legal="the tensor itself, without .item() or float()")
         if loss.numel() != 1:
-            raise Refused(f"a loss of shape {tuple(loss.shape)}", rule="one number, the mean over the microbatch")
+            raise not_a_mean(self.loss, f"returns a tensor of shape {tuple(loss.shape)}")
+        if self.mean is not None:
+            self.mean.look(outputs, targets)
         return loss
 
-    def _train(self, training: bool) -> None:
-        if self.layers.training != training:
-            self.layers.train(training)
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Inside, every module is in evaluation mode; afterwards each has the mode that it had."""
+        modes = [(module, module.training) for module in self.layers.modules()]
+        try:
+            self.layers.eval()
+            yield
+        finally:
+            for module, training in modes:  # train() of a module may do more than set its mode
+                if module.training != training:
+                    module.train(training)
+            for module, training in modes:
+                module.training = training
 
     def _all(self, inputs: Value, targets: Value, sample: int, scale: float) -> tuple[_Open, Value]:
         """Every segment in turn: what is kept of them, and the stage's output."""
@@ -150,8 +170,8 @@ class Stage:
     def forward(
         self, index: int, inputs: Value, *, targets: Value = (), sample: int, scale: float = 1.0, read: Read
     ) -> Value:
-        """The output of microbatch `index`; on the last stage the loss times `scale`."""
-        self._train(True)
+        """The output of microbatch `index`, in the modes that the modules have; on the last stage the loss times
+        `scale`."""
         if read.graph == "recompute":
             value = inputs
             with torch.no_grad():
@@ -166,7 +186,6 @@ class Stage:
     def backward(self, index: int, gradients: Value) -> Value:
         """The gradients of microbatch `index`'s inputs; weights add theirs to `.grad`. None given on the last stage."""
         kept = self.open.pop(index)
-        self._train(True)
         again = not kept.outputs or None in kept.outputs
         statistics = [(buffer, buffer.clone()) for buffer in self.layers.buffers()] if again else []
         if not kept.outputs:
@@ -185,25 +204,41 @@ class Stage:
         return gradients
 
     @torch.no_grad()
-    def evaluate(self, inputs: Value, targets: Value = ()) -> Value:
+    def evaluate(self, inputs: Value, targets: Value = (), *, sample: int = 0) -> Value:
         """The output, or on the last stage the loss and behind it the scores in one tensor, changing nothing."""
-        outputs = self.outputs(inputs)
+        outputs = self.outputs(inputs, sample=sample)
         if self.loss is None:
             return outputs
-        loss = self._loss(outputs, targets)
+        loss = _precise(self._loss(outputs, targets, EVALUATION + sample))
         if self.scores is None:
             return (loss,)
-        scores = self.scores(*outputs, *targets)
-        return (torch.cat([loss.reshape(1).to(scores.dtype), scores]),)
+        with undisturbed():
+            scores = self.scores(*outputs, *targets)
+        if not isinstance(scores, torch.Tensor) or scores.dim() > 1:
+            tensor = isinstance(scores, torch.Tensor)
+            result = f"tensor of shape {tuple(scores.shape)}" if tensor else type(scores).__name__
+            raise Refused(
+                f"scores={named(self.scores)} returns a {result}",
+                rule="a flat tensor with a number for each of score_names=",
+                legal="torch.stack([...]) of the numbers",
+            )
+        return (torch.cat([loss.reshape(1), _precise(scores).reshape(-1)]),)  # torch.cat takes the wider type
 
     @torch.no_grad()
-    def outputs(self, inputs: Value) -> Value:
+    def outputs(self, inputs: Value, *, sample: int = 0) -> Value:
         """The output in evaluation mode, on the last stage too."""
-        self._train(False)
         value = inputs
-        for number in range(len(self.segments)):
-            value = self._through(number, value, None)
+        with self._evaluating():
+            for number in range(len(self.segments)):
+                value = self._through(number, value, EVALUATION + sample)
         return value
+
+
+def _precise(numbers: torch.Tensor) -> torch.Tensor:
+    """Numbers that are summed over microbatches: in float32 at least, and whole numbers (counts) in float64."""
+    if not numbers.is_floating_point():
+        return numbers.double()
+    return numbers if numbers.element_size() >= 4 else numbers.float()
 
 
 def _leaf(tensor: torch.Tensor) -> torch.Tensor:
@@ -214,6 +249,11 @@ def _backward(inputs: Value, outputs: Value, gradients: Value, *, ends: bool) ->
     """The gradients of `inputs`, of which there is none for an integer. ends: `outputs` is the loss."""
     floating = [tensor for tensor in outputs if tensor.is_floating_point()]
     if ends:
+        if not floating or not floating[0].requires_grad:
+            rule = (
+                "the loss is computed from the outputs by functions that torch differentiates, and some weight trains"
+            )
+            raise Refused("a loss without a gradient", rule=rule)
         torch.autograd.backward(floating[0])
     else:
         paired = [(o, g) for o, g in zip(floating, gradients, strict=True) if o.requires_grad]

@@ -55,8 +55,6 @@ class ModelState:
         dtypes = {parameter.dtype for parameter in self.parameters}
         if len(dtypes) > 1:
             raise Refused(f"weights of {', '.join(sorted(map(str, dtypes)))}", rule="one dtype per stage")
-        if bucket is not None and bucket < 1:
-            raise Refused(f"update.bucket={bucket}", rule="at least 1 entry", legal="update.bucket=4_000_000")
         self.dtype, self.half = next(iter(dtypes), torch.float32), half
         self.device = self.parameters[0].device if self.parameters else torch.device("cpu")
         self.flat = Order(self.parameters, kept or {})
@@ -151,10 +149,6 @@ class ModelState:
             if parameter.grad is not None and parameter.grad.data_ptr() != view.data_ptr():
                 view.copy_(parameter.grad)
             parameter.grad = view
-
-    def attached(self) -> bool:
-        """Whether nobody has replaced a gradient (zero_grad sets None, which would lose it silently)."""
-        return all(p.grad is self.views.get(id(p)) for p in self.parameters)
 
     def part(self, parameter: nn.Parameter) -> torch.Tensor:
         """What is kept of one weight's gradient, flat."""

@@ -78,7 +78,6 @@ class Store:
         """What `op` reads; None for an update, before which it is called, and for a backward that keeps its forward's
         graph. Raises Refused for a version that is not held, and a prediction from any but the newest."""
         assert self.ledger is not None, "begin a work first"
-        self._release()
         newest = self.ledger.updates
         read = self.ledger.run(op)
         self.passes.append((op, read))
@@ -98,7 +97,14 @@ class Store:
 
     @contextmanager
     def lent(self, op: Op, read: Read | None) -> Iterator[None]:
-        """Inside, the layers compute with what `op` reads; None: with what its forward read."""
+        """Inside, the layers compute with what `op` reads; None: with what its forward read. Behind it, the tensors of
+        versions that no later pass reads are free."""
+        with self._lent(op, read):
+            yield
+        self._release()
+
+    @contextmanager
+    def _lent(self, op: Op, read: Read | None) -> Iterator[None]:
         forward = op.kind is Kind.FORWARD
         if read is None:
             read = self.reads[op.index]

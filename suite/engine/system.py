@@ -10,8 +10,10 @@ import torch
 
 from suite.core.build import build, module
 from suite.core.grid import Grid
+from suite.core.keys import in_config_keys
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
+from suite.data.batches import mapped
 from suite.engine.layers import Layer
 from suite.engine.prune import Pruning
 from suite.engine.restore import Loaded
@@ -52,6 +54,7 @@ class EngineSystem:
     def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
         return Ready()
 
+    @in_config_keys()
     def __init__(self, world: World, config: Mapping[str, Any]) -> None:
         self.network = network(config)
         self.engine = Engine(**self.settings(config), world=world)
@@ -90,6 +93,7 @@ class EngineSystem:
             "update_every": update["every"],
             "scores": getattr(made, "scores", None),
             "score_names": getattr(made, "SCORES", ()),
+            "compare_batches": False,  # each rank draws the batch of a number from one seed; a reduction is not timed
         }
 
     @classmethod
@@ -125,7 +129,7 @@ class EngineSystem:
 
     def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]:
         """Their losses, and when this rank was done with each, on the clock of perf_counter."""
-        losses = list(self.engine.train([tensors(batch) for batch in batches]))
+        losses = list(self.engine.train(mapped(batches, tensors)))
         return losses, self.engine.ended
 
     def evaluate(self, batches: Sequence[Value]) -> float:
@@ -133,7 +137,7 @@ class EngineSystem:
 
     def score(self, batches: Sequence[Value]) -> dict[str, float]:
         """Mean loss and scores, changing no training state."""
-        return self.engine.score(tensors(batch) for batch in batches)
+        return self.engine.score([tensors(batch) for batch in batches])
 
     def decode(self, batches: Sequence[Value]) -> list[Any] | None:
         """The token ids that the network says, per batch; None where it says none, or stands on several ranks."""

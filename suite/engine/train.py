@@ -5,7 +5,8 @@
 
 Every rank of the grid runs the same lines. A batch is (inputs, targets), each a tensor or a tuple of tensors with the
 samples in the first dimension; every rank is given the whole batch and takes its own rows: chunk
-(microbatch * replicas + replica) of `microbatch` rows. Losses are means over the batch, known on every rank.
+(microbatch * replicas + replica) of `microbatch` rows. Losses are means over the batch, known on every rank. Batches
+that differ between ranks are refused (engine.batch_agreement); user code sees its own random state (engine.random).
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from typing import Any
 
 import torch
 
-from suite.comm import here
+from suite.comm import by_hand, here
 from suite.comm.waiting import together
 from suite.core.errors import Refused
 from suite.core.grid import Grid
-from suite.core.op import Op, Program
+from suite.core.op import Op
 from suite.core.protocols import Read, Schedule, UpdateRule, WeightPolicy, World
 from suite.core.trace import Trace
-from suite.engine import asynchronous, checkpoint, restore
+from suite.engine import arguments, asynchronous, checkpoint, restore, shelf
+from suite.engine.batch_agreement import BatchAgreement
 from suite.engine.host import check_half
 from suite.engine.layers import Layer, agree, cast, ends_here, find_ties, make
 from suite.engine.live import LiveBytes
@@ -36,12 +38,12 @@ from suite.engine.random import outside
 from suite.engine.rows import Rows
 from suite.engine.running import Running, scoring
 from suite.engine.scale import Dynamic, unscaled
+from suite.engine.source import END, Source
 from suite.engine.stage import Stage
 from suite.engine.state import LayoutOf, ModelState
 from suite.engine.store import Store
 from suite.engine.stream import Batch, Stream
 from suite.engine.update import Update
-from suite.engine.worker import Executing, driving
 from suite.memory.layout import compressed
 from suite.pruning.ticket import Key
 from suite.schedule import MessageDriven, OneFOneB
@@ -52,14 +54,18 @@ from suite.workload.split import Split, evenly
 class Engine:
     """One rank's part of a training run on a `G_inter x G_data` grid (AxoNN Algorithms 1 and 2).
 
-    layers: modules, or functions that make them (then each rank makes its own stage's only, the same on every split)
-    loss: loss(*outputs, *targets) -> the mean over a microbatch, one number
+    layers: modules, which train in place, or functions that make them (then each rank makes its own stage's only, the
+        same on every split). Training runs in the modes (train or eval) that the modules have
+    loss: loss(*outputs, *targets) -> the mean over the samples of a microbatch, one number; a sum is refused. To
+        detect one, the engine calls the loss 3 or 6 more times in each of the first microbatches, until one of them (at
+        most the fourth) decides
     microbatch: samples per microbatch
     split: which layers make a stage; None divides them evenly
     tied: pairs of weights that are one, as (first layer, name, last layer, name), both trained or both frozen; a
         weight that two modules of the list share is found by itself. Ties join the first stage and the last
     seed: selects dropout masks and, for functions, initial weights
-    half: the type that passes, messages and reductions use in mixed precision; the layers' own weights stay beside
+    half: "bfloat16" or "float16", the type of passes, messages and reductions in mixed precision, on copies of the
+        modules. The modules in `layers` hold the full-precision weights; a pruned one is rounded until `close`
     scaler: the loss scale of mixed precision; None: 1
     bucket, chunk: entries per step, and buckets per reduction, which runs beside the step before (AxoNN V-B, V-C)
     clip: the largest norm of all gradients; checkpoints: layers between activation checkpoints (V-A)
@@ -67,6 +73,8 @@ class Engine:
     memory: form and home of each state; by default all on the device, and compressed of what is pruned
     weights: which versions passes read (PipeOptim III), the newest by default
     update_every: microbatches per update of a pipeline that does not drain for it; None: an update per batch, a flush
+    compare_batches: ranks compare their calls and batches, a small reduction per batch; False where every rank makes
+        its batches from one seed
     scores: scores(*outputs, *targets) -> means over a microbatch, as many as `score_names`, that `score` tells
     """
 
@@ -94,22 +102,21 @@ class Engine:
         update_every: int | None = None,
         scores: Callable[..., torch.Tensor] | None = None,
         score_names: Sequence[str] = (),
+        compare_batches: bool = True,
         world: World | None = None,
     ) -> None:
-        self.grid = grid or Grid()
-        self.world = world or here()
+        layers = arguments.check(locals())
+        self.grid, self.world = grid or Grid(), world or here()
         if self.world.size != self.grid.size:
             raise Refused(
                 f"a grid of {self.grid.size} ranks ({self.grid}) in a world of {self.world.size}",
                 rule="one rank per place of the grid",
-                legal=f"mpiexec -n {self.grid.size} python -m mpi4py ...",
+                legal=by_hand.line(self.grid.size),
             )
-        if microbatch < 1:
-            raise Refused(f"microbatch={microbatch}", rule="at least 1 sample", legal="1")
         if half:
             check_half(half, self.world.device)
         policy = weights or Latest()
-        self.microbatch, self.update_every = microbatch, update_every
+        self.microbatch, self.update_every = int(microbatch), update_every
         self.schedule: Schedule = schedule or (MessageDriven() if update_every is None else OneFOneB())
         self.rank, self.seed = self.world.rank, seed
         self.place = place = self.grid.place(self.rank)
@@ -120,15 +127,16 @@ class Engine:
             self.grid.neighbour(self.rank, -1), self.grid.neighbour(self.rank, +1), self.grid.inter
         )
         own = self.split[place.stage]
-        made = [layer.to(self.world.device) for layer in make(layers, own, seed)]
-        self.ties = ties = find_ties(layers, tied)
+        self.half: torch.dtype | None = getattr(torch, half) if half else None
+        self.ties = ties = find_ties(layers, tied, self.split)
+        made, self.copies = make(layers, own, seed, device=self.world.device, half=self.half)
+        arguments.check_half(made, half)
         asynchronous.check(
             policy, optimizer, memory, self.grid, update_every, tied=bool(ties), clip=clip, half=half, scaler=scaler
         )
-        self.everyone = self.world.group(range(self.grid.size)) if update_every and self.grid.size > 1 else None
+        self.agreement = BatchAgreement(self.world, self.transport, self.grid.size, off=not compare_batches)
         self.ends, progress = ends[place.replica], self.transport.progress
         agree(made, own, ties, column=self.columns[place.stage], ends=self.ends, progress=progress)
-        self.half: torch.dtype | None = getattr(torch, half) if half else None
         self.rows = Rows(place, microbatch, self.world.device, self.half)
         self.stage = Stage(
             made,
@@ -139,7 +147,7 @@ class Engine:
             checkpoints=checkpoints,
         )
         self.store = Store(policy, self.grid.inter)
-        self.scaler = (scaler or unscaled()) if self.half else None
+        self.scaler = (copy.deepcopy(scaler) or unscaled()) if self.half else None  # it counts for one engine
         here_tied = [tuple(p for p in ends_here(made, own, tie) if p.requires_grad) for tie in ties]
         trained = [p for p in self.stage.layers.parameters() if p.requires_grad]
         self.layout, self.bucket = memory, bucket
@@ -181,6 +189,7 @@ class Engine:
         self.state = self.held = self._state(kept=kept)
         if self.half:
             cast(self.stage.layers, self.half)
+            self.copies.lend(self.state)
         self.update = self._update_of(self.state)
         self.store.hold(self.state, self.update.rule)
 
@@ -190,33 +199,40 @@ class Engine:
         """The loss of each batch, in order, made as it is asked for. With `update_every` the batches stream through
         the pipeline, which drains when they end: the losses of a few come together, and batches are read ahead.
 
-        Raises Refused for fewer microbatches than stages, and after a stream that was broken off."""
+        Raises Refused, on every rank, for batches that differ between ranks; for fewer microbatches than stages; and
+        after a stream that was broken off."""
+        arguments.check_batches(batches)
         return outside(self.training(batches))
 
     def train_batch(self, batch: Batch) -> float:
         """One batch: forward and backward passes of its microbatches, an update. Its mean loss, on every rank."""
         asynchronous.check_flush(self.update_every, "train_batch")
-        (loss,) = self.train([batch])
+        (loss,) = outside(self.training([batch], single=True))
         return loss
 
-    def training(self, batches: Iterable[Batch]) -> Iterator[float | None]:
+    def training(self, batches: Iterable[Batch], *, single: bool = False) -> Iterator[float | None]:
         """The losses, and None where this rank waits and others of its process may go on."""
-        works = ([batch] for batch in batches) if self.update_every is None else (batches,)
-        for some in works:
-            stream = Stream(some, self.rows, self.microbatches)
-            if not stream.microbatches:
-                return
-            asynchronous.check_stream(stream.microbatches, self.grid.inter, self.update_every, self.drained)
-            yield from Running(self, stream).ops()
+        source, agreement = self.source(batches, single=single), self.agreement
+        if self.update_every is not None:
+            stream = agreement.begin_stream(source, self.rows, self.microbatches)
+            if stream.microbatches:
+                asynchronous.check_stream(stream.microbatches, self.grid.inter, self.update_every, self.drained)
+                yield from Running(self, stream).ops()
+            return
+        while (batch := agreement.next(source, "training")) is not END:
+            with agreement.finishing():
+                yield from Running(self, Stream([batch], self.rows, self.microbatches)).ops()
 
     def prune(self, indices: Mapping[Key, torch.Tensor]) -> None:
         """From now on only the places `indices` of weights are trained, the rest is zero: see engine.prune.prune."""
-        prune(self, indices)
+        with self.agreement.call("pruning"):
+            prune(self, indices)
 
     def gradients(self, batch: Batch) -> list[torch.Tensor]:
         """The reduced gradients of this stage's weights for `batch`, in order, without the loss scale. No step and no
         count; running statistics see a forward pass."""
         asynchronous.check_flush(self.update_every, "gradients")
+        self.agreement.one(batch, "gradients")
         list(outside(Running(self, Stream([batch], self.rows, self.microbatches), step=False).ops()))
         state = self.state
         gradients = [state.whole(state.gradient, p).to(state.dtype) / self.scale for p in state.parameters]
@@ -224,12 +240,14 @@ class Engine:
         return gradients
 
     def evaluate(self, batches: Iterable[Batch]) -> float:
-        """Mean loss over `batches`, in evaluation mode; changes no training state."""
+        """Mean loss over the samples of `batches`, in evaluation mode; changes no training state. A batch may have any
+        number of samples. Every module has the mode afterwards that it had before."""
         return self.score(batches)["loss"]
 
     def score(self, batches: Iterable[Batch]) -> dict[str, float]:
-        """Means over `batches` in evaluation mode: the loss, and by their names what `scores` gives."""
-        (found,) = outside(scoring(self, batches))
+        """Means over the samples of `batches` in evaluation mode: the loss, and by their names what `scores` gives."""
+        arguments.check_batches(batches)
+        (found,) = outside(scoring(self, self.source(batches)))
         return found
 
     @property
@@ -243,23 +261,36 @@ class Engine:
         held = self.state.allocated()
         held["weights"] += self.store.beside()
         some = 1 if self.update_every is None else 2 * self.grid.inter  # a stream that is full for a while
-        with LiveBytes() as self.live:
-            *_, loss = self.train([batch] * some)
-        peak, phase = self.live.peak, self.live.peak_phase
-        self.live = None
+        mean, self.stage.mean = self.stage.mean, None  # its losses of repeated rows are no part of training
+        try:
+            with LiveBytes() as self.live:
+                *_, loss = self.train([batch] * some)
+            peak, phase = self.live.peak, self.live.peak_phase
+        finally:
+            self.stage.mean, self.live = mean, None
         return loss, {**held, phase: peak}
 
     def save(self, folder: str | Path, *, keep: int | None = None, extra: Mapping[str, Any] | None = None) -> Path:
         """A checkpoint `folder`/step-000042 (42 updates), of which `keep` stay: see engine.checkpoint.save."""
-        return checkpoint.save(self, Path(folder), keep=keep, extra=extra)
+        with self.agreement.call("saving"):
+            return checkpoint.save(self, shelf.folder_of(folder), keep=keep, extra=extra)
 
     def load(self, path: str | Path) -> restore.Loaded:
         """Resume from the newest whole checkpoint in a folder, or from the one named: see engine.restore.load."""
-        return restore.load(self, Path(path))
+        with self.agreement.call("loading"):
+            return restore.load(self, shelf.folder_of(path))
 
     def close(self) -> None:
-        """Ends the lanes; call it on every rank."""
+        """Ends the transport's connections; call it on every rank. In mixed precision the user's modules hold their
+        full-precision weights on the engine's device from then on, pruned and offloaded ones too."""
+        if self.held is not None:
+            self.copies.give_back(self.held)
+        self.agreement.close()
         self.transport.close()
+
+    def source(self, batches: Iterable[Batch], *, single: bool = False) -> Source:
+        """The user's batches, to be read by the engine."""
+        return Source(batches, exclusive=self.world.carrier == "threads" and self.grid.size > 1, single=single)
 
     # -- how --------------------------------------------------------------------------------------------------------
 
@@ -267,14 +298,6 @@ class Engine:
     def scale(self) -> float:
         """By what losses are multiplied."""
         return self.scaler.scale if self.scaler else 1.0
-
-    def driving(
-        self, program: Program, execute: Executing, bound: int, trace: Trace | None = None
-    ) -> Generator[Op | None, None, int]:
-        """Runs a program here: see worker.driving."""
-        return driving(
-            program, execute, self.transport, rank=self.rank, stages=self.grid.inter, bound=bound, trace=trace
-        )
 
     def step(self, op: Op, step: bool) -> Iterator[None]:
         """The update `op`; without `step` gradients are reduced, and that is all. Yields as `training` does."""
@@ -286,20 +309,21 @@ class Engine:
                 yield None
                 continue
             end = perf_counter()
+            self.parts(end)
             if self.traced:
                 self.trace.add(self.rank, category, start, end, op)
             start = end
-        self.parts()
         if self.live is not None:
             self.live.phase = "activations"  # of a stream, which goes on
 
-    def parts(self) -> None:
-        """What compressing and expanding took of the op that has just ended."""
+    def parts(self, end: float) -> None:
+        """Record what compressing and expanding took of the span that ends at `end`: each in one piece, the last one
+        at the span's end."""
         if self.pruned is None:
             return
-        end = perf_counter()
         for category, seconds in self.state.taken().items():
             self.trace.add(self.rank, category, end - seconds, end)
+            end -= seconds
 
     def sharing(self, losses: Sequence[torch.Tensor]) -> Generator[None, None, float]:
         """The sum of numbers of all last stages, in double precision, on every rank. Yields as `training` does."""

@@ -55,10 +55,6 @@ class Update:
         scaler: Dynamic | None = None,
         meets: bool = True,
     ) -> None:
-        if chunk is not None and chunk < 1:
-            raise Refused(f"update.chunk={chunk}", rule="at least 1 bucket, or null", legal="update.chunk=4")
-        if clip is not None and not clip > 0:
-            raise Refused(f"update.clip={clip}", rule="above zero, or null", legal="update.clip=1.0")
         self.state, self.rule, self.transport, self.progress = state, rule, transport, transport.progress
         self.column, self.ends, self.everyone = column, ends, everyone
         self.clip, self.scaler, self.own = clip, scaler, own
@@ -99,11 +95,7 @@ class Update:
     def run(self, step: bool = True) -> Iterator[str | None]:
         """Reduce and, if told to, step, while messages keep moving. Yields what each piece of time went into, and None
         where other ranks of this process must go on first."""
-        if not self.state.attached():
-            raise Refused(
-                "a gradient was replaced between the backward passes and the update",
-                rule="the engine owns .grad: do not call zero_grad",
-            )
+        check_attached(self.state)
         scale = self.scaler.scale if self.scaler else 1.0
         if step and self.scaler and self.meets and (yield from self._overflows(self.scaler)):
             self.skipped += 1
@@ -183,6 +175,20 @@ class Update:
         squares = own if self.everyone is None else (yield from together(self.everyone, own, self.transport))
         norm = math.sqrt(squares) * factor
         return factor * min(1.0, self.clip / (norm + _TINY))
+
+
+def check_attached(state: ModelState) -> None:
+    """Raises Refused where the gradient or the data of a weight is no longer the tensor that a step reads (zero_grad
+    sets None, and a second engine puts its own there): training would be lost silently."""
+    stepped = () if state.half else zip(state.flat.order, state.rule.weights, strict=True)
+    data = any(parameter.data_ptr() != weight.data_ptr() for parameter, weight in stepped)
+    if data or any(parameter.grad is not state.views.get(id(parameter)) for parameter in state.parameters):
+        raise Refused(
+            f"the {'.data' if data else '.grad'} of a weight of this engine was replaced",
+            rule="an engine owns .data and .grad of its weights: do not call zero_grad() or .to(), and do not train "
+            "modules of which another engine was made since",
+            legal="the newest engine of these modules, or an engine of copy.deepcopy(layers)",
+        )
 
 
 def without(span: slice, taken: Sequence[slice]) -> list[slice]:

@@ -27,9 +27,11 @@ def driving(
     stages: int,
     bound: int,
     trace: Trace | None,
+    patience: Callable[[], float | None] = lambda: None,
 ) -> Generator[Op | None, None, int]:
     """Runs `program` to its end, and returns the most forwards that were open at once, never above `bound`. Yields
-    each op when it has run, and None where its transport does not wait for what is not here.
+    each op when it has run, and None where its transport does not wait for what is not here, or not longer than the
+    seconds of `patience`.
 
     execute(op, value) computes an op from its message (empty where it needs none) and returns what to send.
     """
@@ -37,7 +39,7 @@ def driving(
     accepted = next(program, ())
     while accepted:
         begin = perf_counter()
-        while (found := _ready(accepted, transport, stages)) is None:
+        while (found := _ready(accepted, transport, stages, patience)) is None:
             yield None
         op, value = found
         start = perf_counter()
@@ -81,7 +83,9 @@ def drive(
             return int(end.value)
 
 
-def _ready(accepted: tuple[Op, ...], transport: Transport, stages: int) -> tuple[Op, Value] | None:
+def _ready(
+    accepted: tuple[Op, ...], transport: Transport, stages: int, patience: Callable[[], float | None]
+) -> tuple[Op, Value] | None:
     """The first op of `accepted` that needs nothing or whose message is here; waits only when there is none."""
     wish: dict[Op, Op] = {}
     free = None
@@ -91,7 +95,7 @@ def _ready(accepted: tuple[Op, ...], transport: Transport, stages: int) -> tuple
             free = op  # whatever stands behind it is never asked
             break
         wish[need] = op
-    arrival = transport.arrived(tuple(wish), None if free is None else 0) if wish else None
+    arrival = transport.arrived(tuple(wish), patience() if free is None else 0) if wish else None
     if arrival is not None:
         return wish[arrival[0]], arrival[1]
     return None if free is None else (free, ())

@@ -8,6 +8,7 @@ paper's Algorithms 1 and 2 are swapped in print: rows go to i from q by the colu
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from suite.core.errors import DamagedRecord, Refused, UnknownName, Unsupported
+from suite.core.files import write_atomically
 
 Rows = Any  # int64 array
 ASSIGNMENTS = ("paper", "interleaved")
@@ -268,9 +270,10 @@ class Plan:
         return volumes(self.matrix, self.parts, self.placement.parts, self.placement)
 
     def save(self, path: Path) -> None:
-        """One npz file; nothing in it is code."""
+        """One npz file of exactly this name; nothing in it is code."""
+        packed = io.BytesIO()
         np.savez(
-            path,
+            packed,
             format=np.int64(FORMAT),
             data=self.matrix.data,
             indices=self.matrix.indices,
@@ -280,6 +283,7 @@ class Plan:
             replication=np.int64(self.placement.replication),
             assignment=np.frombuffer(self.placement.assignment.encode(), np.uint8),
         )
+        write_atomically(path, packed.getvalue())
 
     @classmethod
     def load(cls, path: Path) -> Plan:

@@ -48,7 +48,7 @@ def chosen(checkpoints: int | str | None, stages: Sequence[int]) -> int | None:
         raise Refused(
             f"checkpoints={checkpoints} on stages of {', '.join(map(str, dict.fromkeys(stages)))} layers",
             rule="it divides the layers of a stage (AxoNN V-A)",
-            legal=f"{', '.join(legal)}{', auto' if len(set(stages)) == 1 else ''} or null",
+            legal=f"{', '.join(legal)}{', auto' if len(set(stages)) == 1 else ''} or None",
         )
     return int(found)
 

@@ -210,7 +210,8 @@ def resident(
 ) -> Layout:
     """Every state on the device: with Adam 16 bytes per parameter, or 20 beside `half` copies."""
     if of:
-        raise Refused(f"{kept} of {of} entries in a layout that keeps all", rule="compressed", legal="memory=samo")
+        what = f"{kept} of {of} entries in a layout that keeps all"
+        raise Refused(what, rule="compressed", legal="memory=compressed")
     layout = dense(entries, moments, dtype)
     return mixed_precision(layout, half) if half else layout
 
@@ -270,7 +271,7 @@ def pruned(
 ) -> Layout:
     """SAMO: mixed precision of which `1 - sparsity` is kept, beside all half-precision weights."""
     if not 0 <= sparsity <= 1:
-        raise Refused(f"pruning.sparsity={sparsity}", rule="a share from 0 to 1", legal="pruning.sparsity=0.9")
+        raise Refused(f"sparsity={sparsity}", rule="a share from 0 to 1", legal="sparsity=0.9")
     return samo(min(entries, round((1 - sparsity) * entries)))(mixed(entries, moments, dtype, half=half))
 
 

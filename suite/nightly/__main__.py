@@ -13,33 +13,47 @@ the next ones' baseline, or where a suspicion could neither be confirmed nor rul
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from suite.bench.interrupt import answered, ending_ranks
-from suite.bench.provenance import ROOT
-from suite.core.errors import SuiteError
+from suite.cli import Arguments, Command
 from suite.core.exits import Exit
-from suite.nightly import night, page, settings
+from suite.core.files import check_folder
+
+if TYPE_CHECKING:
+    from suite.nightly import night
+
+KEYS = {
+    "repeats": "N         repeats of each command line",
+    "repeated": "[LINE,..]   command lines that are repeated",
+    "once": "[LINE,..]   command lines that run once",
+    "metrics": "[NAME,..]   metrics that are judged",
+    "threshold": "X       smallest relative change that matters",
+    "level": "X           chance of any false alarm",
+    "pairs": "N           rounds of old and new code for a suspicion",
+    "alone": "X           smallest change that counts without such rounds",
+    "baseline": "NIGHT    a night or a folder to compare with as well",
+    "keep": "N            nights whose repeats are kept",
+    "deadline": "SECONDS  limit of one command line",
+    "reports": "FOLDER    where nights lie (default: reports/nightly)",
+    "accept": "NIGHT      what that night changed is meant: later ones compare with it",
+    "index": "yes         only write the pages of all nights again",
+}
 
 
-def main(arguments: Sequence[str]) -> int:
-    if any(argument in ("-h", "--help") for argument in arguments):
-        print(__doc__)
+def nightly(arguments: Arguments) -> int:
+    from suite.bench.provenance import ROOT
+    from suite.nightly import night, page, settings
+
+    own = [word for word in arguments.words if word.partition("=")[0] in ("accept", "index")]
+    chosen = settings.read([word for word in arguments.words if word not in own])
+    check_folder(chosen.folder, "reports")
+    if accepted := arguments.value("accept", ""):
+        print(night.accept(chosen, accepted))
         return int(Exit.OK)
-    asked = {key: value for key, _, value in (a.partition("=") for a in arguments) if key in ("accept", "index")}
-    try:
-        chosen = settings.read([a for a in arguments if a.partition("=")[0] not in asked])
-        if "accept" in asked:
-            print(night.accept(chosen, asked["accept"]))
-            return int(Exit.OK)
-        if "index" in asked:
-            print(page.write_index(chosen.folder))
-            return int(Exit.OK)
-        with ending_ranks():
-            found = night.run(chosen, ROOT, lambda text: print(text, file=sys.stderr, flush=True))
-    except (OSError, SuiteError) as error:
-        print(f"refused: {error}", file=sys.stderr)
-        return int(Exit.NOTHING)
+    if own:
+        print(page.write_index(chosen.folder))
+        return int(Exit.OK)
+    found = night.run(chosen, ROOT, lambda text: print(text, file=sys.stderr, flush=True))
     told(found)
     return int(found.exit)
 
@@ -58,5 +72,15 @@ def told(found: night.Night) -> None:
     print(found.page)
 
 
+COMMAND = Command(
+    "nightly",
+    "Run the command lines of conf/nightly.yaml repeatedly, and compare them with the last good night.",
+    nightly,
+    "repeats=20 baseline=2026-11-01",
+    keys=KEYS,
+    resumes=True,
+)
+main = COMMAND.main
+
 if __name__ == "__main__":
-    raise SystemExit(answered(main, sys.argv[1:]))
+    raise SystemExit(main())

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from suite.compare import pairs, show, statistics
+from suite.compare import pairs, show
 from suite.compare import turns as turning
 from suite.compare.metrics import Change
 from suite.compare.sets import Sample, gathered
@@ -23,6 +23,7 @@ from suite.compare.turns import Turned
 from suite.core.record import Outcome
 from suite.nightly import repeat
 from suite.nightly.settings import Settings
+from suite.stats import inference
 
 _GIT_LIMIT = 120  # seconds
 
@@ -110,7 +111,7 @@ def confirm(
 def decide(findings: Sequence[Finding], settings: Settings) -> list[Finding]:
     """With Holm's level over all that went in turns."""
     turned = [finding for finding in findings if finding.turns is not None]
-    adjusted = statistics.holm([finding.turns.p for finding in turned if finding.turns])
+    adjusted = inference.holm([finding.turns.p for finding in turned if finding.turns])
     levels = {id(finding): p for finding, p in zip(turned, adjusted, strict=True)}
     return [_decided(f, levels[id(f)], settings) if f.turns is not None else f for f in findings]
 
@@ -136,7 +137,7 @@ def alone(suspect: Suspect, settings: Settings, reason: str) -> Finding:
     change = suspect.change
     ratios = [change.ratio, change.other] if change.other is not None else [change.ratio]
     beyond = min(ratio if change.better == "lower" else 1 / ratio for ratio in ratios) >= 1 + settings.alone
-    certain = change.effect is not None and abs(change.effect.delta) >= statistics.LARGE
+    certain = change.effect is not None and abs(change.effect.delta) >= inference.LARGE
     told = f"two nights alone decide, at {100 * settings.alone:g} %: {reason}"
     return Finding(suspect, beyond and certain, told if beyond else f"not confirmed, {told}")
 

@@ -17,10 +17,11 @@ from suite.compare.changes import Comparison, Ended, commits
 from suite.compare.metrics import Change, Rule
 from suite.compare.pairs import config_key, pair
 from suite.compare.sets import Samples
-from suite.compare.statistics import Verdict
+from suite.core.reasons import headline
 from suite.nightly import confirm
 from suite.nightly.confirm import Finding, Suspect
 from suite.nightly.settings import Settings
+from suite.stats.inference import Verdict
 
 _SHARE = 0.6  # of the threshold that raises a suspicion: a machine that is faster tonight hides some of it
 _CHANCE = 0.05
@@ -154,5 +155,4 @@ def regression(finding: Finding) -> str:
 
 
 def end(item: Ended) -> str:
-    lines = item.reason.strip().splitlines()
-    return f"{item.name}: {item.a} -> {item.b}{': ' + lines[-1] if lines else ''}"
+    return f"{item.name}: {item.a} -> {item.b}{': ' + headline(item.reason) if item.reason.strip() else ''}"

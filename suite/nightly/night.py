@@ -22,6 +22,7 @@ from suite.compare.sets import Samples
 from suite.core.errors import Refused
 from suite.core.exits import Exit
 from suite.core.files import write_atomically
+from suite.core.reasons import headline
 from suite.core.record import CANNOT, Outcome, Record, Source
 from suite.nightly import history, page, results
 from suite.nightly.judge import Judged, beside, judge
@@ -187,7 +188,7 @@ def failures(samples: Samples, judged: Judged) -> list[str]:
     """Runs that failed hard and that no night before has, each in a sentence; of others the comparison tells."""
     known = frozenset[str]().union(*(one.known for one in judged.against))
     hard = [sample.record for sample in samples.found if config_key(sample.record) not in known]
-    found = {f"{one.experiment} · {one.label}: {one.outcome}: {_last(one.reason)}" for one in hard if _failed(one)}
+    found = {f"{one.experiment} · {one.label}: {one.outcome}: {headline(one.reason)}" for one in hard if _failed(one)}
     return [f"{text} (accept={samples.name} says that it is meant)" for text in sorted(found)]
 
 
@@ -196,10 +197,6 @@ def _failed(record: Record) -> bool:
     if record.outcome is Outcome.OOM:
         return record.source in (Source.MEASURED, Source.EMULATED)
     return record.outcome not in (Outcome.OK, *CANNOT)
-
-
-def _last(reason: str) -> str:
-    return (reason.strip().splitlines() or ["no reason"])[-1]
 
 
 def _cleared(judged: Judged) -> list[str]:

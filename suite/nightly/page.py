@@ -15,13 +15,13 @@ from markupsafe import Markup
 
 from suite.compare import show
 from suite.compare.metrics import Change
-from suite.compare.statistics import Verdict
 from suite.core.units import seconds, si
 from suite.nightly import history
 from suite.nightly.judge import Against, Judged
 from suite.nightly.trends import slowness, trends
 from suite.report.files import write
 from suite.report.svg import SHEET
+from suite.stats.inference import Verdict
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _STYLE = Path(__file__).resolve().parents[1] / "report" / "templates" / "style.css"

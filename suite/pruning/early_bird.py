@@ -53,11 +53,11 @@ class EarlyBird:
             if value is None and name == "latest":
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                rule, legal = f"a whole number, at least {least}", f"pruning.ticket.{name}={least}"
-                raise Refused(f"pruning.ticket.{name}={value}", rule=rule, legal=legal)
+                rule, legal = f"a whole number, at least {least}", f"EarlyBird({name}={least})"
+                raise Refused(f"EarlyBird({name}={value})", rule=rule, legal=legal)
         if not isinstance(distance, int | float) or isinstance(distance, bool) or not 0 < distance <= 1:
             raise Refused(
-                f"pruning.ticket.distance={distance}", rule="a share above 0, to 1", legal="pruning.ticket.distance=0.1"
+                f"EarlyBird(distance={distance})", rule="a share above 0, to 1", legal="EarlyBird(distance=0.1)"
             )
         if kind not in KINDS:
             raise UnknownName("kind", kind, KINDS)
@@ -77,7 +77,7 @@ class EarlyBird:
         pairs = dict(_pairs(view)) if self.kind == "channels" else {}
         seen = replace(view, keys=tuple(pairs)) if self.kind == "channels" else view
         if self.kind == "channels":
-            check_some(seen, "batch norms that directly follow a convolution", legal="pruning.ticket.kind=weights")
+            check_some(seen, "batch norms that directly follow a convolution", legal='EarlyBird(kind="weights")')
         check_some(seen)
         if not self.epochs:
             self.distances = []
@@ -120,8 +120,8 @@ class EarlyBird:
         for (name, words), then, now in zip(told, numbers, own, strict=True):
             if then != now:
                 first, second = (words[one] if words and one in range(len(words)) else one for one in (then, now))
-                what = f"a search with pruning.ticket.{name}={first}, this engine's is {second}"
-                raise Refused(what, rule="it goes on as it began", legal=f"pruning.ticket.{name}={first}")
+                what = f"a search with EarlyBird({name}={first}), this engine's is {second}"
+                raise Refused(what, rule="it goes on as it began", legal=f"EarlyBird({name}={first})")
 
     def recall(self, kept: Mapping[str, torch.Tensor]) -> None:
         """Goes on from what was remembered. Raises Refused as check does, before anything changes."""

@@ -16,10 +16,10 @@ def check_sparsity(sparsity: float) -> float:
     """Raises Refused for anything but a share from 0 to below 1."""
     number = isinstance(sparsity, int | float) and not isinstance(sparsity, bool)
     if not number or not 0 <= sparsity < 1:
-        raise Refused(f"pruning.sparsity={sparsity}", rule="a share from 0 to below 1", legal="pruning.sparsity=0.9")
+        raise Refused(f"sparsity={sparsity}", rule="a share from 0 to below 1", legal="sparsity=0.9")
     return float(sparsity)
 
 
 def check_what(what: str) -> None:
     if what not in WHAT:
-        raise UnknownName("pruning.what", str(what), WHAT)
+        raise UnknownName("what=", str(what), WHAT)

@@ -73,8 +73,8 @@ def check_share(source: str, indices: Mapping[Key, torch.Tensor], entries: Mappi
         twice += [indices[key].numel() - (1 - sparsity) * entries[key] for key in own]
     if min(abs(over - one) for one in twice) > len(indices):
         known = 1 - density(indices, entries)
-        what = f"{source} has a ticket of sparsity {known:.12g}, asked for is pruning.sparsity={sparsity}"
-        raise Refused(what, rule="a ticket of this sparsity", legal=f"pruning.sparsity={known:.12g}")
+        what = f"{source} has a ticket of sparsity {known:.12g}, asked for is sparsity={sparsity}"
+        raise Refused(what, rule="a ticket of this sparsity", legal=f"sparsity={known:.12g}")
 
 
 def _tied(key: Key, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int]) -> bool:

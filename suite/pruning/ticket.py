@@ -65,7 +65,7 @@ class Method(Protocol):
         """The places that stay of every key of this stage; None to look again later, on every stage alike."""
 
 
-def check_some(view: View, what: str = "weights that may be pruned", *, legal: str = "pruning=none") -> None:
+def check_some(view: View, what: str = "weights that may be pruned", *, legal: str = "pruning=None") -> None:
     """Raises Refused, on every stage alike, where none of them has a key. Every stage calls it equally often."""
     if not view.total(len(view.keys)):
         raise Refused("nothing to prune: no stage has a key", rule=f"a model with {what}", legal=legal)
@@ -89,7 +89,7 @@ def kept(key: Key, entries: int, sparsity: float) -> int:
     check_entries(key, entries)
     left = round((1 - check_sparsity(sparsity)) * entries)
     if not left:
-        legal = f"pruning.sparsity={most_sparse(entries)}"
+        legal = f"sparsity={most_sparse(entries)}"
         raise Refused(f"{told(key)} of {entries} entries at sparsity {sparsity}", rule="something stays", legal=legal)
     return left
 

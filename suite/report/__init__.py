@@ -3,6 +3,14 @@
 Reads records only and loads no torch, so that a report can be made far from the machine that measured.
 """
 
-from suite.report.page import write_report
+from pathlib import Path
+
+
+def write_report(folder: Path) -> Path:
+    """As suite.report.page.write_report, which loads what draws and tabulates."""
+    from suite.report import page
+
+    return page.write_report(folder)
+
 
 __all__ = ["write_report"]

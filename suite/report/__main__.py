@@ -1,30 +1,29 @@
-"""Decides the command line of the report: `python -m suite.report [--reports DIR]` prints the page's path."""
+"""Command line of the report: makes the page of a reports folder anew and prints its path."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Sequence
-from pathlib import Path
-
-from suite.core.errors import SuiteError
-from suite.report import write_report
+from suite.cli import Arguments, Command
+from suite.core.exits import Exit
+from suite.core.files import check_folder
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m suite.report", description="Records to reports/index.html.")
-    parser.add_argument(
-        "--reports", type=Path, default=Path("reports"), help="folder of the records (default: reports)"
-    )
-    options = parser.parse_args(arguments)
-    try:
-        print(write_report(options.reports))
-    except (OSError, SuiteError) as error:
-        print(f"no report: {error}", file=sys.stderr)
-        return 1
-    return 0
+def report(arguments: Arguments) -> int:
+    from suite.report import write_report
+    from suite.report.load import check_records
 
+    folder = check_records(arguments.reports)
+    print(write_report(check_folder(folder, "reports")))
+    return Exit.OK
+
+
+COMMAND = Command(
+    "report",
+    "Make the page, index.html, from the records of a reports folder, and print its path.",
+    report,
+    "reports=FOLDER",
+    keys={"reports": "FOLDER   folder of the records (default: reports)"},
+)
+main = COMMAND.main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

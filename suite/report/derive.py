@@ -10,10 +10,8 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import zip_longest
-
-import pandas as pd
 
 from suite.core.record import Outcome, Record
 from suite.core.trace import BUBBLE, EXCHANGE, allowed_makespan, breakdown
@@ -306,15 +304,6 @@ def rows(found: Iterable[Group]) -> dict[str, Row]:
         for entries, current in ((group.entries, True), (group.earlier, False))
         for entry in entries
     }
-
-
-def frame(store: Store) -> pd.DataFrame:
-    """One row a record, in the order of the page; columns as `Row` says."""
-    return tabled(rows(groups(store)).values())
-
-
-def tabled(found: Iterable[Row]) -> pd.DataFrame:
-    return pd.DataFrame([asdict(row) for row in found], columns=list(Row.__dataclass_fields__))
 
 
 def usable(entry: Entry | None) -> str:

@@ -83,6 +83,8 @@ def facts(entries: Sequence[Entry], most: int = 4) -> list[tuple[str, list[str]]
         values = sorted(texts)
         if name == "started":
             values = values if len(values) == 1 else [f"{values[0]} to {values[-1]}"]
+        if name.startswith("load.") and (numbers := _numbers(texts)):
+            values = [f"{min(numbers):g} to {max(numbers):g}" if len(values) > 1 else values[0]]
         more = len(values) - most
         result.append((name.replace(".", " · "), values[:most] + ([f"and {more} more"] if more > 0 else [])))
     commands = sorted({text_at(entry.record.provenance, "command") for entry in entries} - {""})
@@ -91,6 +93,15 @@ def facts(entries: Sequence[Entry], most: int = 4) -> list[tuple[str, list[str]]
         result.append(("command", commands[:2] + ([f"and {more} more, beside each run"] if more > 0 else [])))
     total = sum(spent for entry in entries if math.isfinite(spent := took(entry)))
     return [*result, ("records", [f"{len(entries)}, {seconds(total)} of running"])]
+
+
+def _numbers(texts: Iterable[str]) -> list[float]:
+    """The texts as numbers; none where one of them is no finite number."""
+    try:
+        found = [float(text) for text in texts]
+    except ValueError:
+        return []
+    return found if all(map(math.isfinite, found)) else []
 
 
 def _flat(value: Any, path: str = "", depth: int = 8) -> Iterable[tuple[str, str]]:

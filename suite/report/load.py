@@ -10,17 +10,20 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from suite.core.errors import DamagedRecord, OtherSchema, Refused, SuiteError
 from suite.core.grid import Grid
-from suite.core.record import Record
+from suite.core.record import LINES, Record, readers
 from suite.core.trace import Span, Trace
+from suite.core.words import override, shell_line
 
 MOST_BYTES = 2**63  # that a rank can say it holds
 LONGEST = 1e9  # seconds that one batch can take
@@ -77,14 +80,14 @@ class Store:
 
 
 def read_store(folder: Path) -> Store:
-    """Read `folder`/records/*.json and `folder`/measured/MACHINE/*.json. A missing folder is an empty store."""
+    """Read `folder`/records/*.json and `folder`/measured/MACHINE/EXPERIMENT.jsonl, a record per line. A missing folder
+    is an empty store."""
     entries: list[Entry] = []
     aside: list[SetAside] = []
     seen: dict[tuple[str, str], str] = {}
-    for path, machine, base in _files(folder):
-        name = path.relative_to(folder).as_posix()
+    for name, machine, base, read in _candidates(folder):
         try:
-            record = _record(path)
+            record = _checked(read())
             if (machine, record.key) in seen:
                 raise DamagedRecord(f"key {record.key!r} is taken by {seen[machine, record.key]}; rule: one file a key")
         except OtherSchema as error:
@@ -104,16 +107,30 @@ def read_store(folder: Path) -> Store:
     return Store(folder, tuple(entries), tuple(aside))
 
 
-def _files(folder: Path) -> Iterable[tuple[Path, str, Path]]:
-    """Each candidate with its machine and the folder its trace path starts from."""
+def check_records(folder: Path) -> Path:
+    """Returns `folder`. Raises Refused where it is not there, is no folder, cannot be read or holds no record."""
+    rule = "a folder with records/ or measured/MACHINE/, as runs leave it"
+    legal = f"{shell_line('suite', ['system=axonn', override('reports', folder)])} leaves one"
+    try:
+        for part in (folder, *(place for place in (folder / "records", folder / "measured") if place.exists())):
+            next(os.scandir(part), None)
+    except OSError as error:
+        raise Refused(f"reports={folder}: {error.strerror}", rule=rule, legal=legal) from error
+    if not any(True for _ in _candidates(folder)):
+        raise Refused(f"reports={folder} holds no records", rule=rule, legal=legal)
+    return folder
+
+
+def _candidates(folder: Path) -> Iterator[tuple[str, str, Path, Callable[[], Record]]]:
+    """Each candidate: its name below the folder, its machine, the folder its trace path starts from, and a reader."""
     for path in sorted(folder.glob("records/*.json")):
-        yield path, "", folder
-    for path in sorted(folder.glob("measured/*/*.json")):
-        yield path, path.parent.name, path.parent
+        yield path.relative_to(folder).as_posix(), "", folder, partial(Record.read, path)
+    for path in sorted(folder.glob(f"measured/*/*{LINES}")):
+        for line, read in readers(path):
+            yield path.relative_to(folder).as_posix() + line, path.parent.name, path.parent, read
 
 
-def _record(path: Path) -> Record:
-    record = Record.read(path)
+def _checked(record: Record) -> Record:
     if fault := _fault(record):
         raise DamagedRecord(fault)
     return record

@@ -22,7 +22,20 @@ from markupsafe import Markup, escape
 from suite import claims
 from suite.claims import commands
 from suite.core.claim import Judged
-from suite.report import bounds, derive, expect, facts, judge, perfetto, scorecard, sections, svg, verdicts, view
+from suite.report import (
+    bounds,
+    derive,
+    expect,
+    facts,
+    judge,
+    perfetto,
+    records,
+    scorecard,
+    sections,
+    svg,
+    verdicts,
+    view,
+)
 from suite.report.files import inert, write
 from suite.report.load import Entry, Store, read_store
 
@@ -52,7 +65,7 @@ def _write(folder: Path) -> Path:
     settings = claims.settings()
     judged = commands.filled(judge.judge(claims.load(), store), settings)
     held = layout(store, judged)
-    table = derive.tabled(held.rows.values())
+    table = records.tabled(held.rows, store)
     write(folder, "records.csv", table.map(inert).to_csv(index=False, lineterminator="\n"))
     judge.write_claims(folder, judged)
     exports = _export(folder, [entry for shown in held.shown for entry in (*shown.entries, *shown.earlier)])

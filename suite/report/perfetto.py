@@ -1,63 +1,155 @@
-"""Decides how a trace looks in Perfetto and chrome://tracing: the Chrome trace event format, times in microseconds.
+"""Chrome trace events of a batch, for Perfetto and chrome://tracing.
 
 A replica is a process, a rank is a thread, a span is a slice, and an arrow leads from each op to the op that consumes
-its output. Arrows follow from `core.op.feeds`, like the messages themselves.
+its output. Arrows follow from `core.op.feeds`, like the messages themselves. The slices of a track nest: a part
+(`expand`) lies inside its whole (`step`), and a span that overlaps another one of its rank has a second track.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 from suite.core.grid import Grid
 from suite.core.op import Op, feeds
-from suite.core.trace import REDUCE, TIE, WAIT, Span, Trace
+from suite.core.trace import INSIDE, REDUCE, TIE, WAIT, Span, Trace
+from suite.core.trace import whole as whole_of
 
-_MICRO = 1e6
-_INSIDE = 1e-3  # us: an arrow starts this long before its slice's end, so that it binds to that slice
+# 125 ns: the shortest time whose multiples are exact both in microseconds, which the format counts in, and in whole
+# nanoseconds, which viewers store. Ends and starts that meet in the trace meet in every viewer.
+_TICKS = 8e6  # per second
+_MICRO = 8  # ticks in a microsecond
+
+
+@dataclass(slots=True)
+class _Slice:
+    """A span on a track of its rank, in ticks."""
+
+    span: Span
+    start: int
+    end: int
+    track: int = 0
 
 
 def events(trace: Trace, grid: Grid) -> list[dict[str, Any]]:
-    """Names (M), slices (X) and arrows (s, f) of `trace`."""
+    """Names (M), slices (X) and arrows (s, f) of `trace`. Process and thread ids start at 1, as viewers take 0 for the
+    idle process."""
+    ranks: dict[int, list[Span]] = defaultdict(list)
+    for span in trace:
+        ranks[span.rank].append(span)
+    slices = [one for rank in sorted(ranks) for one in _placed(ranks[rank])]
     found: list[dict[str, Any]] = []
     for replica in sorted({grid.place(span.rank).replica for span in trace}):
-        found.append(_name("process_name", replica, 0, f"replica {replica}"))
-    for rank in sorted({span.rank for span in trace}):
-        place = grid.place(rank)
-        found.append(_name("thread_name", place.replica, rank, f"rank {rank}, stage {place.stage}"))
-    found += [_slice(span, grid) for span in trace]
+        found.append(_metadata("process_name", replica, name=f"replica {replica}"))
+    tracks = sorted({(one.span.rank, one.track) for one in slices})
+    for position, (rank, track) in enumerate(tracks):
+        place, thread = grid.place(rank), _thread(rank, track, grid)
+        name = f"rank {rank}, stage {place.stage}" + (", overlapping" if track else "") + (f" {track}" * (track > 1))
+        found.append(_metadata("thread_name", place.replica, thread, name=name))
+        found.append(_metadata("thread_sort_index", place.replica, thread, sort_index=position))
+    found += [_slice(one, grid) for one in slices]
     # a message stays in its replica and its slice of the tensor group
-    ran: dict[tuple[int, int, Op], Span] = {}
-    for span in trace:
-        if span.op is not None and span.category not in {WAIT, REDUCE, TIE}:
-            ran[grid.place(span.rank).replica, span.rank % grid.tensor, span.op] = span
-    for number, ((replica, part, op), span) in enumerate(ran.items()):
+    ran: dict[tuple[int, int, Op], _Slice] = {}
+    for one in slices:
+        if one.span.op is not None and one.span.category not in {WAIT, REDUCE, TIE, *INSIDE}:
+            ran[grid.place(one.span.rank).replica, one.span.rank % grid.tensor, one.span.op] = one
+    for number, ((replica, part, op), source) in enumerate(ran.items()):
         goal = feeds(op, grid.inter)
         target = ran.get((replica, part, goal)) if goal is not None else None
         if target is None:
             continue
-        arrow = {"name": str(op), "cat": "message", "id": number, "pid": replica}
-        start = max(span.start * _MICRO, span.end * _MICRO - _INSIDE)
-        found.append({**arrow, "ph": "s", "tid": span.rank, "ts": start})
-        found.append({**arrow, "ph": "f", "bp": "e", "tid": target.rank, "ts": target.start * _MICRO})
+        arrow = {"name": _name(source.span), "cat": "message", "id": number, "pid": replica + 1}
+        # one tick before its slice's end, so that it binds to that slice
+        leaves = max(source.start, source.end - 1) / _MICRO
+        found.append({**arrow, "ph": "s", "tid": _thread(source.span.rank, source.track, grid), "ts": leaves})
+        arrives = {"ts": target.start / _MICRO, "tid": _thread(target.span.rank, target.track, grid)}
+        found.append({**arrow, "ph": "f", "bp": "e", **arrives})
     return found
 
 
-def _name(what: str, replica: int, rank: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": replica, "tid": rank, "args": {"name": name}}
+def _placed(spans: Iterable[Span]) -> list[_Slice]:
+    """The spans of one rank on tracks whose slices nest, wholes before their parts."""
+    wholes: list[_Slice] = []
+    parts: list[_Slice] = []
+    for span in spans:
+        one = _Slice(span, round(span.start * _TICKS), round(span.end * _TICKS))
+        (parts if span.category in INSIDE else wholes).append(one)
+    wholes.sort(key=lambda one: (one.start, one.end))
+    tracks = _Tracks()
+    for one in wholes:
+        tracks.put(one, main=True)
+    of: dict[str, list[_Slice]] = defaultdict(list)
+    for one in wholes:
+        of[one.span.category].append(one)
+    begins = {category: [one.start for one in found] for category, found in of.items()}
+    room: dict[int, int] = {}  # where the next part of a whole has to end, from the last one to the first
+    alone = []
+    for part in sorted(parts, key=lambda one: -one.end):
+        category, length = whole_of(part.span), part.end - part.start
+        at = bisect_right(begins.get(category, ()), part.end)
+        near = of[category][max(0, at - 2) : at]
+        whole = max(near, key=lambda one: min(part.end, one.end) - max(part.start, one.start), default=None)
+        end = part.end if whole is None else min(part.end, room.get(id(whole), whole.end))
+        if whole is None or end - length < whole.start:
+            alone.append(part)
+            continue
+        part.start, part.end, part.track = end - length, end, whole.track
+        room[id(whole)] = part.start
+    for one in sorted(alone, key=lambda one: (one.start, one.end)):
+        tracks.put(one, main=False)
+    return [*wholes, *sorted(parts, key=lambda one: one.start)]
 
 
-def _slice(span: Span, grid: Grid) -> dict[str, Any]:
+class _Tracks:
+    """The tracks of one rank: the main one, number 0, and as many more as spans overlap."""
+
+    def __init__(self) -> None:
+        self.main: int | None = None  # until when it is taken
+        self.others: list[tuple[int, int]] = []  # a heap: until when, number
+
+    def put(self, one: _Slice, *, main: bool) -> None:
+        """Give the slice the main track, if it may have that and it is free, or the one that is free for longest."""
+        if main and (self.main is None or self.main <= one.start):
+            self.main = one.end
+            return
+        if self.others and self.others[0][0] <= one.start:
+            _, one.track = heappop(self.others)
+        else:
+            one.track = len(self.others) + 1
+        heappush(self.others, (one.end, one.track))
+
+
+def _thread(rank: int, track: int, grid: Grid) -> int:
+    return 1 + rank + track * grid.size
+
+
+def _metadata(what: str, replica: int, thread: int | None = None, **args: Any) -> dict[str, Any]:
+    ids = {"pid": replica + 1} if thread is None else {"pid": replica + 1, "tid": thread}
+    return {"ph": "M", "name": what, **ids, "args": args}
+
+
+def _name(span: Span) -> str:
+    """One name for an op, on its slice and on its arrow."""
+    return span.category if span.op is None else f"{span.category} {span.op}"
+
+
+def _slice(one: _Slice, grid: Grid) -> dict[str, Any]:
+    span = one.span
     return {
         "ph": "X",
-        "name": span.category if span.op is None or span.category == WAIT else f"{span.category} {span.op}",
+        "name": _name(span),
         "cat": span.category,
-        "ts": span.start * _MICRO,
-        "dur": span.seconds * _MICRO,
-        "pid": grid.place(span.rank).replica,
-        "tid": span.rank,
-        "args": {"op": str(span.op) if span.op is not None else None, "bytes": span.bytes},
+        "ts": one.start / _MICRO,
+        "dur": (one.end - one.start) / _MICRO,
+        "pid": grid.place(span.rank).replica + 1,
+        "tid": _thread(span.rank, one.track, grid),
+        "args": {"bytes": span.bytes} if span.op is None else {"op": str(span.op), "bytes": span.bytes},
     }
 
 

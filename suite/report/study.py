@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from suite.core.errors import Refused, UnknownName
+from suite.core.reasons import headline
 from suite.core.record import Outcome, Record, Source
 from suite.report import derive
 from suite.report.asked import LONG, told
@@ -190,8 +191,7 @@ def _tasks(study: Study, group: derive.Group) -> tuple[list[Task], list[tuple[st
         task = held.setdefault(_signature(record), Task(_title(record), settings, _name(record, "model")))
         system = study.shown(record.system)
         if failed:
-            why = (record.reason.splitlines() or ["no reason was recorded"])[0][:300]
-            task.unfinished.append((system, f"{record.outcome.value}: {why}"))
+            task.unfinished.append((system, f"{record.outcome.value}: {headline(record.reason, width=300)}"))
             continue
         units = {score: record.metrics[score].unit for score in curves if score in record.metrics}
         task.trainings.append(Training(system, str(record.config.get("seed", "")), curves, units, entry))

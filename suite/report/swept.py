@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from suite.core.claim import Claim
 from suite.core.errors import SuiteError
+from suite.core.reasons import headline
 from suite.core.record import Outcome, Record, Source
 from suite.report import derive, panels
 from suite.report.asked import BATCHES, LONG, SECONDS, Asked, Paper, Printed, factor, parse, published, told, word
@@ -126,7 +127,7 @@ def _spots(asked: Asked, entry: Entry, own: str) -> Iterator[_Spot]:
         spot = _Spot(entry, curve or record.system[:LONG] or NONE, asked.shown(point) if point else "")
         if record.outcome is not Outcome.OK:
             spot.point = "" if name else spot.point
-            spot.why, spot.mark = _reason(record.reason), record.outcome.value
+            spot.why, spot.mark = headline(record.reason, width=300), record.outcome.value
             yield spot
             return
         samples, unit = derive.quantity(record, metric)
@@ -168,12 +169,6 @@ def _value(path: str, record: Record) -> str:
     *parents, last = path.split(".")
     holder = at(record.config, *parents)
     return word(holder[last]) if isinstance(holder, dict) and last in holder else ""
-
-
-def _reason(text: str) -> str:
-    """The line of a reason that says most: the last of a traceback, the first of anything else."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason was recorded"]
-    return lines[-1 if "Traceback (most recent call last)" in lines[0] else 0][:300]
 
 
 def _timed(asked: Asked, own: str) -> bool:

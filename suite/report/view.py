@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from suite.core.record import Outcome
+from suite.core.record import LINES, Outcome
 from suite.core.units import seconds, si
 from suite.report import derive
 from suite.report.derive import Row
@@ -20,8 +20,18 @@ from suite.report.figure import KINDS, ordered
 from suite.report.load import Entry, SetAside, text_at
 
 NONE = "–"
-_SIGNS = {Judgement.MET: "✓ ", Judgement.NOT_MET: "✗ ", Judgement.NOT_COMPARABLE: "○ "}
-_TONES = {Judgement.MET: "good", Judgement.NOT_MET: "bad", Judgement.NOT_COMPARABLE: "faint"}
+_SIGNS = {
+    Judgement.MET: "✓ ",
+    Judgement.NOT_MET: "✗ ",
+    Judgement.UNDECIDED: "? ",
+    Judgement.NOT_COMPARABLE: "○ ",
+}
+_TONES = {
+    Judgement.MET: "good",
+    Judgement.NOT_MET: "bad",
+    Judgement.UNDECIDED: "faint",
+    Judgement.NOT_COMPARABLE: "faint",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +201,7 @@ def expectations(findings: Sequence[Finding], runs: Mapping[str, str]) -> Table 
         (
             Cell(finding.what or NONE),
             _compared(finding, runs),
-            number(finding.ours, f"{finding.ours:.3g}"),
+            number(finding.ours, f"{finding.ours:.3g}", _interval(finding)),
             number(finding.target, f"≤ {finding.target:.3g}"),
             Cell(
                 _SIGNS[finding.judgement] + finding.judgement.value,
@@ -202,6 +212,11 @@ def expectations(findings: Sequence[Finding], runs: Mapping[str, str]) -> Table 
         for finding in findings
     )
     return Table("Expected, and what came out", columns, rows) if rows else None
+
+
+def _interval(finding: Finding) -> str:
+    """The interval of an expected quantity, as text; empty where it has none."""
+    return f"[{finding.low:.3g}, {finding.high:.3g}]" if math.isfinite(finding.low + finding.high) else ""
 
 
 def _compared(finding: Finding, runs: Mapping[str, str]) -> Cell:
@@ -273,7 +288,8 @@ def _links(entry: Entry, exports: Mapping[str, str]) -> tuple[tuple[str, str], .
 
 def address(file: str) -> str:
     """A link to `file` below the page; './' first, so that no file name reads as a scheme."""
-    return "./" + quote(file.encode("utf-8", "surrogateescape"))
+    path, ending, line = file.partition(f"{LINES}#")  # of a file with a record per line
+    return "./" + quote(path.encode("utf-8", "surrogateescape")) + ending + quote(line)
 
 
 def set_aside(aside: Sequence[SetAside]) -> Table | None:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isqrt
 
-from suite.core.errors import IllegalSchedule
+from suite.core.errors import IllegalSchedule, Refused
 from suite.core.op import Kind, Op, Place, Program, Work, needs
 from suite.core.protocols import Schedule
 from suite.schedule.draw import Slot, grid
 
+# stages that a check may look at over all ops: about a minute, and about ten seconds; and ops, which it keeps
+MOST, SHORT, OPS = 100_000_000, 20_000_000, 4_000_000
 TICKS = {Kind.FORWARD: 1.0, Kind.BACKWARD: 2.0, Kind.UPDATE: 0.0, Kind.EVALUATE: 1.0}
 
 
@@ -109,12 +112,24 @@ class _Stage:
         return None
 
 
+def check_size(microbatches: int, stages: int, most: int = MOST) -> None:
+    """Raises Refused for an order whose check would look at stages more than `most` times, or keep more than OPS."""
+    for told, each, bound in (("stages^2", stages**2, most), ("stages", stages, OPS)):
+        if 2 * microbatches * each > bound:
+            rule = f"2 * microbatches * {told} is {2 * microbatches * each}, at most {bound}"
+            fits = min(most // (2 * stages**2), OPS // (2 * stages))
+            legal = f"{fits} microbatches" if fits else f"{isqrt(most // 2)} stages"
+            raise Refused(f"{microbatches} microbatches on {stages} stages", rule=rule, legal=legal)
+
+
 def check(
     schedule: Schedule, stages: int, work: Work, *, cost: Callable[[Op], float] = ticks, replica: int = 0
 ) -> Timeline:
     """Run `schedule` on `stages` stages. Raises IllegalSchedule, with the grid so far, for the first broken law:
     each op once, a backward after its forward, updates in turn and complete, no deadlock, the promised in-flight kept.
+    Raises Refused for an order that would be checked for longer than anybody waits.
     """
+    check_size(work.microbatches, stages)
     places = [Place(stage, stages, replica, replica + 1) for stage in range(stages)]
     parts = [_Stage(schedule.program(p, work), p, work, schedule.in_flight(p, work)) for p in places]
     return _drive(parts, stages, cost)

@@ -31,7 +31,8 @@ class MessageDriven:
         for name in ("pipeline_limit", "cap"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise Refused(f"{name}={value}", rule="at least 1 microbatch", legal="null (the number of stages)")
+                legal = f"{name}=None (the number of stages)"
+                raise Refused(f"{name}={value}", rule="at least 1 microbatch", legal=legal)
         if self.prefer not in ("backward", "forward"):
             raise Refused(f"prefer={self.prefer!r}", rule="backward or forward", legal="backward")
 

@@ -17,7 +17,7 @@ from suite.core.fits import number
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.protocols import Chunk
-from suite.core.trace import REDUCE, STEP, TIE, WAIT, Span
+from suite.core.trace import INSIDE, REDUCE, STEP, TIE, WAIT, Span
 
 LARGEST = 64 << 20  # bytes of a trace when unpacked: a small gzip can hold terabytes
 COMPUTE = (Kind.FORWARD, Kind.BACKWARD, Kind.EVALUATE)
@@ -71,7 +71,8 @@ class Profiled:
     @classmethod
     def of(cls, trace: Iterable[Span], grid: Grid, replica: int = 0) -> Profiled:
         """The costs of one replica's ops, counted from the first microbatch and update of the trace."""
-        spans = [s for s in trace if s.op is not None and grid.place(s.rank).replica == replica]
+        spans = [s for s in trace if s.op is not None and s.category not in INSIDE]
+        spans = [s for s in spans if grid.place(s.rank).replica == replica]
         passes = [s for s in spans if s.category != WAIT and s.op is not None and s.op.kind in COMPUTE]
         first = min((s.op.index for s in passes if s.op is not None), default=0)
         own = {s.op._replace(index=s.op.index - first): s for s in passes if s.op is not None}

@@ -8,7 +8,7 @@ memory; a step per update. Nothing here knows a system's name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,6 +16,7 @@ from suite.core.errors import Refused, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Chunk, WeightPolicy
+from suite.core.trace import COPY, MESSAGE, PREDICT, RECOMPUTE
 from suite.memory import Layout
 from suite.memory.budget import Budget
 from suite.simulate.machine import Machine
@@ -181,6 +182,18 @@ class LayerCost:
         reduced = layout["half_gradient" if plan.half else "gradient"].bytes
         seconds = self.step(stage) + plan.asks[stage].copies * self.copy(stage)
         return (Chunk(round(plan.system.reductions * ring_volume(reduced, plan.grid.data)), seconds),)
+
+    def parts(self, op: Op) -> Mapping[str, float]:
+        """Seconds of `op` by category, besides its pass or step."""
+        asks = self.plan.asks[op.stage]
+        if op.kind is Kind.UPDATE:
+            return {COPY: asks.copies * self.copy(op.stage)}
+        back = op.kind is Kind.BACKWARD
+        return {
+            MESSAGE: self._messages(op.stage),
+            PREDICT: (asks.backward if back else asks.forward) * self.prediction(op.stage),
+            RECOMPUTE: self.layers(op.stage) if back and asks.again else 0.0,
+        }
 
     # -- passes ------------------------------------------------------------------------------------------------------
 

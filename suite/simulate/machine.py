@@ -14,6 +14,7 @@ from pathlib import Path
 
 from suite.core.errors import Refused, UnknownName
 from suite.core.fits import number
+from suite.core.words import for_reports
 
 
 def positive(owner: str, **numbers: float) -> None:
@@ -108,8 +109,11 @@ def measured(*, name: str, file: str) -> Machine:
             operation: {way: Link(**link) for way, link in ways.items()}
             for operation, ways in found.get("carriers", {}).items()
         }
+        found.pop("foreign_cores", None)  # of the measurement, not of the machine
         return Machine(**{**found, **links, "carriers": carriers, "name": name})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Refused(
-            f"machine={name} is not measured here ({error})", rule=f"make doctor writes {file}", legal="machine=summit"
+            f"machine={name} is not measured here ({error})",
+            rule=f"{for_reports('suite.doctor', Path(file).parent)} writes {file}",
+            legal="machine=summit",
         ) from error

@@ -6,11 +6,12 @@ constant for launching it. A backward pass is two forward passes, and one more w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.protocols import Chunk
+from suite.core.trace import COMPRESS, EXPAND, MESSAGE, RECOMPUTE, TENSOR_REDUCE, TIE
 from suite.simulate.machine import Link, Machine
 from suite.simulate.network import ring_seconds, ring_volume
 from suite.simulate.plan import Modelled, Plan
@@ -28,6 +29,7 @@ class Roofline:
 
     def __init__(self, plan: Plan, machine: Machine, stack: Stack) -> None:
         self.plan, self.machine, self.stack = plan, machine, stack
+        self.itemized: dict[tuple[int, Kind], dict[str, float]] = {}  # what `parts` has found
         self.forward = [self._pass(stage, backward=False) for stage in range(plan.grid.inter)]
         self.backward = [self._pass(stage, backward=True) for stage in range(plan.grid.inter)]
         whole = round(plan.microbatch * plan.kernels.boundary)
@@ -41,21 +43,50 @@ class Roofline:
     def message(self, op: Op) -> int:
         return self.back if op.kind is Kind.BACKWARD else self.size
 
+    def parts(self, op: Op) -> Mapping[str, float]:
+        """Seconds of `op` by category, besides its pass or step. An embedding's gradients that travel with a column's
+        are part of that reduction."""
+        key = op.stage, op.kind
+        if key not in self.itemized:
+            self.itemized[key] = self._of_update(op.stage) if op.kind is Kind.UPDATE else self._of_pass(*key)
+        return self.itemized[key]
+
+    def _of_update(self, stage: int) -> dict[str, float]:
+        layout = self.plan.layout(stage)
+        expands = self._compresses(stage) and layout["master"].home != "host"
+        return {TIE: self._tie(stage), EXPAND: HALF * layout["half"].entries / self._traffic() if expands else 0.0}
+
+    def _of_pass(self, stage: int, kind: Kind) -> dict[str, float]:
+        plan, blocks, backward = self.plan, self.plan.stages[stage].blocks, kind is Kind.BACKWARD
+        again = plan.recomputes and backward
+        return {
+            MESSAGE: self._messages(stage) * self.stack.message,
+            COMPRESS: self.stack.compress * plan.entries(stage) if backward and self._compresses(stage) else 0.0,
+            TENSOR_REDUCE: blocks * (1 + again) * self.sums(),
+            RECOMPUTE: blocks * again * self.block(),
+        }
+
+    def _compresses(self, stage: int) -> bool:
+        return "index" in {state.name for state in self.plan.layout(stage)}
+
     # -- passes ------------------------------------------------------------------------------------------------------
 
     def _pass(self, stage: int, *, backward: bool) -> float:
-        plan, held, stages = self.plan, self.plan.stages[stage], self.plan.grid.inter
+        plan, held = self.plan, self.plan.stages[stage]
         again = 1 if plan.recomputes else 0
         # a backward pass has twice the products of a forward pass, and as many sums over the ranks of a split layer
         passes, sums = (2 + again, 1 + again) if backward else (1, 1)
         seconds = held.blocks * (passes * self.block() + sums * self.sums())
         if held.head:
             seconds += self.head() * (2 if backward else 1)
-        if backward and self.stack.compress and "index" in {state.name for state in plan.layout(stage)}:
+        if backward and self.stack.compress and self._compresses(stage):
             seconds += self.stack.compress * plan.entries(stage)
-        # each pass receives from one side and sends to the other; an end of the pipeline has one of them
-        messages = (2 - (stage == 0) - (stage == stages - 1)) if stages > 1 else 0
-        return seconds + messages * self.stack.message
+        return seconds + self._messages(stage) * self.stack.message
+
+    def _messages(self, stage: int) -> int:
+        """Each pass receives from one side and sends to the other; an end of the pipeline has one of them."""
+        stages = self.plan.grid.inter
+        return (2 - (stage == 0) - (stage == stages - 1)) if stages > 1 else 0
 
     def block(self) -> float:
         """One forward pass of one block for one microbatch."""
@@ -106,17 +137,30 @@ class Roofline:
         stepped = layout["master"].entries
         seconds = self.step(stage)
         volume = system.reductions * ring_volume(reduced, plan.grid.data)
-        held = plan.stages[stage]
-        if system.ties and plan.shape.tied and held.embedding != held.head:
-            exchanged = HALF * plan.shape.head().tied / plan.grid.tensor  # by two ranks, over the column's adapters
-            if plan.grid.data > 1:
-                volume += exchanged
-            else:  # no column reduces here
-                seconds += exchanged / self.machine.link(0, plan.grid.size - 1).bandwidth
+        if plan.grid.data > 1:
+            volume += self._exchanged(stage)  # over the column's adapters
+        else:  # no column reduces here
+            seconds += self._tie(stage)
         if not (system.bucket and system.coarsening):
             return (Chunk(round(volume), seconds),)
         chunks = -(-stepped // (system.bucket * system.coarsening))
         return (Chunk(round(volume / chunks), seconds / chunks),) * chunks
+
+    def _exchanged(self, stage: int) -> float:
+        """Bytes of a shared embedding's gradient that an end of the pipeline adds with the other."""
+        plan, held = self.plan, self.plan.stages[stage]
+        apart = plan.system.ties and plan.shape.tied and held.embedding != held.head
+        return HALF * plan.shape.head().tied / plan.grid.tensor if apart else 0.0
+
+    def _tie(self, stage: int) -> float:
+        """Seconds in which the ends of a pipeline add them where there is one replica."""
+        if self.plan.grid.data > 1:
+            return 0.0
+        return self._exchanged(stage) / self.machine.link(0, self.plan.grid.size - 1).bandwidth
+
+    def _traffic(self) -> float:
+        """Bytes of device memory that element-wise kernels move in a second."""
+        return self.machine.memory_bandwidth * (self.stack.traffic or 1.0)
 
     def step(self, stage: int) -> float:
         """Seconds of the optimizer's step: over the host's link where states live there, in device memory else."""

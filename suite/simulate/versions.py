@@ -63,7 +63,7 @@ def _followed(policy: WeightPolicy, order: Sequence[Op], work: Work, stages: int
             continue
         if op.kind is Kind.UPDATE:
             updates += 1
-            copies += len(ledger.stored) > 1
+            copies += (ledger.updates - 1, 0) in ledger.alive
         elif op.kind in counted:
             counted[op.kind] += 1
             predicted[op.kind] += read is not None and read.ahead > 0

@@ -18,7 +18,26 @@ from suite.core.errors import DoesNotFit, Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Source
-from suite.core.trace import BUBBLE, REDUCE, TIE, TRANSFER, WAIT, Span, Trace, breakdown
+from suite.core.trace import (
+    BACKWARD,
+    BUBBLE,
+    COMPRESS,
+    COPY,
+    EXPAND,
+    FORWARD,
+    MESSAGE,
+    PREDICT,
+    RECOMPUTE,
+    REDUCE,
+    STEP,
+    TENSOR_REDUCE,
+    TIE,
+    TRANSFER,
+    WAIT,
+    Span,
+    Trace,
+    breakdown,
+)
 from suite.memory import mixed
 from suite.memory.rule import states_of
 from suite.simulate import layers
@@ -35,6 +54,18 @@ from suite.workload.shapes import layered
 PLANS = ("given", "search")
 ACCOUNTS = ("auto", "blocks", "layers")
 DRIVEN = 4_000_000  # ops of all ranks that are driven: half a minute
+LOST = {  # what a batch may lose time to, and the categories of it
+    "bubble": (BUBBLE,),
+    "transfer": (TRANSFER,),
+    "waiting for other stages": (WAIT,),
+    "collective": (REDUCE, TIE),
+    "tensor-parallel all-reduce": (TENSOR_REDUCE,),
+    "optimizer step": (STEP, EXPAND),
+    "handling messages": (MESSAGE,),
+    "compressing gradients": (COMPRESS,),
+    "predicting and copying weights": (PREDICT, COPY),
+}
+ALWAYS = ("bubble", "transfer", "waiting for other stages", "collective")  # named where there are none of them, too
 TRACED = 40_000  # ops of all ranks that are driven: a longer trace is not kept
 
 
@@ -58,7 +89,9 @@ class Simulated:
         label: str = "",
         sources: Sequence[str] = (),
     ) -> None:
-        self.machine, self.stack, self.systems = machine, stack, systems
+        self.machine, self.stack = machine, stack
+        # by name: `own` of conf/executor/simulated.yaml is one of the others unless a user's folder holds it
+        self.systems = {system.name: system for system in reversed(list(systems.values()))}
         self.plan, self.account, self.symmetric = plan, account, symmetric
 
     def check(self, config: Mapping[str, Any]) -> None:
@@ -74,7 +107,7 @@ class Simulated:
     def check_size(self, plan: Plan | LayerPlan) -> None:
         """Raises Refused for a plan that would be simulated for longer than anybody waits."""
         ranks = plan.grid.inter * (1 if self.symmetric else plan.grid.data)
-        passes = 2 * plan.work.microbatches * ranks
+        passes = self.passes(plan)
         if passes > DRIVEN:
             raise Refused(
                 f"{plan.work.microbatches} microbatches on {ranks} ranks",
@@ -82,14 +115,20 @@ class Simulated:
                 legal=f"{max(1, DRIVEN // (2 * ranks))} microbatches",
             )
 
+    def passes(self, plan: Plan | LayerPlan) -> int:
+        """Forward and backward passes that a simulation drives."""
+        return 2 * plan.work.microbatches * plan.grid.inter * (1 if self.symmetric else plan.grid.data)
+
     def system(self, config: Mapping[str, Any]) -> Modelled:
         """The modelled side of the config's system: schedule, and of a pruned system the sparsity, the config's own.
         Without a ticket nothing is compressed."""
         name = config["system"]["name"]
         if name not in self.systems:
-            known = ", ".join(self.systems)
+            known = ", ".join(sorted(self.systems))
             raise Unsupported(
-                f"system={name} on a modelled machine", rule=f"modelled are {known}", legal="system=axonn"
+                f"system={name} on a modelled machine",
+                rule=f"modelled are {known}, and what modelled/{name}.yaml of a folder in launch.python_path names",
+                legal="system=axonn",
             )
         found, pruning = self.systems[name], config["pruning"]
         layout = found.layout
@@ -97,16 +136,9 @@ class Simulated:
             layout = partial(layout, sparsity=pruning["sparsity"]) if pruning["ticket"] else mixed
         return replace(found, schedule=build(config["schedule"]), layout=layout)
 
-    def by_layers(self, config: Mapping[str, Any]) -> bool:
-        """Whether the config's network is modelled layer by layer."""
-        if self.account == "auto":
-            shape = layered(config)
-            return not isinstance(shape, Transformer) or config["update"].get("every") is not None
-        return self.account == "layers"
-
     def planned(self, config: Mapping[str, Any]) -> Plan | LayerPlan:
         """The plan that a config describes. Raises Refused for one that cannot be."""
-        return self.of_layers(config) if self.by_layers(config) else self.of(config)
+        return self.of_layers(config) if by_layers(config, self.account) else self.of(config)
 
     def of_layers(self, config: Mapping[str, Any]) -> LayerPlan:
         """The config's network layer by layer."""
@@ -138,11 +170,12 @@ class Simulated:
 
     def candidates(self, config: Mapping[str, Any]) -> Iterator[Plan]:
         """Every plan for as many devices as the config's grid has, and its batch."""
-        if self.by_layers(config):
+        if by_layers(config, self.account):
             rule = "plans are searched for GPTs that drain after every batch"
             raise Unsupported("executor.plan=search of layers", rule=rule, legal="executor.plan=given")
         shape, devices = build(config["model"]["shape"]), Grid(**config["grid"]).size
-        return plans(shape, self.system(config), devices, config["batch"]["size"])
+        every = plans(shape, self.system(config), devices, config["batch"]["size"])
+        return (plan for plan in every if self.passes(plan) <= DRIVEN)
 
     def run(self, config: Mapping[str, Any]) -> Carried:
         """Raises DoesNotFit for a plan that needs more memory than a device has."""
@@ -178,7 +211,7 @@ class Simulated:
         notes += [f"stack.{name} {reason}" for name, reason in self.stack.reasons.items()]
         return Carried(
             Source.SIMULATED,
-            metrics=self.metrics(plan, found_batch),
+            metrics=self.metrics(plan, found_batch) | by_category(parts),
             memory={"predicted": by_kind(plan)},
             trace=found_batch.trace if traced and plan.grid.data == 1 else Trace(),
             notes=tuple(notes),
@@ -219,6 +252,14 @@ class Simulated:
         return rates
 
 
+def by_layers(config: Mapping[str, Any], account: str) -> bool:
+    """Whether a config's network is modelled layer by layer under one of ACCOUNTS."""
+    if account == "auto":
+        shape = layered(config)
+        return not isinstance(shape, Transformer) or config["update"].get("every") is not None
+    return account == "layers"
+
+
 def published_sparsity(system: Modelled) -> float | None:
     """The share of entries that is pruned, where the system's layout has one; of conf/modelled it is the papers'."""
     given = system.layout.keywords if isinstance(system.layout, partial) else {}
@@ -238,12 +279,22 @@ def by_kind(plan: Plan | LayerPlan) -> dict[str, list[int]]:
 
 
 def dominating(parts: Mapping[str, float], makespan: float) -> str:
-    """What a batch loses most to, beside computing."""
-    lost = {
-        "bubble": parts.get(BUBBLE, 0.0),
-        "transfer and waiting": parts.get(TRANSFER, 0.0) + parts.get(WAIT, 0.0),
-        "collective": parts.get(REDUCE, 0.0) + parts.get(TIE, 0.0),
-    }
+    """The share of a batch that is computing, and what the rest is lost to."""
+    lost = {name: sum(parts.get(category, 0.0) for category in group) for name, group in LOST.items()}
+    if not any(lost.values()):
+        return "nothing is lost"
     first = max(lost, key=lambda name: lost[name])
-    shares = ", ".join(f"{name} {100 * value / makespan:.0f} percent" for name, value in lost.items())
-    return f"of {makespan:.3g} s most is lost to {first}: {shares}" if any(lost.values()) else "nothing is lost"
+
+    def percent(seconds: float) -> str:
+        return f"{100 * seconds / makespan:.0f} percent"
+
+    again = parts.get(RECOMPUTE, 0.0)
+    computing = percent(sum(parts.get(category, 0.0) for category in (FORWARD, BACKWARD, RECOMPUTE)))
+    repeated = f" ({percent(again)} is recomputation)" if again else ""
+    shares = ", ".join(f"{name} {percent(value)}" for name, value in lost.items() if value or name in ALWAYS)
+    return f"of {makespan:.3g} s {computing} is computing{repeated}; most is lost to {first}: {shares}"
+
+
+def by_category(parts: Mapping[str, float]) -> dict[str, Metric]:
+    """Seconds of the simulated work by category, mean over the stages, as suite.bench.phases has them of ranks."""
+    return {f"time_{name}": Metric("s", "lower", (parts[name],)) for name in sorted(parts)}

@@ -14,8 +14,8 @@ from itertools import pairwise
 from suite.core.errors import IllegalSchedule, Refused
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Program, Work, feeds, needs
-from suite.core.protocols import Chunk, CostModel, Schedule
-from suite.core.trace import CATEGORY, REDUCE, STEP, WAIT
+from suite.core.protocols import Chunk, CostModel, Itemized, Schedule
+from suite.core.trace import CATEGORY, INSIDE, REDUCE, STEP, TIE, WAIT
 from suite.simulate.kernel import Kernel
 from suite.simulate.machine import Link, Machine
 from suite.simulate.network import Fabric, Lane, Ring
@@ -104,6 +104,7 @@ class Simulator:
         if symmetric and slower is not None:
             raise Refused("one replica for all, with ranks that differ", rule="stragglers break the symmetry")
         self.grid, self.cost, self.network, self.slower = grid, cost, network, slower
+        self.itemized = cost if isinstance(cost, Itemized) else None
         self.stages, self.kernel = grid.inter, Kernel()
         self.replicas = 1 if symmetric else grid.data
         self.fabric = network.fabric(self.kernel) if network.fabric else None
@@ -186,7 +187,18 @@ class Simulator:
         if self.trace is not None:
             size = int(self.cost.message(op)) if feeds(op, self.stages) is not None else 0
             self.trace.add(rank.rank, CATEGORY[kind], kernel.now, end, op, size)
+            self.add_parts(rank, op, kernel.now, end)
         kernel.at(end, self._done, (rank, op))
+
+    def add_parts(self, rank: _Rank, op: Op, start: float, end: float) -> None:
+        """Books the parts of a pass or step from `start` to `end`, one before the other, the last at its end."""
+        if self.trace is None or self.itemized is None:
+            return
+        for category, seconds in self.itemized.parts(op).items():
+            if category in INSIDE and seconds > 0:
+                begin = max(start, end - seconds)
+                self.trace.add(rank.rank, category, begin, end, op)
+                end = begin
 
     def _done(self, state: tuple[_Rank, Op]) -> None:
         """Ship the output; tell the program; go on, at once or when the message is there."""
@@ -281,9 +293,18 @@ class _Update:
         self.reduce(index + 1)
 
     def _finish(self, _: object) -> None:
-        now = self.simulator.kernel.now
-        self._span(STEP, self.simulator.result.reduced[self.op.stage], now)
-        self.simulator.updated(self.ranks, self.op)
+        simulator = self.simulator
+        now, begin = simulator.kernel.now, simulator.result.reduced[self.op.stage]
+        if simulator.trace is not None:
+            tie = 0.0 if simulator.itemized is None else simulator.itemized.parts(self.op).get(TIE, 0.0)
+            if tie:
+                tied = min(now, begin + tie)
+                self._span(TIE, begin, tied)
+                begin = tied
+            self._span(STEP, begin, now)
+            for rank in self.ranks:
+                simulator.add_parts(rank, self.op, begin, now)
+        simulator.updated(self.ranks, self.op)
 
     def _span(self, category: str, start: float, end: float) -> None:
         if self.simulator.trace is not None:

@@ -6,10 +6,13 @@ no training run.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from numbers import Integral
 from types import MappingProxyType
 from typing import NamedTuple
 
 from suite.core.errors import Refused
+from suite.core.fits import check_protocol, shown
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Clock, Read, WeightPolicy
 
@@ -32,16 +35,20 @@ class Ledger:
     """Follows one stage's ops. `alive`: the weight copies held now, (version, ahead) each; `peak`: their most."""
 
     def __init__(self, policy: WeightPolicy, work: Work, stages: int) -> None:
+        check_protocol("policy", policy, WeightPolicy, "suite.weights.Latest()")
         self.policy, self.work, self.stages = policy, work, stages
         self.updates = self.drained_at = work.update
         self.open: dict[int, Read] = {}
         self.stored: set[int] = {self.updates}
+        self.next = work.first  # the first microbatch whose forward pass has not run
+        self.early: set[int] = set()  # microbatches behind it whose forward pass has
         self.entries: list[Entry] = []
         self.peak = 1
 
     def clock(self, op: Op) -> Clock:
         due = self.work.due(op.index) if op.kind in (Kind.FORWARD, Kind.BACKWARD) else op.index
-        return Clock(self.updates, due, MappingProxyType(self.open), self.drained_at, self.stages)
+        forward_due = self.work.due(self.next) if self.next < self.work.end else None
+        return Clock(self.updates, due, MappingProxyType(self.open), self.drained_at, self.stages, forward_due)
 
     @property
     def alive(self) -> set[tuple[int, int]]:
@@ -55,13 +62,14 @@ class Ledger:
         read = None
         if op.kind is Kind.FORWARD:
             read = self.open[op.index] = self.policy.read(op, self.clock(op))
+            self._begun(op.index)
         elif op.kind is Kind.BACKWARD:
             if self.open[op.index].graph != "keep":
                 read = self.policy.read(op, self.clock(op))
         elif op.kind is Kind.UPDATE:
             self.updates += 1
             self.stored.add(self.updates)
-            self._free(op)  # a step is in place where nobody will read the version before it
+            self._free(op)  # a step is in place where no pass will read the version before it
         if read is not None:
             self._check(op, read)
             self.entries.append(Entry(op, read, self.updates, self.work.due(op.index)))
@@ -70,8 +78,15 @@ class Ledger:
             self.peak = max(self.peak, len(copies))
         if op.kind is Kind.BACKWARD:
             del self.open[op.index]
+        if op.kind in (Kind.FORWARD, Kind.BACKWARD):
             self._free(op)
         return read
+
+    def _begun(self, index: int) -> None:
+        self.early.add(index)
+        while self.next in self.early:
+            self.early.remove(self.next)
+            self.next += 1
 
     def _check(self, op: Op, read: Read) -> None:
         if read.version not in self.stored or (read.ahead and read.version != self.updates):
@@ -86,5 +101,16 @@ class Ledger:
             self.drained_at = self.updates  # a last stage is empty between any two passes; the pipeline drains once
         if len(self.stored) == 1:
             return  # the newest stays
-        oldest = self.policy.oldest(self.clock(op))
-        self.stored = {version for version in self.stored if version >= oldest or version == self.updates}
+        self.stored &= self._needed(op) | {self.updates}
+
+    def _needed(self, op: Op) -> frozenset[int]:
+        """The versions that the policy keeps. Raises Refused unless they are whole numbers."""
+        returned = self.policy.needed(self.clock(op))
+        versions = tuple(returned) if isinstance(returned, Iterable) and not isinstance(returned, str | bytes) else None
+        if versions is None or not all(isinstance(v, Integral) and not isinstance(v, bool) for v in versions):
+            raise Refused(
+                f"{type(self.policy).__name__}.needed() returned {shown(returned)}",
+                rule="an iterable of whole numbers, the versions older than the newest that a later pass may read",
+                legal="frozenset()",
+            )
+        return frozenset(versions)

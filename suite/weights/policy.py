@@ -29,9 +29,9 @@ def check_streams(name: str, update_every: int | None) -> None:
     """Raises Refused for a flush, after which no version but the newest has a reader."""
     if update_every is None:
         raise Refused(
-            f"{name} with a flush (update.every=null)",
+            f"{name} with a flush (update_every=None)",
             rule="its versions bridge updates that a pipeline makes without draining",
-            legal="update.every=1, or weights=latest",
+            legal="update_every=1, or weights=Latest()",
         )
 
 
@@ -40,10 +40,15 @@ def check_each(name: str, update_every: int | None, *, legal: str) -> None:
     check_streams(name, update_every)
     if update_every != 1:
         raise Refused(
-            f"{name} with update.every={update_every}",
+            f"{name} with update_every={update_every}",
             rule="its count of updates ahead is of one update per mini-batch",
             legal=legal,
         )
+
+
+def read_again(clock: Clock) -> frozenset[int]:
+    """The versions that open forwards have read and whose graphs do not hold them."""
+    return frozenset(read.version for read in clock.read_by.values() if read.graph != "keep")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,8 @@ class Latest:
     def read(self, op: Op, clock: Clock) -> Read:
         return Read(version=clock.updates, ahead=0, graph=self.graph)
 
-    def oldest(self, clock: Clock) -> int:
-        return clock.updates
+    def needed(self, clock: Clock) -> frozenset[int]:
+        return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ class Predict:
         if self.s == "inflight":
             check_streams("a prediction", update_every)
         else:
-            check_each(f"a prediction with s={self.s}", update_every, legal="update.every=1, or weights.s=inflight")
+            check_each(f"a prediction with s={self.s}", update_every, legal='update_every=1, or s="inflight"')
 
     def read(self, op: Op, clock: Clock) -> Read:
         return Read(clock.updates, self._ahead(op, clock) if op.kind is Kind.FORWARD else 0, self.graph)
@@ -97,5 +102,5 @@ class Predict:
             return clock.due - clock.updates
         return clock.stages - op.stage - (self.s == "paper")
 
-    def oldest(self, clock: Clock) -> int:
-        return clock.updates
+    def needed(self, clock: Clock) -> frozenset[int]:
+        return frozenset()

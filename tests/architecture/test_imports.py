@@ -22,10 +22,11 @@ STDLIB_ONLY = ("core", "schedule", "weights", "memory", "workload")
 TORCH = re.compile(r"suite/(comm|conformance|models|pruning|engine)/|suite/gnn/(exchange|train)\.py$|baselines/")
 MPI = re.compile(r"suite/comm/mpi\.py$")
 HYDRA = re.compile(r"suite/bench/experiment\.py$|suite/[^/]+\.py$")
+PYDANTIC = re.compile(r"suite/config/")
 PRINTS = re.compile(r"suite/[^/]+\.py$|suite/.*/__main__\.py$")  # entry points talk to people
 BASELINE_AT_TOP = {"torch"}
 KERNELS = "baselines/sputnik/cuda.py"  # a Triton kernel finds its names at its module's top, which is imported late
-MAX_LINES = 330
+MAX_LINES = 400  # a module is one idea; a class is not spread over files to stay below it
 
 
 class Import(NamedTuple):
@@ -130,8 +131,13 @@ def test_engine_and_simulate_never_meet(imports: list[Import]) -> None:
 
 @pytest.mark.parametrize(
     ("packages", "allowed"),
-    [(("torch", "torchvision"), TORCH), (("mpi4py",), MPI), (("hydra", "omegaconf"), HYDRA)],
-    ids=["torch", "mpi4py", "hydra"],
+    [
+        (("torch", "torchvision"), TORCH),
+        (("mpi4py",), MPI),
+        (("hydra", "omegaconf"), HYDRA),
+        (("pydantic", "pydantic_core"), PYDANTIC),
+    ],
+    ids=["torch", "mpi4py", "hydra", "pydantic"],
 )
 def test_heavy_packages_stay_in_their_rooms(
     imports: list[Import], packages: tuple[str, ...], allowed: re.Pattern[str]
@@ -143,10 +149,16 @@ def test_suite_never_imports_baselines(imports: list[Import]) -> None:
     assert_none(i for i in within(imports, "suite") if i.root == "baselines")
 
 
-def test_report_imports_core_and_claims_only_of_suite(imports: list[Import]) -> None:
-    own = ("suite.core", "suite.claims", "suite.report")
-    assert_none(i for i in within(imports, "suite/report") if i.root == "suite" and not i.inside(*own))
+def test_report_imports_core_stats_and_claims_only_of_suite(imports: list[Import]) -> None:
+    own = ("suite.core", "suite.claims", "suite.stats", "suite.report")
+    command = ("suite/report/__main__.py", "suite.cli")
+    assert_none(
+        i
+        for i in within(imports, "suite/report")
+        if i.root == "suite" and not i.inside(*own) and not (i.path == command[0] and i.inside(command[1]))
+    )
     assert_none(i for i in within(imports, "suite/claims") if i.root == "suite" and not i.inside(*own[:2]))
+    assert_none(i for i in within(imports, "suite/stats") if i.root == "suite" and not i.inside("suite.core", own[2]))
 
 
 def test_analytic_imports_the_pure_parts_and_claims_only(imports: list[Import]) -> None:
@@ -191,6 +203,10 @@ def test_the_pure_parts_load_nothing_but_the_standard_library() -> None:
     names = [dotted(path) for part in STDLIB_ONLY for path in modules(f"suite/{part}")]
     # a site hook may load a package into every interpreter: what a bare one holds is not charged to the suite
     assert loaded("suite", *names) - loaded("sys") <= {*sys.stdlib_module_names, "suite"}
+
+
+def test_what_every_command_starts_with_is_light() -> None:
+    assert loaded("suite.cli") - loaded("sys") <= {*sys.stdlib_module_names, "suite"}
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_every_claim_that_wants_data_or_a_gpu_has_one() -> None:
     assert known().keys() == wanting
     assert len([name for name in wanting if rows()[name].reach == "data"]) == 110
     for words in parts():
-        assert list(words[:5]) == EXPERIMENT or (list(words[:3]) == COUNT and words[3] in count.SOURCES)
+        assert list(words[:5]) == EXPERIMENT or (list(words[:3]) == COUNT and words[3] in count.sources())
 
 
 def test_what_a_claim_sets_stands_in_its_command() -> None:

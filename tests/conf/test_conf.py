@@ -18,7 +18,8 @@ import yaml
 from omegaconf import OmegaConf
 
 from suite.bench import refuse
-from suite.bench.experiment import CONF, check_names, expand, freeze, groups, read_files, register, resolve
+from suite.bench.experiment import CONF, check_names, expand, freeze, groups, register, resolve
+from suite.bench.override_files import read_files
 from suite.core.build import build, locate
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
@@ -84,7 +85,8 @@ def _resolved(overrides: tuple[str, ...]) -> dict[str, Any]:
 def config_of(group: str, choice: str) -> dict[str, Any]:
     """The config of one choice; a value that it wants from its user is given one."""
     wanted = [f"{group}.folder=SOMEWHERE"] if choice in LAYOUTS else []
-    return _resolved((f"{group}={choice}", *wanted, *WANTED.get((group, choice), ())))
+    checks = ["launch.memory_check=false"]  # a choice is no worse for a machine that it does not fit
+    return _resolved((f"{group}={choice}", *wanted, *WANTED.get((group, choice), ()), *checks))
 
 
 def test_every_file_is_a_choice_of_a_group() -> None:
@@ -141,7 +143,7 @@ def test_every_cost_model_costs_every_op(choice: str, tmp_path: Path) -> None:
 def test_every_machine_builds(choice: str, tmp_path: Path) -> None:
     found = _resolved((f"machine={choice}", f"reports={tmp_path}"))["machine"]
     if choice == "local":
-        with pytest.raises(Refused, match="make doctor writes"):
+        with pytest.raises(Refused, match=r"suite\.doctor reports=.* writes .*machine\.json"):
             build(found)
     else:
         assert build(found).name == choice
@@ -307,7 +309,7 @@ def test_every_experiment_of_every_scale_exists(choice: str) -> None:
 
 @cache
 def runs_of(experiment: str) -> list[Any]:
-    return expand([f"experiment={experiment}"])
+    return expand([f"experiment={experiment}", "launch.memory_check=false"])
 
 
 def kinds(entry: list[str]) -> set[tuple[str, ...]]:
@@ -346,7 +348,7 @@ def some_runs_of(experiment: str, plan: dict[str, Any]) -> list[Any]:
 
     def composed(entry: list[str]) -> Any:
         words = [f"experiment={experiment}", *entry]
-        return freeze(resolve(words), shlex.join(["python", "-m", "suite", *words]))
+        return freeze(resolve([*words, "launch.memory_check=false"]), shlex.join(["python", "-m", "suite", *words]))
 
     runs = {at: composed(entries[at]) for at in sorted(spread()[experiment])}
     for name in sorted(names_in(plan)):
@@ -536,7 +538,7 @@ def test_resolved_configs_are_plain_data() -> None:
         ("optimizer.lr=0.01", True),
         ("launch.deadline=7", False),
         ("measure.turns=1", False),
-        ("resume.every=7", False),
+        ("on_error=stop", False),
     ],
 )
 def test_a_label_tells_what_a_time_depends_on(override: str, told: bool) -> None:

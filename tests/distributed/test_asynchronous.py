@@ -16,11 +16,10 @@ PROGRAM = ROOT / "tests" / "distributed" / "program_asynchronous.py"
     ("ranks", "transport", "launcher", "every"),
     [
         (2, "mpi", "mpiexec", 1),
-        (4, "mpi", "mpiexec", 3),
         (2, "ordered", "mpiexec", 3),
         *(
             pytest.param(*row, marks=pytest.mark.exhaustive)
-            for row in [(4, "mpi", "mpiexec", 1), (2, "ordered", "torchrun", 1)]
+            for row in [(4, "mpi", "mpiexec", 1), (4, "mpi", "mpiexec", 3), (2, "ordered", "torchrun", 1)]
         ),
     ],
 )

@@ -21,6 +21,14 @@ OWN = (ROOT / "README.md").read_text().partition("## Add a system")[2].partition
 FILES = dict(re.findall(r"`(mine/[\w/.]+)`(?:(?!```).)*?```\w+\n(.*?)```", OWN, flags=re.S))
 
 
+SHOWN = re.findall(r"^    (law .*)$", OWN, flags=re.M)
+
+
+def untimed(line: str) -> str:
+    """A printed line without its seconds."""
+    return re.sub(r"\d+\.\d s", "s", line)
+
+
 FEW, RANKS = {"composes", "order", "versions", "gradients"}, {"replay", "clocks", "resume", "mpi", "killed"}
 
 
@@ -43,6 +51,11 @@ def test_the_readmes_system_keeps_every_law(laws: set[str], tmp_path: Path) -> N
     assert kept == laws
     rest = "" if laws == FEW else "4 do not apply, "
     assert lines[-1].startswith(f"waves: {len(laws)} laws kept, {rest}")
+    printed = {(shown := untimed(line))[8:18].strip(): shown for line in lines if line.startswith("law ")}
+    readme = {(shown := untimed(line))[8:18].strip(): shown for line in SHOWN}
+    assert len(readme) == 3
+    for law in readme.keys() & laws:  # "..." stands for words that are left out
+        assert all(part in printed[law] for part in readme[law].split("...")), printed[law]
     assert not list(tmp_path.glob("reports*")), "it leaves nothing behind"
 
 

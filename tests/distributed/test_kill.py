@@ -13,7 +13,7 @@ import psutil
 import pytest
 from covering import covering
 
-from suite.core.record import Record
+from suite.core.record import Outcome, Record
 
 LIMIT = 10.0  # seconds after which no process may be left
 FORMULAS, MEASURED = 2, 3  # records that SMALL leaves: computed first, then from ranks
@@ -103,6 +103,10 @@ def test_killed(tmp_path: Path, number: signal.Signals, moment: str, starter: st
     after = records(tmp_path)
     assert {name: after[name] for name in finished} == finished
     assert not list((tmp_path / "reports").rglob("*.partial")) or number is signal.SIGKILL
+    if number is not signal.SIGKILL:
+        cancelled = [record for name, record in after.items() if name not in finished]
+        assert cancelled, "what was being measured leaves a record"
+        assert {record.outcome for record in cancelled} == {Outcome.CANCELLED}
     if "are up" in moment:
         again = start(tmp_path, *more)
         said = again.communicate(timeout=120)[0].decode()

@@ -13,9 +13,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from ranks import ROOT, run_ranks
+from ranks import ROOT
+from tools import needs
 
 from suite.__main__ import run
+from suite.bench.starter import environment
 from suite.core.op import Place, Work
 from suite.core.protocols import Schedule
 from suite.core.record import Outcome, Record
@@ -39,20 +41,41 @@ def test_the_example_is_about_five_lines() -> None:
     assert len(lines) <= 5
 
 
-def test_two_ranks(tmp_path: Path) -> None:
-    program = tmp_path / "train.py"
-    program.write_text("import torch\ntorch.manual_seed(0)\n" + example())
-    losses = sorted(float(line) for line in run_ranks(2, program).split())
-    assert len(losses) == 6
-    assert losses[0::2] == losses[1::2], "both ranks are told the same losses"
+LAUNCHES = re.findall(r"^    ((?:mpiexec|torchrun) .*?)(?: +#.*)?$", section("Train your own layers"), flags=re.M)
 
 
-def test_one_process(tmp_path: Path) -> None:
-    program = tmp_path / "train.py"
-    program.write_text(example().replace("Grid(inter=2)", "Grid()"))
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """Losses of the example on a grid of one rank."""
+    alone = tmp_path_factory.mktemp("alone") / "alone.py"
+    alone.write_text(example().replace("Grid(inter=2)", "Grid()"))
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=env, check=False)
-    assert len(done.stdout.split()) == 3, done.stderr
+    done = subprocess.run([sys.executable, str(alone)], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    losses = sorted(map(float, done.stdout.split()))
+    assert len(losses) == 3
+    return losses
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("launcher", ["mpiexec", "torchrun"])
+def test_two_ranks_have_the_losses_of_one_process(
+    launcher: str, times: int, one_process: list[float], tmp_path: Path
+) -> None:
+    """Each command as it is printed, with the example as it stands; it ends well every time."""
+    (command,) = [line for line in LAUNCHES if line.startswith(launcher)]
+    needs("mpiexec")
+    (tmp_path / "train.py").write_text(example())
+    env = environment({"threads": 1, "python_path": [ROOT]})
+    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
+    for _ in range(times):
+        line = shlex.split(command)
+        done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        # torchrun's ranks write a line and its end apart, so that two losses may stand on one line
+        losses = sorted(map(float, re.findall(r"\d\.\d+?(?=\d\.|\s|$)", done.stdout)))
+        assert losses[0::2] == losses[1::2], "both ranks report the same losses"
+        assert losses[0::2] == pytest.approx(one_process, rel=1e-5)
 
 
 def test_a_pruned_network(tmp_path: Path) -> None:
@@ -106,8 +129,22 @@ def asked(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess
 
 
 def test_one_file_and_one_yaml_of_thirty_lines() -> None:
-    assert [Path(name).suffix for name in FILES] == [".py", ".yaml"]
-    assert sum(len(text.splitlines()) for text in FILES.values()) <= 30
+    """What it takes to train: the YAML for the simulator stands behind them."""
+    assert list(FILES) == ["mine/waves.py", "mine/system/waves.yaml", "mine/modelled/waves.yaml"]
+    assert sum(len(text.splitlines()) for text in list(FILES.values())[:2]) <= 30
+
+
+def test_own_system_runs_in_the_simulator(folder: Path) -> None:
+    """The README's command: its own schedule is simulated, so longer waves end sooner."""
+    seconds = {}
+    for wave in (2, 32):
+        done = asked(COMMANDS[2], folder, f"schedule.wave={wave}", f"reports=reports{wave}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        (file,) = (folder / f"reports{wave}" / "records").glob("*.json")
+        record = Record.read(file)
+        assert (record.outcome, record.system, record.source.value) == (Outcome.OK, "waves", "simulated")
+        (seconds[wave],) = record.metrics["batch_time"].values
+    assert seconds[32] < 0.8 * seconds[2]
 
 
 def test_it_trains_as_pytorch_does(folder: Path) -> None:

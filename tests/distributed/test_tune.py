@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 from tools import needs
 
@@ -35,9 +41,42 @@ def test_two_plans_are_measured_and_one_is_kept(tmp_path: Path, capsys: pytest.C
     assert ["measured " in line for line in said[1:7]] == [True] * 2 + [False] * 4
     (kept,) = [line for line in said[1:7] if line.endswith(", kept")]
     (file,) = (tmp_path / "tuned").iterdir()
-    assert said[-1] == f"  python -m suite @{file}"
+    assert said[-1] == f"  python -m suite @{file} reports={tmp_path}"
     (run,) = expand([f"@{file}"])
     assert f"  {run.grid} microbatch {run.config['batch']['microbatch']} " in kept
     assert run.config["model"]["shape"]["layers"] == 2
     assert main(["system=axonn", "model.shape.layers=2", "machine=h200", *SHORT, f"reports={tmp_path}"]) == 0
     assert capsys.readouterr().out.splitlines() == said, "what is measured stands"
+
+
+@pytest.mark.ranks
+def test_an_interrupt_leaves_cancelled_records_and_no_process(tmp_path: Path) -> None:
+    needs("mpiexec")
+    long = [*SHORT[:2], "tune.turns=1", "tune.batches=100000", "model.shape.layers=2", "machine=h200"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "suite.tune", *long, f"reports={tmp_path}"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},  # every rank's command line names it
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
+    end = time.monotonic() + 90
+    while len(named(tmp_path)) < 3:  # the command itself, and ranks
+        assert time.monotonic() < end
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert told.splitlines()[-1] == "interrupted by SIGINT; the same command goes on with what is missing"
+    assert "Traceback" not in told
+    records = [Record.read(file) for file in (tmp_path / "records").iterdir()]
+    assert [(record.outcome, record.reason) for record in records] == [(Outcome.CANCELLED, "interrupted by SIGINT")] * 2
+    assert not named(tmp_path)
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def named(folder: Path) -> list[psutil.Process]:
+    return [one for one in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(one.info["cmdline"] or [])]

@@ -6,7 +6,8 @@ replay in tests/distributed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from suite.bench.experiment import CONF, groups, resolve
 from suite.comm import loopback
 from suite.core.build import build
 from suite.core.grid import Grid
-from suite.core.op import Kind
+from suite.core.op import Kind, Op
 from suite.core.protocols import World
 from suite.engine.optimizer import SGD, Adam, AdamW
 from suite.engine.replay import Replay
@@ -213,7 +214,7 @@ def test_law_7_forwards_meet_the_weights_of_their_backwards(stages: int) -> None
     for s in ("paper", "inflight", "authors"):
         replay = Replay(
             [Slope for _ in range(stages)],
-            loss=lambda x, target: x.sum() + target.sum() * 0,
+            loss=lambda x, target: x.sum(1).mean() + target.sum() * 0,
             optimizer=SGD(0.25),
             microbatch=1,
             grid=Grid(inter=stages),
@@ -305,6 +306,54 @@ def test_a_stage_holds_as_many_copies_as_the_ledger_counts() -> None:
             held.append(1 + len(store.aside) + len(store.spare) + (store.buffer is not None))
             assert held[-1] == store.ledger.peak
         assert held == copies, system
+
+
+def holding(store: Any, seen: list[Op]) -> None:
+    """From here on `store` is compared with its ledger after every op."""
+    run, lent, most = store.run, store.lent, 1
+
+    def compare(op: Op) -> None:
+        nonlocal most
+        ledger = store.ledger
+        most = max(most, ledger.peak)
+        assert store.aside.keys() == ledger.alive - {(ledger.updates, 0)}, op
+        free = [*store.spare, *([store.buffer] if store.buffer else [])]  # for versions to come
+        held = [p.data for p in store.state.parameters], *store.aside.values(), *free
+        assert len({tensors[0].data_ptr() for tensors in held}) == len(held) <= most, op
+        seen.append(op)
+
+    def watched(op: Op) -> Any:
+        read = run(op)
+        if op.kind is Kind.UPDATE:
+            compare(op)
+        return read
+
+    @contextmanager
+    def watching(op: Op, read: Any) -> Iterator[None]:
+        with lent(op, read):
+            yield
+        compare(op)
+
+    store.run, store.lent = watched, watching
+
+
+@pytest.mark.parametrize("graph", ["recompute", "keep"])
+@pytest.mark.parametrize("system", ["pipedream", "2bw", "pipeoptim_inflight", "spectrain", "latest"])
+def test_the_store_holds_what_the_ledger_counts_after_every_op(system: str, graph: str) -> None:
+    """In the shortest stream, and in a longer one behind it."""
+    case, every = gpt_case("untied", "float32", tied=False, layers=4), 4 if system == "2bw" else 1
+    settings = told(case, POLICIES[system](graph), SGD(0.05, momentum=0.9), every)
+    replay = Replay(case.layers, grid=Grid(inter=4), **settings)
+    seen: list[Op] = []
+    for engine in replay.engines:
+        holding(engine.store, seen)
+    for first, count in ((0, 4), (4, 9)):
+        seen.clear()
+        list(replay.train([case.batch(first + i, 1, 1) for i in range(count)]))
+        updates = -(-count // every)
+        assert len(seen) == 4 * (2 * count + updates)
+        if system == "pipedream" and first == 0:
+            assert [engine.store.ledger.peak for engine in replay.engines if engine.store.ledger] == [2, 3, 2, 1]
 
 
 def asynchronous() -> list[str]:

@@ -244,7 +244,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "dynamic loss scale",
         settings(CASE, Predict(), 1, SGD(0.1), half="bfloat16", scaler=Dynamic()),
-        "dynamic loss scaling in an asynchronous pipeline",
+        "dynamic loss scaling .* in an asynchronous pipeline",
     ),
     ("a flush", settings(CASE, Predict(), None, SGD(0.1)), "s=paper with a flush"),
     ("s=paper, m=2", settings(CASE, Predict(), 2, SGD(0.1)), "update.every=2"),
@@ -415,7 +415,7 @@ def test_a_stream_resumes_only_as_the_stream_it_was(tmp_path: Path) -> None:
     list(first.train(epoch(CASE)))
     first.save(tmp_path)
     for policy, every in ((Predict("inflight"), 2), (Predict(), 1), (None, None)):
-        with pytest.raises(Refused, match="stream"):
+        with pytest.raises(Refused, match="a checkpoint resumes"):
             alone(**settings(CASE, policy, every, SGD(0.1))).load(tmp_path)
     alone(**settings(CASE, Stash(), 1, SGD(0.1))).load(tmp_path)
 

@@ -110,9 +110,13 @@ def where(error: BaseException) -> str:
 
 
 def carried_out(overrides: Sequence[str], folder: Path) -> list[Record]:
-    """The records of a command line whose runs start no rank; a run that would start some is composed alone."""
+    """The records of a command line whose runs start no rank; a run that would start some is composed alone. Of most
+    random configs an override changes nothing: what is refused for it is made again without it."""
     told = [*overrides, f"reports={folder}"] if not any(o.startswith("reports=") for o in overrides) else overrides
-    runs = [run for run in expand(told) if run.refusal is not None or TARGET in run.config["executor"]]
+    runs = expand(told)
+    if unread := {override for run in runs for override in run.config.get("unread", ())}:
+        runs += expand([override for override in told if override not in unread])
+    runs = [run for run in runs if run.refusal is not None or TARGET in run.config["executor"]]
     return measure(runs, Progress(1.0, io.StringIO()))
 
 

@@ -34,11 +34,11 @@ ONE = ("rank", "launcher", "job")  # what goes on without what was killed
 KINDS = (*ONE, "parent", "group", "disk")
 SHORT = (
     *("grid.inter=2", "measure.warm_up=0", "measure.turns=1", "measure.settle=0", "measure.batches=1"),
-    *("measure.evaluate=0", "executor=emulated", "batch.size=4", "launch.deadline=100"),
+    *("executor=emulated", "batch.size=4", "launch.deadline=100"),
 )
 COMMANDS = {  # each with how often it is taken
     ("-m", "suite", "-m", "system=axonn,gpipe,one_f_one_b", *SHORT): 5,
-    ("-m", "suite", "-m", "system=axonn", "seed=0,1", "executor=real", *SHORT[:6], "model.shape.layers=2"): 1,
+    ("-m", "suite", "-m", "system=axonn", "seed=0,1", *SHORT[:5], "measure.evaluate=0", "model.shape.layers=2"): 1,
     ("-m", "suite", "experiment=smoke_grid"): 1,
     ("-m", "suite.reproduce", "scale=smoke", "scale.reproduce=[formulas,smoke,'single grid.inter=2']"): 1,
 }
@@ -121,8 +121,10 @@ class Sweep:
         found = {}
         files = {path.name: path for path in (self.reports / "records").glob("*.json")}
         for name, (changed, content) in self.seen.items():
-            if name not in files or files[name].read_bytes() != content:
-                self.fault(f"{name} is {'changed' if name in files else 'lost'}")
+            if name not in files:
+                self.fault(f"{name} is lost")
+            elif (now := files[name].read_bytes()) != content:
+                self.fault(f"{name} is changed: {_ending(content)}; now {_ending(now)}")
             elif files[name].stat().st_mtime_ns != changed:
                 self.fault(f"{name} was written again")
         for name, path in files.items():
@@ -134,7 +136,10 @@ class Sweep:
                 continue
             if "Traceback" in found[name].reason:
                 self.fault(f"{name} ended with a traceback: {found[name].reason[-1500:]}")
-            self.seen[name] = (path.stat().st_mtime_ns, content)
+            if found[name].outcome is Outcome.CANCELLED:
+                self.seen.pop(name, None)  # the next command makes this run again and replaces its record
+            else:
+                self.seen[name] = (path.stat().st_mtime_ns, content)
         for path in (self.reports / "traces").glob("*.json.gz"):
             try:
                 json.loads(gzip.decompress(path.read_bytes()))
@@ -142,9 +147,9 @@ class Sweep:
                 self.fault(f"{path.name} is damaged: {error}")
         return found
 
-    def forget(self, outcomes: Sequence[Outcome], found: dict[str, Record]) -> None:
-        """What ended so may be made again."""
-        self.seen = {name: told for name, told in self.seen.items() if found[name].outcome not in outcomes}
+    def expect_reruns(self, found: dict[str, Record]) -> None:
+        """Let the next command replace every record that did not end ok."""
+        self.seen = {name: seen for name, seen in self.seen.items() if found[name].outcome is Outcome.OK}
 
     def wait(self, process: subprocess.Popen[bytes], seconds: float = DEADLINE) -> int | None:
         """Its exit status; None, and a fault, where it hangs."""
@@ -200,6 +205,15 @@ class Sweep:
         return True
 
 
+def _ending(content: bytes) -> str:
+    """How the run of a record ended, as the record's bytes say it."""
+    try:
+        record = Record.from_json(content.decode())
+    except Exception as error:
+        return f"damaged ({error})"
+    return f"{record.outcome.value} ({record.reason})" if record.reason else record.outcome.value
+
+
 def chain(random: Random, sweep: Sweep, plan: Plan, wanted: int) -> None:
     """Kills one command until it has made everything, or `wanted` kills are done; then it is let to its end."""
     kills = 0
@@ -213,8 +227,7 @@ def chain(random: Random, sweep: Sweep, plan: Plan, wanted: int) -> None:
                     break
             sweep.wait(process)
             sweep.gone()
-            found = sweep.records()
-            sweep.forget((Outcome.CANCELLED,), found)
+            sweep.records()
             if kills == before:
                 break
         finish(sweep, plan)
@@ -230,7 +243,7 @@ def finish(sweep: Sweep, plan: Plan) -> None:
         if len(found) == len(plan.keys) and all(record.outcome is Outcome.OK for record in found.values()):
             break
         if more:
-            sweep.forget([outcome for outcome in Outcome if outcome is not Outcome.OK], found)
+            sweep.expect_reruns(found)
         status = sweep.wait(sweep.start(*more))
         sweep.gone()
         if more and status != 0:

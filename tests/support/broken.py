@@ -68,8 +68,8 @@ class Stale:
     def read(self, op: Op, clock: Clock) -> Read:
         return Read(max(0, clock.updates - 1), 0, "recompute")
 
-    def oldest(self, clock: Clock) -> int:
-        return clock.updates
+    def needed(self, clock: Clock) -> frozenset[int]:
+        return frozenset()
 
 
 class Scaled(EngineSystem):

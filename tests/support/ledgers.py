@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from suite.core.op import Kind, Work
-from suite.core.protocols import Schedule, WeightPolicy
+from suite.core.op import Kind, Op, Work
+from suite.core.protocols import Read, Schedule, WeightPolicy
 from suite.schedule import OneFOneB
 from suite.schedule.check import check
 from suite.weights import Ledger
@@ -14,25 +14,42 @@ from suite.weights.ledger import Entry
 DEPTHS = range(1, 9)
 
 
+Passes = tuple[tuple[Op, Read | None], ...]
+
+
 def follow(
     policy: WeightPolicy, stages: int, work: Work, *, schedule: Schedule | None = None, exact: bool = False
 ) -> list[Ledger]:
-    """A ledger per stage after the whole work. exact: asserts after every op that the oldest version which is held
-    has a reader to come, unless it is the newest: what lies between them is what a threshold cannot free."""
+    """A ledger per stage after the whole work. exact: `compare` holds after every op."""
     timeline = check(schedule or OneFOneB(), stages, work)
     ledgers = [Ledger(policy, work, stages) for _ in range(stages)]
     for stage, ledger in enumerate(ledgers):
-        held = []
         order = timeline.order(stage)
-        for op in order:
-            ledger.run(op)
-            held.append((op, min(ledger.stored), ledger.updates, len(ledger.entries)))
-        for number, (op, oldest, newest, past) in enumerate(held):
-            to_come = {entry.read.version for entry in ledger.entries[past:]}
-            between = op.kind is Kind.BACKWARD and number + 1 < len(order) and order[number + 1].kind is Kind.UPDATE
-            if exact and not between:  # no policy knows that the next op is an update
-                assert oldest in to_come | {newest}, f"{op}: version {oldest} is held for nobody"
+        if exact:
+            compare(ledger, order)
+        else:
+            for op in order:
+                ledger.run(op)
     return ledgers
+
+
+def compare(ledger: Ledger, order: Iterable[Op]) -> Passes:
+    """Runs `order`, whose later reads are all known here: asserts that the versions which are held after each op are
+    the newest and those that a later op reads. Returns what each op read."""
+    passes: list[tuple[Op, Read | None]] = []
+    held = []
+    for op in order:
+        passes.append((op, ledger.run(op)))
+        held.append((set(ledger.stored), ledger.alive, ledger.updates, dict(ledger.open)))
+    later: set[int] = set()
+    for (op, read), (stored, alive, newest, opened) in zip(reversed(passes), reversed(held), strict=True):
+        wanted = {newest} | {version for version in later if version <= newest}
+        assert stored == wanted, f"{ledger.policy}: {sorted(stored)} after {op}, and {sorted(wanted)} are read"
+        kept = {(one.version, one.ahead) for one in opened.values() if one.graph == "keep"}
+        assert alive == kept | {(version, 0) for version in wanted}
+        if read is not None:
+            later.add(read.version)
+    return tuple(passes)
 
 
 def entries(ledger: Ledger, kind: Kind) -> list[Entry]:

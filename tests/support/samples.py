@@ -16,7 +16,7 @@ import pytest
 from ranks import run_ranks
 
 from suite.bench.provenance import versions
-from suite.bench.starter import mpi_version
+from suite.comm.by_hand import mpi_version
 
 REQUIRED = ("peer", "libraries", "threads", "binding", "timing")  # what extra_info of every benchmark holds
 

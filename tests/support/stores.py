@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from suite.core.record import Outcome, Source
+from suite.core.record import LINES, Outcome, Source
 
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "reports" / "measured"
@@ -37,9 +37,10 @@ _Cell = tuple[str, str, Raw | None, str]  # machine, experiment, what its file s
 def _templates() -> dict[str, list[Raw]]:
     """The committed records by experiment."""
     found: dict[str, list[Raw]] = {}
-    for path in sorted(MEASURED.glob("*/*.json")):
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        found.setdefault(raw["experiment"], []).append(raw)
+    for path in sorted(MEASURED.glob(f"*/*{LINES}")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            raw = json.loads(line)
+            found.setdefault(raw["experiment"], []).append(raw)
     return found
 
 
@@ -88,10 +89,15 @@ def fill(
             raw["trace"] = f"traces/{raw['key']}.json.gz"
             trace = json.dumps(_scaled(rng.choice(_traces()), 0.5 + rng.random()), separators=(",", ":"))
             (base / raw["trace"]).write_bytes(gzip.compress(trace.encode(), 1, mtime=0))
-        place = (folder / "records" if not machine else base) / f"{raw['key']}.json"
+        cut = '{"schema_version": 1, "key":' if number % 200 == 0 else ""
+        if machine:
+            with (base / f"{raw['experiment']}{LINES}").open("a", encoding="utf-8") as lines:
+                lines.write("".join(f"{line}\n" for line in (json.dumps(raw, sort_keys=True), cut) if line))
+            continue
+        place = folder / "records" / f"{raw['key']}.json"
         place.write_text(json.dumps(raw, indent=1, sort_keys=True), encoding="utf-8")
-        if number % 200 == 0:
-            place.with_name(f"cut-{number}.json").write_text('{"schema_version": 1, "key":', encoding="utf-8")
+        if cut:
+            place.with_name(f"cut-{number}.json").write_text(cut, encoding="utf-8")
 
 
 def _cells(machines: Sequence[str], names: Collection[str]) -> list[_Cell]:

@@ -18,8 +18,9 @@ import pytest
 from tools import needs
 
 from suite.bench.locks import build_folders, stale_locks
+from suite.comm import by_hand
 from suite.doctor import checks, probe
-from suite.doctor.__main__ import main
+from suite.doctor.__main__ import examined
 from suite.doctor.finding import ABSENT, BROKEN, UNKNOWN, WORKS, Check, Finding, Ill
 from suite.doctor.probe import Said, attempt
 
@@ -75,12 +76,12 @@ def no_package(name: str) -> Callable[[Patch], None]:
 def no_program(patch: Patch) -> None:
     patch.setattr(checks.shutil, "which", lambda _: None)
     patch.setattr(checks, "find_spec", lambda _: None)
-    patch.setattr("suite.bench.starter.find_mpiexec", lambda _: None)
+    patch.setattr("suite.comm.by_hand.find_mpiexec", lambda _: None)
 
 
 def root_user(patch: Patch) -> None:
     patch.setattr(checks.os, "geteuid", lambda: 0)
-    for name in checks.ROOT_FLAGS:
+    for name in by_hand.ROOT_VARIABLES:
         patch.delenv(name, raising=False)
 
 
@@ -235,7 +236,7 @@ def ill(state: str) -> Callable[[], str]:
 def test_only_what_a_laptop_needs_decides_the_exit_status(
     capsys: pytest.CaptureFixture[str], state: str, needed: bool, code: int
 ) -> None:
-    assert main([Check("good", lambda: "yes", needed=True), Check("bad", ill(state), needed=needed)], last=None) == code
+    assert examined([Check("good", lambda: "yes", needed=True), Check("bad", ill(state), needed=needed)]) == code
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "good               works: yes"
     assert lines[1] == f"bad                {state} because it is so | do this: that"

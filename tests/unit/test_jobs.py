@@ -59,6 +59,14 @@ def begun(folder: Path) -> Counter[str]:
     return lines
 
 
+def wait_until_begun(folder: Path, seconds: float = 60.0) -> None:
+    """Wait for the first run. Polling `begun` could delete the log between its creation and its first line."""
+    log, end = folder / "log", time.monotonic() + seconds
+    while not (log.exists() and log.read_text()):
+        assert time.monotonic() < end, "no run has begun"
+        time.sleep(0.02)
+
+
 def test_a_job_that_dies_ends_itself_alone_and_what_is_asked_for_is_made_again(tmp_path: Path) -> None:
     sweep = ["-m", f"executor.how={','.join(FATES)}"]
     found = made(tmp_path, *sweep)
@@ -89,6 +97,7 @@ def test_hydras_other_launchers_end_no_sweep_either(launcher: str, tmp_path: Pat
     )
 
 
+@pytest.mark.exhaustive
 def test_a_sweep_stops_at_the_first_fault_if_it_is_asked_to(tmp_path: Path) -> None:
     sweep = ["-m", "executor.how=well,raises,slow"]
     assert made(tmp_path, *sweep, "on_error=stop").returncode == Exit.STOPPED
@@ -139,9 +148,21 @@ def test_a_file_of_overrides_stands_in_a_sweep_too(tmp_path: Path) -> None:
 def test_nothing_measured_is_another_status_than_some_failed(tmp_path: Path) -> None:
     assert made(tmp_path, "executor.how=raises").returncode == Exit.NOTHING
     assert made(tmp_path, "executor.how=raises", "on_error=stop").returncode == Exit.STOPPED
-    dry = made(tmp_path, "executor.how=well", "--dry-run")
-    assert "would be made" in dry.stdout
     assert outcomes(tmp_path) == Counter({("raises", Outcome.FAILED): 1})
+
+
+def test_a_dry_sweep_counts_what_would_run_and_runs_nothing(tmp_path: Path) -> None:
+    """A record, a run to come, and two that are refused."""
+    made(tmp_path, "executor.how=well")
+    begun(tmp_path)
+    dry = made(tmp_path, "-m", "--dry-run", "executor.how=well,raises", "grid.inter=1,0")
+    assert dry.stdout.splitlines()[-1] == "dry run of 4 runs: 1 would run, 1 has a record, 2 refused; nothing was run"
+    assert " ok" not in dry.stderr
+    assert dry.returncode == Exit.SOME_FAILED
+    assert not begun(tmp_path)
+    assert len(outcomes(tmp_path)) == 1
+    refused = made(tmp_path, "-m", "--dry-run", "executor.how=well,raises", "grid.inter=0")
+    assert refused.returncode == Exit.NOTHING
 
 
 @pytest.mark.parametrize(
@@ -155,13 +176,45 @@ def test_nothing_measured_is_another_status_than_some_failed(tmp_path: Path) -> 
 def test_a_sweep_that_is_gone_leaves_no_job(launcher: str, tmp_path: Path) -> None:
     command = line(tmp_path, "-m", *launcher.split(), "executor.how=sleeps", "seed=0,1")
     sweep = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    end = time.monotonic() + 60
-    while not begun(tmp_path):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_until_begun(tmp_path)
     os.kill(sweep.pid, signal.SIGKILL)
     sweep.wait()
     end = time.monotonic() + 10
     while any(str(tmp_path) in " ".join(p.info["cmdline"] or []) for p in psutil.process_iter(["cmdline"])):
         assert time.monotonic() < end, "a job went on"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("sweep", [["-m", "executor.how=sleeps,slow"], ["executor.how=sleeps"]], ids=["sweep", "run"])
+def test_a_signal_to_the_command_alone_ends_its_jobs_too(
+    tmp_path: Path, number: signal.Signals, sweep: list[str]
+) -> None:
+    """As `kill` sends it: a terminal would send it to every process."""
+    process = subprocess.Popen(
+        line(tmp_path, *sweep),
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
+    wait_until_begun(tmp_path)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=15)
+    assert process.returncode == 128 + number
+    assert told.splitlines()[-1] == f"interrupted by {number.name}; the same command goes on with what is missing"
+    assert "Traceback" not in told
+    assert outcomes(tmp_path) == Counter({("sleeps", Outcome.CANCELLED): 1})
+    assert not [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(one.info["cmdline"] or [])]
+
+
+def test_a_run_that_is_cancelled_takes_no_good_record_away(tmp_path: Path) -> None:
+    assert made(tmp_path, "executor.how=slow").returncode == Exit.OK
+    begun(tmp_path)
+    process = subprocess.Popen(line(tmp_path, "executor.how=slow", "rerun=all"), cwd=ROOT, stderr=subprocess.DEVNULL)
+    wait_until_begun(tmp_path)
+    process.terminate()
+    assert process.wait(15) == 128 + signal.SIGTERM
+    assert outcomes(tmp_path) == Counter({("slow", Outcome.OK): 1})

@@ -70,7 +70,7 @@ def test_a_plan_with_unequal_replicas_is_told_and_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layers = (Timed("wide", 3.0, 6.0, 1, 0), Timed("heavy", 1.0, 2.0, 1, 90))
-    monkeypatch.setattr(partition, "measure", lambda config, bandwidth: Measured("two", 2, 10.0, layers))
+    monkeypatch.setattr("suite.engine.profile.measure", lambda config, bandwidth: Measured("two", 2, 10.0, layers))
     assert partition.main(["grid.inter=2", "grid.data=2", f"reports={tmp_path}"]) == 0
     said = capsys.readouterr().out
     assert "any plan for 4 devices: layers 0-0 on 3, 1-1 on 1; slowest 3 s" in said

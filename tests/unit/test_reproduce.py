@@ -80,7 +80,7 @@ ENTRIES = [GPU, pytest.param(CLUSTER, marks=pytest.mark.exhaustive)]
 
 @cache
 def run_of(entry: str) -> Run:
-    [only] = expand(reproduce.command(entry))
+    [only] = expand(reproduce.command(entry, ["launch.memory_check=false"]))  # this machine need not hold it
     return only
 
 
@@ -123,7 +123,7 @@ def test_what_wants_a_scheduler_goes_there_all_at_once(monkeypatch: pytest.Monke
         asked.extend(commands)
         return [0, 1]
 
-    monkeypatch.setattr(reproduce, "scheduled", scheduled)
+    monkeypatch.setattr("suite.sweep.scheduled", scheduled)
     own = ["scale.reproduce=[formulas,smoke]", "++launch.submit=true", f"reports={tmp_path}"]
     assert reproduce.main(own) == Exit.SOME_FAILED
     assert asked == [["experiment=formulas", *own], ["experiment=smoke", *own]]
@@ -137,7 +137,8 @@ def test_a_dry_run_says_what_would_be_made_and_makes_nothing(
     said = capsys.readouterr().out
     assert said.splitlines()[0] == "smoke"
     assert "axonn 1x1" in said
-    assert "would be made, 1 ranks" in said
+    assert "would run on 1 rank" in said
+    assert said.splitlines()[-1] == "dry run of 2 runs: 2 would run, 0 have a record, 0 refused; nothing was run"
     assert not list(tmp_path.iterdir())
 
 
@@ -151,3 +152,9 @@ def test_without_a_gpu_an_entry_is_a_row_with_its_reason(tmp_path: Path) -> None
     assert found.outcome is Outcome.MISSING_DEPENDENCY
     assert "CUDA device 0" in found.reason
     assert found.outcome in reproduce.CANNOT
+
+
+def test_a_key_goes_to_the_entries_that_read_it() -> None:
+    first, second = reproduce.shared(["formulas", "smoke"], ["launch.threads=2", "reports=elsewhere"])
+    assert first == ["experiment=formulas", "reports=elsewhere"]
+    assert second == ["experiment=smoke", "launch.threads=2", "reports=elsewhere"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
+from suite.core.errors import Refused
 from suite.core.exits import Exit
 from suite.core.record import Outcome
-from suite.sweep import asks_hydra, ended, together
+from suite.sweep import Plan, counted, ended, plan_of, sweep, together
 
 
 @pytest.mark.parametrize(
@@ -45,7 +49,22 @@ def test_how_a_job_died_is_said(status: int, outcome: Outcome, words: str) -> No
     assert words in reason
 
 
-def test_only_hydras_flags_are_hydras() -> None:
-    assert asks_hydra(["seed=1,2", "-m"])
-    assert asks_hydra(["--cfg", "job"])
-    assert not asks_hydra(["seed=1", "tag=-m-", "--dry-run"])
+def test_arguments_that_hydra_does_not_take_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "argv", ["suite"])
+    with pytest.raises(Refused):
+        sweep(["-m", "--nothing-of-hydras", "system=axonn,gpipe", f"reports={tmp_path}"])
+
+
+def test_a_dry_run_counts_one_run_as_one() -> None:
+    assert counted([Plan((), would_run=1)]).startswith("dry run of 1 run: ")
+    assert "1 has a record" in counted([Plan((), recorded=1)])
+
+
+@pytest.mark.parametrize("key", ["reports", "resume.folder"])
+@pytest.mark.parametrize("where", ["/proc/nobody", "FILE/below"])
+def test_a_dry_run_refuses_a_folder_that_cannot_be_written(key: str, where: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    folder = where.replace("FILE", str(tmp_path / "file"))
+    assert plan_of([f"reports={tmp_path}/reports", "system=axonn", f"{key}={folder}"]).refused == 1
+    assert plan_of([f"reports={tmp_path}/reports", "system=axonn", f"{key}={tmp_path}/a/b"]).would_run == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"], "nothing is made"

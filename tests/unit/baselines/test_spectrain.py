@@ -36,7 +36,7 @@ def test_one_stage_trains_serially() -> None:
 
 def test_what_its_count_does_not_hold_for_is_refused() -> None:
     SpecTrain().check(4, 1)
-    with pytest.raises(Refused, match=r"SpecTrain with update.every=4; .*legal: update.every=1"):
+    with pytest.raises(Refused, match=r"SpecTrain with update_every=4; .*legal: update_every=1"):
         SpecTrain().check(4, 4)
     with pytest.raises(Refused, match="SpecTrain with a flush"):
         SpecTrain().check(4, None)

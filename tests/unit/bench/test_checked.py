@@ -73,8 +73,9 @@ def test_versions_of_four_stages(tmp_path: Path, system: str, gaps: list[int], c
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        (["system=deepspeed_3d"], "executor=check of system=deepspeed_3d; rule: what is checked is the schedule"),
-        (["system=pytorch"], "executor=check of system=pytorch"),
+        (["system=deepspeed_3d", "system.order=null"], "the order of system=deepspeed_3d; rule: its ranks do not run"),
+        (["system=pytorch", "grid.inter=2"], "pytorch on 2 ranks"),
+        (["system=sputnik", "update.every=1"], "update.every=1 under system=sputnik"),
         (["grid.inter=4000"], "8 microbatches on 4000 stages; rule: 2 * microbatches * stages^2 is 256000000, at most"),
         (["batch.size=15"], "grid.data * batch.microbatch divides batch.size"),
         (["~executor.ticks.update"], "executor.ticks of forward, backward; rule: of forward, backward, update"),

@@ -148,7 +148,7 @@ def test_the_formulas_answer_the_63_claims_and_each_gets_a_verdict(tmp_path: Pat
     ]
     assert {record.source for record in records} == {Source.ANALYTIC}
     assert [len(record.metrics) for record in records] == [29, 34]
-    assert summary(records[0]).endswith("29 values, analytic")
+    assert summary(records[0]).endswith("29 claims answered, analytic")
     asked = [claim for claim in claims.load() if claim.reach == "analytic" and claim.paper in ("axonn", "samo")]
     assert {name for record in records for name in record.metrics} == {claim.id for claim in asked}
     judged = {found.claim.id: found for found in judge(asked, read_store(tmp_path))}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from suite.bench.experiment import expand, groups, resolve, well_formed
 from suite.bench.measure import measure
@@ -178,3 +180,57 @@ def test_places_are_looked_at_without_a_change() -> None:
     before = copy.deepcopy(config)
     check_parts(config)
     assert config == before
+
+
+# every class that a shipped choice names, with its arguments: a typed value may be wrong in any of them
+CHOICES = {
+    "executor": ["executor=simulated"],
+    "emulated": ["executor=emulated"],
+    "check": ["executor=check"],
+    "volumes": ["executor=volumes", "system=sparsity_aware", "model=gcn", "partitioner=gvb"],
+    "graph_clusters": ["executor=graph_clusters", "executor.figure=gnn_fig3"],
+    "offload": ["memory=offload", "precision=auto", "weights=predict", "schedule=gpipe"],
+}
+
+
+def arguments(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of all plain arguments of classes in a config."""
+    for key, each in value.items() if isinstance(value, dict) else ():
+        if "_target_" in value and not key.startswith("_") and not isinstance(each, dict | list):
+            yield *path, key
+        yield from arguments(each, (*path, key))
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_legal_argument_named_in_refusal_is_accepted(choice: str) -> None:
+    config = resolve(CHOICES[choice])
+    check_parts(config)
+    refused = 0
+    for path in arguments({wanted.partition(".")[0]: config[wanted.partition(".")[0]] for wanted in PLACES}):
+        *within, key = path
+        group: Any = config
+        for name in within:
+            group = group[name]
+        before = group[key]
+        for wrong in (None, -0.5, "no such word", [], {}):
+            group[key] = wrong
+            try:
+                check_parts(config)
+            except Refused as error:
+                refused += 1
+                whole, _, legal = str(error).partition("legal: ")
+                assert whole.startswith(".".join(path))
+                if legal:
+                    assert legal.startswith(f"{'.'.join(path)}=")
+                    group[key] = yaml.safe_load(legal.partition("=")[2])
+                    check_parts(config)
+        group[key] = before
+    assert refused
+
+
+def test_null_for_a_word_names_a_word_that_is_one() -> None:
+    key = "executor.systems.axonn.checkpoints"
+    (run,) = expand(["executor=simulated", f"{key}=null"])
+    assert f"legal: {key}=interval" in str(run.refusal)
+    (run,) = expand(["executor=simulated", f"{key}=interval"])
+    assert run.refusal is None

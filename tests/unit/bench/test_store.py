@@ -6,6 +6,7 @@ import copy
 import gzip
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def test_the_same_command_finds_what_it_has_measured() -> None:
     first = keys()
     assert len(set(first)) == len(first) > 1
     assert keys() == first
-    assert keys("reports=elsewhere", "rerun=failed", "on_error=stop", "scale=smoke", "draw.microbatches=3") == first
+    assert keys("reports=elsewhere", "rerun=failed", "on_error=stop", "scale=smoke") == first
     assert not set(keys("seed=1")) & set(first)
 
 
@@ -151,7 +152,8 @@ def test_measured_numbers_belong_to_the_code_that_makes_them() -> None:
     # these decide the values of executors that name them as their sources, and of no other
     named = {"suite/analytic", "suite/claims", "suite/clusters", "suite/gnn", "suite/simulate"}
     # these read what is there, or ask for runs
-    reading = {f"suite/{name}" for name in ("report", "doctor", "compare", "nightly", "conformance", "bundle")}
+    rooms = ("report", "doctor", "compare", "nightly", "conformance", "bundle", "cli", "stats")
+    reading = {f"suite/{name}" for name in rooms}
     assert packages - folders <= named | reading
 
 
@@ -215,6 +217,18 @@ def test_which_earlier_records_stand(rerun: str, outcome: Outcome, tmp_path: Pat
     store.write(record_of(key, outcome))
     found = Store(tmp_path).standing(CONFIG, key, rerun)
     assert (found is not None) is (outcome in STANDS[rerun])
+
+
+def test_one_explanation_of_stale() -> None:
+    """README and conf/config.yaml explain the default in the same words; the tests around this one hold them true."""
+    root = Path(__file__).parents[3]
+    readme, conf = ((root / name).read_text() for name in ("README.md", "conf/config.yaml"))
+    for text in (readme.replace("`", ""), conf.replace("\n# ", " "), " ".join(str(Store.standing.__doc__).split())):
+        (sentence,) = re.findall(r"\bstale (?:\(default\) )?(reruns [^.;]*)", text)
+        assert sentence.startswith(
+            "reruns a configuration whose code, data, machine or library versions have changed "
+            "since its record was written"
+        )
 
 
 def test_only_keep_takes_a_record_over_changed_circumstances(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def record(samples: tuple[float, ...], turns: str = "together", outcome: Outcome
         system="axonn",
         label="axonn",
         outcome=outcome,
-        reason="" if outcome is Outcome.OK else "a rank\nsaid this",
+        reason="" if outcome is Outcome.OK else "rank 0: said this\nand more",
         source=Source.MEASURED,
         config={},
         metrics={"batch_time": Metric("s", "lower", samples)} if samples else {},
@@ -127,7 +127,7 @@ def test_what_does_not_fit_is_not_measured(system: str) -> None:
 def test_the_more_is_pruned_the_fewer_stages_are_chosen(system: str, sparsity: float, stages: int) -> None:
     """2.7B on 64 V100 (SAMO IV-B). At sparsity 0 the index alone is more than what is saved."""
     pruned = [f"pruning.sparsity={sparsity}"] if system == "axonn_samo" else []
-    own = [f"system={system}", *LARGE, *pruned, "launch.max_ranks=64"]
+    own = [f"system={system}", *LARGE, *pruned, "launch.max_ranks=64", "launch.memory_check=false"]
     predictor: Simulated = build(resolve([*own, "executor=simulated"])["executor"])
     tried = [Grid(data=64 // inter, inter=inter) for inter in (stages // 2, stages, 2 * stages)]
     found = [tune.predicted(planned(own, grid, 1), predictor) for grid in tried]
@@ -184,7 +184,7 @@ def test_a_plan_whose_budget_fails_is_named_and_the_others_are_predicted(
     monkeypatch.setattr(tune.predict, "budgets", budgets)
     found = {one.plan: one for one in candidates(["system=axonn", *SMALL], 2)}
     failed = found["2x1 microbatch 1"]
-    assert failed.reason == f"not predicted: {type(error).__name__}: {error}"
+    assert failed.reason.startswith(f"not predicted: {type(error).__name__}")
     assert found["2x1 microbatch 2"].reason == ""
     assert ranked([*found.values()])[0].reason == ""
 
@@ -282,7 +282,7 @@ def test_a_difference_within_the_spread_is_said_to_be_undecided(tuned: Tuned) ->
 
 def test_a_failed_measurement_is_a_line_and_nothing_is_kept(tuned: Tuned) -> None:
     failed = replace(tuned, measured=(record((), outcome=Outcome.OOM),), choice=None)
-    assert tune.lines(failed)[1].endswith("1.0 ms simulated, measured: oom, said this")
+    assert tune.lines(failed)[1].endswith("1.0 ms simulated, measured: oom, rank 0: said this")
     assert tune.lines(failed)[-1] == "  nothing is kept: no plan was measured"
     assert tune.write(failed, []) is None
 

@@ -70,7 +70,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, byte
     (folder / "records" / "rubbish.json").write_text(f"{SECRET}")
     other = folder / "measured" / "elsewhere"
     other.mkdir(parents=True)
-    (other / "c.json").write_text(record("c").to_json())
+    (other / "demo.jsonl").write_text(record("c").to_line())
     span = Span(0, FORWARD, 0.0, 1.0, Op.parse("0F0"))
     content = {"grid": {"data": 1, "inter": 1, "tensor": 1}, "spans": [span.row()]}
     with gzip.GzipFile(f"{SECRET}/a.json", "wb", fileobj=(folder / "traces" / "a.json.gz").open("wb")) as packed:
@@ -90,7 +90,7 @@ def test_everything_is_in_it(made: tuple[Path, dict[str, bytes]]) -> None:
     wanted = ["README.md", "CLAIMS.md", "CLAIMS.csv", "LICENSE", "CITATION.cff", "MANIFEST.sha256", "source.tar.gz"]
     wanted += [f"environment/{name}" for name in ("packages.txt", "machine.json", "doctor.txt")]
     wanted += [f"reports/{name}" for name in ("index.html", "records.csv", "claims.csv", "records/a.json")]
-    wanted += ["reports/records/b.json", "reports/measured/elsewhere/c.json", "reports/traces/a.json.gz"]
+    wanted += ["reports/records/b.json", "reports/measured/elsewhere/demo.jsonl", "reports/traces/a.json.gz"]
     assert set(wanted) <= files.keys()
     assert "reports/records/rubbish.json" not in files
     assert Grid(**json.loads(gzip.decompress(files["reports/traces/a.json.gz"]))["grid"]) == Grid()
@@ -150,8 +150,12 @@ def test_the_same_records_make_the_same_bytes(made: tuple[Path, dict[str, bytes]
     assert names == sorted(names)
 
 
-def test_an_empty_folder_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--reports", str(tmp_path), "--no-doctor"]) == Exit.OK
+def test_records_that_cannot_be_used_leave_an_archive_that_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "damaged.json").write_text("no record")
+    assert main([f"reports={tmp_path}", "--no-doctor"]) == Exit.OK
     (path,) = tmp_path.glob("ae-bundle-*.zip")
     assert capsys.readouterr().out.strip() == str(path)
     files = unpacked(path.read_bytes())

@@ -12,7 +12,7 @@ import torch
 from suite.comm import here, started
 from suite.comm.loopback import Hub, LoopbackTransport, LoopbackWorld, run
 from suite.comm.message import CAPACITY
-from suite.core.errors import RankError
+from suite.core.errors import Late, RankError
 from suite.core.op import Kind, Op
 from suite.core.protocols import Transport
 
@@ -169,6 +169,22 @@ def test_the_first_failure_ends_the_others_and_is_the_one_raised(waits: Callable
     with pytest.raises(ValueError, match="the first fault"):
         run(3, rank)
     assert ended == ["another rank failed: ValueError('the first fault')"] * 2
+
+
+def test_no_thread_outlives_a_deadline() -> None:
+    """A waiting thread that the failure wakes does so before the caller hears of it."""
+    left: list[int] = []
+
+    def rank(world: LoopbackWorld) -> None:
+        try:
+            waits_for_a_reduction(world) if world.rank else None
+        except RankError:
+            time.sleep(0.1)
+            left.append(world.rank)
+
+    with pytest.raises(Late):
+        run(2, rank, deadline=0.05)
+    assert left == [1]
 
 
 def test_a_value_that_is_here_is_still_given_out_after_a_failure() -> None:

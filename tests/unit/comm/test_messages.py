@@ -14,14 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
 
-from suite.comm.message import ALIGN, decode, dtypes, encode
+from suite.comm.message import ALIGN, CLOSING, decode, dtypes, encode
 from suite.comm.mpi import MpiWorld, _Inbound, _Outbound
 from suite.comm.waiting import until
 from suite.core.errors import Refused
 from suite.core.op import Kind, Op
 
 SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
-OPS = st.builds(Op, st.integers(0, 2**31), st.sampled_from(Kind), st.integers(0, 2**62))
+OPS = st.builds(Op, st.integers(0, 2**31), st.sampled_from(Kind), st.integers(0, 2**62)).filter(
+    lambda op: op != CLOSING
+)
 
 
 def filled(dtype: torch.dtype, shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
@@ -137,12 +139,21 @@ def test_a_header_that_is_too_large_is_refused(lane: Lane, count: int) -> None:
     value = tuple(torch.ones(1, 1) for _ in range(count))
     size = 16 + count * (2 + 2 * 8)
     assert size > 256
-    with pytest.raises(Refused, match=f"a header of {size} bytes; rule: at most comm.inline = 256 bytes"):
+    with pytest.raises(Refused, match=f"a header of {size} bytes; rule: at most inline=256 bytes; legal: inline="):
         lane.outbound.send(Op(0, Kind.FORWARD, 0), value)
     assert not lane.outbound.sending
     assert lane.through(Op(0, Kind.FORWARD, 1), (torch.ones(2),))[0].tolist() == [1.0, 1.0]
 
 
 def test_a_message_that_is_too_small_to_be_one_is_refused() -> None:
-    with pytest.raises(Refused, match=r"comm\.inline=255; rule: at least 256 bytes; legal: 16384"):
+    with pytest.raises(Refused, match=r"^inline=255; rule: .*, at least 256; legal: inline=16384"):
         MpiWorld(inline=255)
+
+
+def test_the_last_message_of_a_neighbour_leaves_no_receive_posted() -> None:
+    closing = Lane(4 * ALIGN)
+    closing.outbound.send(CLOSING, ())
+    assert until(lambda: closing.inbound.ended and not closing.outbound.sending, closing.progress, timeout=20)
+    assert closing.inbound.posted is None
+    assert not closing.mailbox
+    closing.close()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from suite.comm import Start, here, started
+from suite.comm import Start, check_transport, here, started
 from suite.core.errors import Refused, UnknownName
+from suite.core.keys import in_config_keys
 
 # what Slurm 22.05 gives a batch script of four tasks on two nodes, and a task of a step that it starts
 BATCH = {
@@ -113,3 +116,38 @@ def test_transports_that_cannot_be_are_refused_by_name(monkeypatch: pytest.Monke
         monkeypatch.setenv(name, value)
     with pytest.raises(Refused, match="under slurm"):
         here(transport="mpi")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "told", "argument", "key"),
+    [
+        ("none", {"transport": "nccl"}, 'transport="nccl" on', "comm.transport=nccl on"),
+        ("none", {"transport": "nccl"}, 'legal: device="cuda"', "legal: launch.device=cuda"),
+        ("none", {"transport": "glo"}, "no transport named", "no comm.transport named"),
+        ("none", {"order": "statik"}, "no order named", "no comm.order named"),
+        ("none", {"device": "tpu"}, "no device named", "no launch.device named"),
+        ("none", {"device": "cuda:x"}, "no device named", "no launch.device named"),
+        ("none", {"inline": 1}, "inline=1;", "comm.inline=1;"),
+        ("none", {"inline": 1000.5}, "legal: inline=", "legal: comm.inline="),
+        ("torchrun", {"transport": "mpi"}, 'transport="mpi" under', "comm.transport=mpi under"),
+        ("torchrun", {"transport": "mpi"}, "legal: mpiexec", "legal: launch.starter=mpiexec"),
+        ("slurm", {"transport": "mpi"}, "srun --mpi=", "launch.mpi="),
+    ],
+)
+def test_here_names_its_arguments_and_a_config_its_keys(
+    monkeypatch: pytest.MonkeyPatch, launcher: str, told: dict[str, Any], argument: str, key: str
+) -> None:
+    monkeypatch.setattr("suite.comm.started", lambda: Start(launcher))
+    with pytest.raises(Refused) as caught:
+        here(**told)
+    said = str(caught.value)
+    assert argument in said
+    assert key not in said
+    with pytest.raises(Refused) as caught, in_config_keys():
+        here(**told)
+    assert key in str(caught.value)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1"])
+def test_here_takes_a_device_with_a_number(device: str) -> None:
+    check_transport("auto", "any", device=device, launcher="none")

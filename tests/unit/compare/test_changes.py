@@ -16,10 +16,10 @@ from suite.compare import sets, show
 from suite.compare.__main__ import main
 from suite.compare.changes import Comparison, compare
 from suite.compare.metrics import Change, Rule
-from suite.compare.statistics import Verdict
 from suite.core.errors import Refused
 from suite.core.exits import Exit
 from suite.core.record import Metric, Outcome, Record, Source
+from suite.stats.inference import Verdict
 
 
 def repeats(factor: float = 1.0, count: int = 8, **changes: Any) -> list[Record]:

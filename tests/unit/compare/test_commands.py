@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from suite.bench.interrupt import FAULT
+from suite.bench import interrupt
+from suite.core.exits import Exit
 
 
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules")  # what it is to be run twice
@@ -21,7 +22,7 @@ from suite.bench.interrupt import FAULT
 )
 @pytest.mark.parametrize(
     ("error", "status", "told"),
-    [(KeyboardInterrupt(), 130, "interrupted: "), (ZeroDivisionError("why"), FAULT, "ZeroDivisionError: why")],
+    [(KeyboardInterrupt(), 130, "interrupted"), (ZeroDivisionError("why"), Exit.FAULT, "ZeroDivisionError: why")],
 )
 def test_an_interrupt_and_a_fault_have_a_status_of_their_own(
     module: str,
@@ -37,6 +38,7 @@ def test_an_interrupt_and_a_fault_have_a_status_of_their_own(
         raise error
 
     monkeypatch.setattr(called, ends)
+    monkeypatch.setattr(interrupt, "is_users", lambda _: False)  # it is this file that raises
     monkeypatch.setattr(sys, "argv", [module, *arguments])
     with pytest.raises(SystemExit) as ended:
         runpy.run_module(f"{module}.__main__", run_name="__main__")

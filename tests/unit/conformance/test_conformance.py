@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.conformance.__main__ import main, read, summary, told
+from suite.conformance.__main__ import COMMAND, main, summary, told
 from suite.conformance.laws import LAWS, Finding, Verdict, examine
 from suite.conformance.subject import Subject
 from suite.core.errors import UnknownName
@@ -101,14 +101,14 @@ def test_a_claimed_bubble_is_checked() -> None:
     ("system", "kept", "why"),
     [
         ("cagnet", {"composes", "graph", "killed"}, "it trains a whole graph: no stages, no microbatches"),
-        ("torch_gpipe", {"composes", "losses", "killed"}, "its engine is its own"),
+        ("torch_gpipe", {"composes", "order", "losses", "killed"}, "its engine is its own"),
     ],
 )
 def test_other_kinds_are_told_which_laws_apply(system: str, kept: set[str], why: str) -> None:
     started = {"graph", "losses", "killed", "mpi", "bytes"}
     asked = found((f"system={system}",), tuple(law.name for law in LAWS if law.name not in started - {"bytes"}))
     assert {name for name, one in asked.items() if one.verdict is Verdict.KEPT} == kept - started
-    assert all(why in one.said for name, one in asked.items() if name != "composes")
+    assert all(why in one.said for name, one in asked.items() if name not in kept)
 
 
 def test_a_class_that_is_no_system_is_named() -> None:
@@ -126,16 +126,24 @@ def test_the_command_says_a_line_per_law_and_ends_with_its_status(capsys: pytest
     assert "order" in order
     assert "BROKEN" in order
     assert any(line.strip().startswith("stage 0 |") for line in lines), "the grid up to the fault"
-    assert lines[-1].startswith("gpipe: 0 laws kept, 1 broken (order), 1 do not apply, ")
+    assert lines[-1].startswith("gpipe: 0 laws kept, 1 broken (order), 1 does not apply, ")
     assert main(["system=gpipe", "--laws=clocks"]) == Exit.OK
     assert main(["system=nobody"]) == Exit.NOTHING
     assert "refused: " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("system", "sizes"), [("torch_1f1b", 228), ("pytorch", 32)])
+def test_the_order_that_a_peer_names_is_checked(system: str, sizes: int) -> None:
+    order = found((f"system={system}",), ("order",))["order"]
+    assert order.verdict is Verdict.KEPT
+    assert order.said.startswith(f"at {sizes} sizes")
+
+
 def test_arguments() -> None:
-    assert read(["a=1", "--laws", "order,bytes", "b=2"]) == (["a=1", "b=2"], ["order", "bytes"])
+    read = COMMAND.read(["a=1", "--laws", "order,bytes", "b=2"])
+    assert (read.words, read.options.laws) == (("a=1", "b=2"), ["order,bytes"])
     with pytest.raises(UnknownName, match="did you mean 'order'"):
-        read(["--laws=ordr"])
+        COMMAND.run(COMMAND.read(["--laws=ordr"]))
 
 
 def test_lines() -> None:

@@ -242,3 +242,15 @@ def test_parts_of_passes_and_steps_are_taken_from_the_whole() -> None:
     found = {name: seconds for name, seconds in breakdown(trace, Grid()).items() if seconds}
     assert found == {"forward": 2.0, "backward": 3.0, "compress": 1.0, "step": 1.5, "expand": 0.5}
     assert allowed_makespan(trace, Grid()) == 8.0
+
+
+def test_part_of_a_pass_is_taken_from_the_pass_of_its_op() -> None:
+    """A layer's sums take 0.5 of a forward pass and 1 of a backward pass, in which 1 more is repeated."""
+    trace = Trace()
+    trace.add(0, "forward", 0.0, 2.0, Op.parse("0F0"))
+    trace.add(0, "tensor_reduce", 1.5, 2.0, Op.parse("0F0"))
+    trace.add(0, "backward", 2.0, 6.0, Op.parse("0B0"))
+    trace.add(0, "tensor_reduce", 4.0, 5.0, Op.parse("0B0"))
+    trace.add(0, "recompute", 5.0, 6.0, Op.parse("0B0"))
+    found = {name: seconds for name, seconds in breakdown(trace, Grid()).items() if seconds}
+    assert found == {"forward": 1.5, "backward": 2.0, "tensor_reduce": 1.5, "recompute": 1.0}

@@ -252,11 +252,11 @@ def test_another_run_is_refused_before_anything_changes(more: dict[str, Any], sa
 def test_another_tie_and_another_loss_scale_are_refused(tmp_path: Path) -> None:
     taught(tmp_path / "tied", case=TIED)
     untied = made(TIED, tied=())
-    untouched(untied, lambda: untied.load(tmp_path / "tied"), r"of ties=\[\[0, 'token.weight', 4, 'weight'\]\], ")
+    untouched(untied, lambda: untied.load(tmp_path / "tied"), r"of tied=\[\[0, 'token.weight', 4, 'weight'\]\], ")
     more = {"optimizer": SGD(0.1), "half": "float16"}
     taught(tmp_path / "scaled", scaler=Dynamic(4.0), **more)
     other = made(scaler=Dynamic(4.0, patience=7), **more)
-    untouched(other, lambda: other.load(tmp_path / "scaled"), r"loss_scale\.patience=200, .*=7;.*legal: .*=200")
+    untouched(other, lambda: other.load(tmp_path / "scaled"), r"scaler\.patience=200, .*=7;.*legal: .*=200")
 
 
 def test_a_frozen_weight_that_was_trained_is_refused(tmp_path: Path) -> None:
@@ -336,8 +336,8 @@ class Stashing:
     def read(self, op: Any, clock: Any) -> Read:
         return Read(clock.updates)
 
-    def oldest(self, clock: Any) -> int:
-        return 0
+    def needed(self, clock: Any) -> frozenset[int]:
+        return frozenset({0})
 
 
 def test_a_version_that_is_kept_beside_the_newest_is_refused_by_name(tmp_path: Path) -> None:

@@ -66,6 +66,37 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], torch.optim.Optimiz
 }
 
 
+ROUNDED: dict[str, tuple[Any, Callable[[Any], torch.optim.Optimizer]]] = {
+    "sgd": (SGD(0.05), lambda p: torch.optim.SGD(p, lr=0.05)),
+    "sgd_momentum_decay": (
+        SGD(0.05, momentum=0.9, weight_decay=0.01),
+        lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=0.01),
+    ),
+    "adam": (Adam(0.01, weight_decay=0.01), lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.01)),
+    "adamw": (AdamW(0.01), lambda p: torch.optim.AdamW(p, lr=0.01)),
+    "rmsprop": (RMSprop(0.01), lambda p: torch.optim.RMSprop(p, lr=0.01)),
+    "rmsprop_momentum": (RMSprop(0.01, momentum=0.9), lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9)),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_a_float32_step_is_within_one_rounding_of_torch_optim(name: str) -> None:
+    """1.2e-7 of the weight (of 1 for a smaller weight) per step, at equal gradients: the README says so."""
+    rule, theirs = ROUNDED[name]
+    generator = torch.Generator().manual_seed(5)
+    weight = torch.randn(4096, generator=generator)
+    parameter = torch.nn.Parameter(weight.clone())
+    optimizer = theirs([parameter])
+    state = RuleState([weight], {moment: torch.zeros(4096) for moment in rule.states})
+    for step in range(1, 11):
+        gradient = torch.randn(4096, generator=generator)
+        parameter.grad = gradient.clone()
+        rule.step(state, gradient)
+        optimizer.step()
+        off = (weight - parameter.detach()).abs() / parameter.detach().abs().clamp_min(1.0)
+        assert float(off.max()) <= 1.2e-7 * step, step
+
+
 @pytest.mark.parametrize("lr", RATES, ids=["constant", "steps", "cosine"])
 @pytest.mark.parametrize("name", PAIRS)
 def test_twenty_steps_are_pytorchs(name: str, lr: Any) -> None:

@@ -141,7 +141,7 @@ def test_weights_and_moments_go_on_from_where_they_are(half: str | None, memory:
 def test_a_layout_that_keeps_all_is_refused_before_anything_changes(memory: Any) -> None:
     engine = alone(memory=memory, bucket=100, half="bfloat16")
     before = kept_by(engine)
-    with pytest.raises(Refused, match=r"in a layout that keeps all.*legal: memory=samo"):
+    with pytest.raises(Refused, match=r"in a layout that keeps all.*legal: memory=compressed"):
         engine.prune(TICKET)
     before.compare(kept_by(engine), "refused")
     engine.train_batch(CASE.batch(0, 2, 1))
@@ -187,7 +187,7 @@ def test_a_replaced_gradient_of_a_pruned_weight_is_noticed() -> None:
     engine = alone(pruning=Pruning(Given(TICKET), 0.8))
     own = next(p for p in engine.state.parameters if id(p) in engine.state.pruned)
     own.grad = torch.zeros_like(own)
-    with pytest.raises(Refused, match="a gradient was replaced"):
+    with pytest.raises(Refused, match=r"\.grad .* was replaced"):
         next(engine.update.run())
 
 
@@ -397,7 +397,7 @@ def test_an_offloaded_stage_without_weights() -> None:
 @pytest.mark.parametrize(
     ("other", "says"),
     [
-        (Pruning(EarlyBird(epoch=1, window=3), 0.8), "pruning.ticket.window=5, this engine's is 3"),
+        (Pruning(EarlyBird(epoch=1, window=3), 0.8), r"EarlyBird\(window=5\), this engine's is 3"),
         (
             Pruning(EarlyBird(epoch=1), 0.5),
             "what=weights, this engine's has sparsity=0.5",

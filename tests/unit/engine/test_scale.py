@@ -61,14 +61,14 @@ def test_what_a_checkpoint_keeps_is_all_there_is() -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"start": 3.0}, "loss_scale.start=3.0; rule: a power of two"),
-        ({"start": 0.0}, "loss_scale.start=0.0"),
-        ({"least": -1.0}, "loss_scale.least=-1.0"),
+        ({"start": 3.0}, r"Dynamic\(start=3.0\); rule: a power of two"),
+        ({"start": 0.0}, r"Dynamic\(start=0.0\)"),
+        ({"least": -1.0}, r"Dynamic\(least=-1.0\)"),
         ({"start": 2.0**30}, "rule: from 1.0 to 16777216.0"),
-        ({"start": 1.0, "least": 2.0}, "loss_scale.start=1.0"),
-        ({"most": float("inf")}, "loss_scale.most=inf"),
-        ({"patience": 0}, "loss_scale.patience=0; rule: at least 1"),
-        ({"patience": 1.5}, "loss_scale.patience=1.5"),
+        ({"start": 1.0, "least": 2.0}, r"Dynamic\(start=1.0\)"),
+        ({"most": float("inf")}, r"Dynamic\(most=inf\)"),
+        ({"patience": 0}, r"Dynamic\(patience=0\); rule: at least 1"),
+        ({"patience": 1.5}, r"Dynamic\(patience=1.5\)"),
     ],
 )
 def test_bad_settings_are_refused(bad: dict[str, float], message: str) -> None:

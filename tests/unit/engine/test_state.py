@@ -9,6 +9,7 @@ from torch import nn
 from suite.core.errors import Refused
 from suite.engine.optimizer import SGD, Adam
 from suite.engine.state import ModelState
+from suite.engine.update import check_attached
 from suite.memory.layout import resident
 
 SIZES = [((1,),), ((3, 5), (7,)), ((), (13, 1), (2, 3, 5)), ((101,), (1, 1), (64, 3))]
@@ -46,7 +47,7 @@ def test_gradients_are_views_of_the_flat_one() -> None:
         sum((parameter * (k + 2)).sum() for k, parameter in enumerate(parameters)).backward()
         right = [2.0] * 15 + [3.0] * 7 + [4.0]
         assert state.gradient.tolist() == [passes * entry for entry in right]
-    assert state.attached()
+    check_attached(state)
     assert [state.part(p).tolist() for p in parameters[1:]] == [[6.0] * 7, [8.0]]
     state.part(parameters[1]).zero_()
     assert parameters[1].grad is not None
@@ -57,16 +58,26 @@ def test_a_replaced_gradient_is_seen_and_attach_repairs_it() -> None:
     parameters = weights(((3,), (2,)))
     state = ModelState(parameters, ("velocity",), resident)
     parameters[0].grad = torch.tensor([1.0, 2.0, 3.0])
-    assert not state.attached()
+    with pytest.raises(Refused, match=r"\.grad .* was replaced"):
+        check_attached(state)
     assert not state.gradient.any()
     state.attach()
-    assert state.attached()
+    check_attached(state)
     assert state.gradient.tolist() == [1.0, 2.0, 3.0, 0.0, 0.0]
     parameters[1].grad = None  # as zero_grad leaves it
-    assert not state.attached()
+    with pytest.raises(Refused, match=r"\.grad .* was replaced"):
+        check_attached(state)
     state.attach()
     parameters[1].sum().backward()
     assert state.gradient.tolist() == [1.0, 2.0, 3.0, 1.0, 1.0]
+
+
+def test_a_weight_that_lies_elsewhere_is_seen() -> None:
+    parameters = weights(((3,), (2,)))
+    state = ModelState(parameters, ("velocity",), resident)
+    parameters[1].data = parameters[1].data.clone()
+    with pytest.raises(Refused, match=r"\.data .* was replaced"):
+        check_attached(state)
 
 
 def test_gradients_that_are_there_before_are_kept() -> None:
@@ -79,7 +90,7 @@ def test_a_stage_may_hold_no_weights() -> None:
     state = ModelState([], ("moment_1", "moment_2"), resident)
     assert state.entries == 0
     assert state.allocated() == state.layout.by_kind() == {"weights": 0, "gradients": 0, "moments": 0}
-    assert state.attached()
+    check_attached(state)
 
 
 def test_two_dtypes_on_a_stage_are_refused() -> None:

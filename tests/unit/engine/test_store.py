@@ -29,8 +29,8 @@ class Policy:
     def read(self, op: Op, clock: Clock) -> Read:
         return self.decide(op, clock)
 
-    def oldest(self, clock: Clock) -> int:
-        return 0
+    def needed(self, clock: Clock) -> frozenset[int]:
+        return frozenset(range(clock.updates))
 
 
 def store_of(policy: object, updates: int = 0) -> Store:
@@ -69,8 +69,8 @@ def test_a_prediction_looks_ahead_of_the_newest_version_only() -> None:
 
 def test_a_version_that_the_policy_let_go_is_missed_by_name() -> None:
     class Forgetful(Policy):
-        def oldest(self, clock: Clock) -> int:
-            return clock.updates
+        def needed(self, clock: Clock) -> frozenset[int]:
+            return frozenset()
 
     store = store_of(Forgetful(lambda op, clock: Read(0, graph="recompute")))
     store.run(F0)

@@ -86,7 +86,7 @@ def test_a_batch_that_does_not_divide_is_refused(samples: int, legal: int) -> No
         engine = engine_of(case, world, Grid(data=2), microbatch=2)
         rule = "replicas . microbatch divides the batch"
         said = f"a batch of {samples} samples on 2 replicas of microbatch 2; rule: {rule}; legal: a batch of {legal}$"
-        for use in (engine.train_batch, engine.gradients, lambda batch: engine.evaluate([batch])):
+        for use in (engine.train_batch, engine.gradients):
             with pytest.raises(Refused, match=said):
                 use((x[:samples], y[:samples]))
         assert engine.train_batch((x[:legal], y[:legal])) > 0
@@ -108,12 +108,12 @@ def test_more_stages_than_layers_are_refused() -> None:
 @pytest.mark.parametrize("grid", GRIDS[1:], ids=str)
 def test_another_world_is_refused_with_the_line_that_starts_one(grid: Grid) -> None:
     case = gpt_case("untied", "float32", tied=False)
-    with pytest.raises(Refused, match=f"{grid.size} ranks .* in a world of 1; .*; legal: mpiexec -n {grid.size} "):
+    with pytest.raises(Refused, match=f"{grid.size} ranks .* in a world of 1; .*; legal: .*mpiexec -n {grid.size} "):
         engine_of(case, alone(), grid)
 
 
 def test_a_microbatch_of_nothing_is_refused() -> None:
-    with pytest.raises(Refused, match="microbatch=0; rule: at least 1 sample; legal: 1"):
+    with pytest.raises(Refused, match=r"microbatch=0; rule: at least 1 .*; legal: microbatch=4"):
         engine_of(gpt_case("untied", "float32", tied=False), alone(), microbatch=0)
 
 
@@ -421,7 +421,8 @@ def test_an_evaluation_is_the_mean_in_evaluation_mode() -> None:
     held_out = [sample.batch(9, 2, 1), sample.batch(10, 1, 1)]
     got = engine.evaluate(held_out)
     model = nn.Sequential(*engine.stage.layers).eval()
-    assert got == pytest.approx(sum(float(F.cross_entropy(model(x), y).detach()) for x, y in held_out) / 2, rel=1e-6)
+    x, y = (torch.cat(parts) for parts in zip(*held_out, strict=True))
+    assert got == pytest.approx(float(F.cross_entropy(model(x), y).detach()), rel=1e-6)
 
 
 def test_the_users_random_state_is_undisturbed() -> None:

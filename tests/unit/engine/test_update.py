@@ -340,20 +340,6 @@ def test_a_small_gradient_is_not_clipped() -> None:
     assert own.tolist() == [-3.0, -4.0]
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"chunk": 0}, "update.chunk=0; rule: at least 1"),
-        ({"clip": 0.0}, "update.clip=0.0"),
-        ({"clip": float("nan")}, "update.clip=nan"),
-        ({"bucket": 0}, "update.bucket=0; rule: at least 1 entry"),
-    ],
-)
-def test_bad_settings_are_refused(bad: dict[str, Any], message: str) -> None:
-    with pytest.raises(Refused, match=message):
-        update_of(alone(), [parameter(1.0)], **bad)
-
-
 def test_what_the_record_says_of_overlap() -> None:
     def rank(world: loopback.LoopbackWorld) -> list[str]:
         settings: list[dict[str, Any]] = [{}, {"chunk": 2}, {"chunk": 5}, {"chunk": 2, "clip": 1.0}, {"clip": 1.0}]

@@ -86,6 +86,8 @@ def test_imbalance_is_the_excess_of_the_busiest_sender() -> None:
 def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
     plan = Plan.of(directed(20, 4), np.arange(20) % 3, Placement(3, 2, "interleaved"))
     plan.save(tmp_path / "plan.npz")
+    plan.save(tmp_path / "plan")  # read again under the name that it was given
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plan", "plan.npz"]
     again = Plan.load(tmp_path / "plan.npz")
     assert (again.matrix != plan.matrix).nnz == 0
     assert (again.placement, again.order.tolist()) == (plan.placement, plan.order.tolist())

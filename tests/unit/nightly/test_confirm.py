@@ -10,10 +10,10 @@ from nights import record, samples
 
 from suite.compare.metrics import Change
 from suite.compare.pairs import Name, config_key
-from suite.compare.statistics import Effect, Verdict
 from suite.compare.turns import Turned
 from suite.nightly import confirm, settings
 from suite.nightly.confirm import Finding, Suspect
+from suite.stats.inference import Effect, Verdict
 
 SETTINGS = settings.read([])  # a threshold of 5 %, a level of 0.005
 CHANGE = Change(Name("single", "axonn 2x1"), "batch_time", "s", "lower", 1.0, 1.1, Verdict.WORSE)

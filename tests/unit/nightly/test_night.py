@@ -19,13 +19,13 @@ from nights import Shaky, record, stored
 
 from suite.compare.metrics import Change
 from suite.compare.pairs import Name
-from suite.compare.statistics import Effect, Verdict
 from suite.core.errors import Refused
 from suite.core.exits import Exit
 from suite.core.record import Metric, Outcome, Source
 from suite.nightly import __main__, confirm, history, judge, night, page, reference, repeat, settings
 from suite.nightly.night import Night
 from suite.nightly.settings import Settings
+from suite.stats.inference import Effect, Verdict
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -196,10 +196,10 @@ def test_a_search_by_other_settings_is_refused_before_anything_changes() -> None
     epochs(begun, [(0, 1, 2, 3), (4, 5, 6, 7)])
     kept = begun.remembered()
     for told, words in (
-        ({"epoch": 5}, r"pruning\.ticket\.epoch=4, this engine's is 5.*legal: pruning\.ticket\.epoch=4"),
-        ({"window": 5}, r"window=3, this engine's is 5"),
-        ({"kind": "channels"}, r"kind=weights, this engine's is channels"),
-        ({"scope": "layer"}, r"scope=global, this engine's is layer"),
+        ({"epoch": 5}, r"EarlyBird\(epoch=4\), this engine's is 5.*legal: EarlyBird\(epoch=4\)"),
+        ({"window": 5}, r"window=3\), this engine's is 5"),
+        ({"kind": "channels"}, r"kind=weights\), this engine's is channels"),
+        ({"scope": "layer"}, r"scope=global\), this engine's is layer"),
     ):
         other = made(**told)
         for refused in (other.check, other.recall):
@@ -367,7 +367,7 @@ def test_a_batch_norm_of_which_no_channel_stays_is_refused_by_name() -> None:
         (
             "channels",
             [nn.Linear(2, 2), nn.Linear(2, 2)],
-            r"nothing to prune.*batch norms that directly follow.*=weights",
+            r"nothing to prune.*batch norms that directly follow.*kind=.weights.\)",
         ),
         ("weights", [nn.LayerNorm(2), nn.LayerNorm(2)], r"nothing to prune.*weights that may be pruned"),
     ],

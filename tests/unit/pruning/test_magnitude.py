@@ -152,7 +152,7 @@ def test_it_is_drawn_before_the_first_batch_and_never_again() -> None:
 @pytest.mark.parametrize("scope", ["global", "layer"])
 @pytest.mark.parametrize("sparsity", [1.0, -0.1, float("nan")])
 def test_a_sparsity_that_is_no_share_is_refused(sparsity: float, scope: str) -> None:
-    with pytest.raises(Refused, match=r"pruning\.sparsity"):
+    with pytest.raises(Refused, match=r"sparsity"):
         Magnitude(scope).draw(whole(network(), sparsity=sparsity))
 
 

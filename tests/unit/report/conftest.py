@@ -51,6 +51,7 @@ def record(
                 "expect": EXPECT,
             },
             "grid": {"data": int(data), "inter": int(inter), "tensor": 1},
+            "measure": {"turns": len(times)},
         },
         metrics={
             "batch_time": Metric("s", "lower", tuple(times)),

@@ -12,9 +12,9 @@ import pytest
 
 from suite.core.grid import Grid
 from suite.core.op import Op
-from suite.core.record import Metric, Outcome
+from suite.core.record import Metric, Outcome, Source
 from suite.core.trace import BACKWARD, EXCHANGE, FORWARD, WAIT, Span, Trace
-from suite.report import derive, expect, load, view
+from suite.report import derive, expect, load, records, view
 from suite.report.expect import Judgement
 
 
@@ -31,7 +31,7 @@ def two_stages() -> Trace:
 
 
 def row_of(folder: Path, label: str) -> dict[str, object]:
-    frame = derive.frame(load.read_store(folder))
+    frame = records.frame(load.read_store(folder))
     return frame.set_index("label").loc[label].to_dict()
 
 
@@ -122,7 +122,7 @@ def test_a_newer_record_supersedes_an_older_one(tmp_path, make, store):
     group = group_of(tmp_path)
     assert [entry.record.key for entry in group.entries] == ["x"]
     assert [entry.record.key for entry in group.earlier] == ["y"]
-    frame = derive.frame(load.read_store(tmp_path)).set_index("key")
+    frame = records.frame(load.read_store(tmp_path)).set_index("key")
     assert frame.current.to_dict() == {"x": True, "y": False}
 
 
@@ -131,11 +131,61 @@ def verdicts(tmp_path: Path) -> list[tuple[str, Judgement]]:
 
 
 def test_expectations_are_met_up_to_their_target_and_no_further(tmp_path, make, store):
-    store(tmp_path, make("pytorch 1x1", (1.0, 1.0), loss=[2.0]))
-    store(tmp_path, make("axonn 2x1", (0.8,), loss=[2.0 + 1e-5]))
+    store(tmp_path, make("pytorch 1x1", (1.0,) * 4, loss=[2.0]))
+    store(tmp_path, make("axonn 2x1", (0.8,) * 4, loss=[2.0 + 1e-5]))
     assert verdicts(tmp_path)[:2] == [("ratio", Judgement.MET), ("loss", Judgement.MET)]
-    store(tmp_path, make("axonn 2x1", (0.81,), loss=[2.0 + 4e-5]))
+    store(tmp_path, make("axonn 2x1", (0.81,) * 4, loss=[2.0 + 4e-5]))
     assert verdicts(tmp_path)[:2] == [("ratio", Judgement.NOT_MET), ("loss", Judgement.NOT_MET)]
+
+
+SPREAD = (1.84, 2.07, 2.2, 2.9, 3.64)  # seconds of five rounds on a busy machine
+
+
+def test_limit_inside_the_interval_is_undecided(tmp_path, make, store):
+    """0.562 for at most 0.56, from rounds that differ by a factor of two, decides nothing."""
+    row = {"kind": "ratio", "system": "axonn 2x1", "versus": "pytorch 1x1", "at_most": 0.56}
+    store(tmp_path, make("pytorch 1x1", tuple(x / 0.562 for x in reversed(SPREAD))))
+    store(tmp_path, make("axonn 2x1", SPREAD))
+    finding = expect.judge(group_of(tmp_path), row)
+    assert finding.ours == pytest.approx(0.562)
+    assert finding.judgement is Judgement.UNDECIDED
+    assert finding.low < 0.56 < finding.high
+    assert "spans 0.56" in finding.why
+    wide = {**row, "at_most": 1.2}
+    assert expect.judge(group_of(tmp_path), wide).judgement is Judgement.MET
+    assert expect.judge(group_of(tmp_path), {**row, "at_most": 0.25}).judgement is Judgement.NOT_MET
+
+
+def test_same_ratio_of_steady_rounds_is_decided(tmp_path, make, store):
+    row = {"kind": "ratio", "system": "axonn 2x1", "versus": "pytorch 1x1", "at_most": 0.56}
+    steady = (1.0, 1.0005, 0.9995, 1.0002, 0.9998)
+    store(tmp_path, make("pytorch 1x1", steady))
+    store(tmp_path, make("axonn 2x1", tuple(0.562 * x for x in steady)))
+    assert expect.judge(group_of(tmp_path), row).judgement is Judgement.NOT_MET
+    store(tmp_path, make("axonn 2x1", tuple(0.558 * x for x in steady)))
+    assert expect.judge(group_of(tmp_path), row).judgement is Judgement.MET
+
+
+def test_few_rounds_decide_nothing_however_many_batches(tmp_path, make, store):
+    """Batches of one round share its minute: three rounds of four batches are three repeats."""
+    row = {"kind": "ratio", "system": "axonn 2x1", "versus": "pytorch 1x1", "at_most": 0.56}
+    for label, seconds in (("pytorch 1x1", 1.0), ("axonn 2x1", 0.1)):
+        base = make(label, (seconds,) * 12)
+        store(tmp_path, replace(base, config=base.config | {"measure": {"turns": 3}}))
+    finding = expect.judge(group_of(tmp_path), row)
+    assert (finding.judgement, finding.ours) == (Judgement.UNDECIDED, 0.1)
+    assert "3 rounds decide nothing" in finding.why
+    assert math.isnan(finding.low)
+
+
+@pytest.mark.parametrize("source", [Source.SIMULATED, Source.ANALYTIC])
+def test_exact_times_are_met_or_not(tmp_path, make, store, source):
+    row = {"kind": "ratio", "system": "axonn 2x1", "versus": "pytorch 1x1", "at_most": 0.56}
+    store(tmp_path, make("pytorch 1x1", (1.0,), source=source))
+    store(tmp_path, make("axonn 2x1", (0.562,), source=source))
+    finding = expect.judge(group_of(tmp_path), row)
+    assert finding.judgement is Judgement.NOT_MET
+    assert math.isnan(finding.low)
 
 
 def test_ours_is_the_ratio_of_medians(tmp_path, make, store):
@@ -145,13 +195,13 @@ def test_ours_is_the_ratio_of_medians(tmp_path, make, store):
 
 
 def test_a_ratio_of_runs_that_did_not_take_turns_is_none(tmp_path, make, store):
-    store(tmp_path, make("pytorch 1x1", (1.0,), loss=[2.0], provenance={"turns": "a"}))
-    store(tmp_path, make("axonn 2x1", (0.5,), loss=[2.0], provenance={"turns": "b"}))
+    store(tmp_path, make("pytorch 1x1", (1.0,) * 4, loss=[2.0], provenance={"turns": "a"}))
+    store(tmp_path, make("axonn 2x1", (0.5,) * 4, loss=[2.0], provenance={"turns": "b"}))
     first = expect.findings(group_of(tmp_path))[0]
     assert first.judgement is Judgement.NOT_COMPARABLE
     assert "did not take turns" in first.why
     assert verdicts(tmp_path)[1] == ("loss", Judgement.MET)  # losses need no turns
-    store(tmp_path, make("axonn 2x1", (0.5,), loss=[2.0], provenance={"turns": "a"}))
+    store(tmp_path, make("axonn 2x1", (0.5,) * 4, loss=[2.0], provenance={"turns": "a"}))
     assert verdicts(tmp_path)[0] == ("ratio", Judgement.MET)
 
 
@@ -213,21 +263,31 @@ def predicted(make: Any, label: str, times: tuple[float, ...], told: float | Non
     metrics = {"batch_time": Metric("s", "lower", times), "payload_bytes": Metric("B", "", (100.0,))}
     if told is not None:
         metrics |= {"simulated_time": Metric("s", "", (told,)), "simulated_bytes": Metric("B", "", (100 * told,))}
-    return make(label, metrics=metrics, **changes)
+    return make(label, times, metrics=metrics, **changes)
 
 
 def test_a_prediction_of_no_system_is_the_worst_of_all_and_names_it(tmp_path, make, store):
-    store(tmp_path, predicted(make, "gpipe 2x1", (1.04, 9.0, 1.0), 1.0))
-    store(tmp_path, predicted(make, "axonn 2x1", (0.96,), 1.0))
+    store(tmp_path, predicted(make, "gpipe 2x1", (1.04, 1.039, 1.041, 1.04, 1.04), 1.0))
+    store(tmp_path, predicted(make, "axonn 2x1", (0.96,) * 4, 1.0))
     finding = expect.judge(group_of(tmp_path), PREDICTED)
     assert finding.judgement is Judgement.MET
     assert finding.ours == pytest.approx(0.04)  # of the medians, too slow or too quick
-    store(tmp_path, predicted(make, "axonn 2x1", (0.94,), 1.0))
+    store(tmp_path, predicted(make, "axonn 2x1", (0.94,) * 4, 1.0))
     finding = expect.judge(group_of(tmp_path), PREDICTED)
     assert (finding.judgement, finding.ours) == (Judgement.NOT_MET, pytest.approx(0.06))
     assert (finding.system, finding.versus) == ("axonn 2x1", "its simulation, worst of 2")
     finding = expect.judge(group_of(tmp_path), {**PREDICTED, "system": "gpipe 2x1"})
     assert (finding.judgement, finding.versus) == (Judgement.MET, "its simulation")
+
+
+def test_a_noisy_prediction_is_undecided(tmp_path, make, store):
+    """One run of two is steady and within 5 percent, the other may be within or not."""
+    store(tmp_path, predicted(make, "gpipe 2x1", (1.04,) * 5, 1.0))
+    store(tmp_path, predicted(make, "axonn 2x1", (1.0, 1.03, 1.045, 1.2, 0.9), 1.0))
+    finding = expect.judge(group_of(tmp_path), PREDICTED)
+    assert (finding.judgement, finding.ours) == (Judgement.UNDECIDED, pytest.approx(0.04))
+    store(tmp_path, predicted(make, "gpipe 2x1", (1.06,) * 5, 1.0))
+    assert expect.judge(group_of(tmp_path), PREDICTED).judgement is Judgement.NOT_MET, "whatever the other is"
 
 
 def test_a_prediction_may_be_of_bytes_and_then_exact(tmp_path, make, store):
@@ -272,12 +332,18 @@ def test_a_run_shows_its_prediction_beside_its_time(tmp_path, make, store):
 def test_a_ratio_to_several_systems_is_one_to_the_quickest(tmp_path, make, store):
     """All of them have to be there: without one, nobody knows which was the quickest."""
     row = {"what": "", "kind": "ratio", "system": "axonn 2x1", "versus": ["a 2x1", "b 2x1", "c 2x1"], "at_most": 0.7}
-    for label, times in (("axonn 2x1", (1.0,)), ("a 2x1", (4.0,)), ("b 2x1", (2.0, 1.6, 9.0)), ("c 2x1", (3.0,))):
+    for label, times in (
+        ("axonn 2x1", (1.0,) * 5),
+        ("a 2x1", (4.0,) * 5),
+        ("b 2x1", (2.0, 2.0, 1.9, 2.0, 2.1)),
+        ("c 2x1", (3.0,) * 5),
+    ):
         store(tmp_path, make(label, times))
     finding = expect.judge(group_of(tmp_path), row)
     assert (finding.ours, finding.versus) == (0.5, "b 2x1, the quickest of 3")
     assert finding.judgement is Judgement.MET
-    assert expect.judge(group_of(tmp_path), {**row, "at_most": 0.49}).judgement is Judgement.NOT_MET
+    assert expect.judge(group_of(tmp_path), {**row, "at_most": 0.45}).judgement is Judgement.NOT_MET
+    assert expect.judge(group_of(tmp_path), {**row, "at_most": 0.49}).judgement is Judgement.UNDECIDED
     for broken in ({"versus": []}, {"versus": ["a 2x1", 3]}, {"kind": "loss"}, {"versus": ["a 2x1", "d 2x1"]}):
         assert expect.judge(group_of(tmp_path), {**row, **broken}).judgement is Judgement.NOT_COMPARABLE
     store(tmp_path, make("b 2x1", (2.0,), outcome=Outcome.TIMEOUT))
@@ -294,16 +360,18 @@ CROWDED = "oversubscribed: 4 ranks on 2 cores"
 
 def compressing(make: Any, compress: Sequence[float], expand: Sequence[float], **changes: Any) -> Any:
     """A run whose batches take 1 s, in the median, and these seconds of compressing and expanding."""
-    own = {"batch_time": (0.9, 1.0, 4.0), "compress_time": compress, "expand_time": expand}
+    own = {"batch_time": (0.99, 1.0, 1.01, 1.0, 1.0), "compress_time": compress, "expand_time": expand}
     metrics = {name: Metric("s", "lower", tuple(times)) for name, times in own.items() if times}
-    return make("axonn 2x1", metrics=metrics | changes.pop("more", {}), **changes)
+    found = make("axonn 2x1", (0.0,) * 5)
+    return replace(found, metrics=metrics | changes.pop("more", {}), **changes)
 
 
 def test_a_share_is_of_all_its_times_in_the_median_batch(tmp_path, make, store):
-    store(tmp_path, compressing(make, (0.06, 0.5, 0.01), (0.04, 0.04, 0.04)))
+    store(tmp_path, compressing(make, (0.06, 0.06, 0.06, 0.06, 0.061), (0.04,) * 5))
     finding = expect.judge(group_of(tmp_path), SHARE)
     assert (finding.ours, finding.versus) == (pytest.approx(0.1), "its batch time")
-    assert finding.judgement is Judgement.MET
+    assert finding.judgement is Judgement.UNDECIDED, "exactly at the limit, with some noise"
+    assert expect.judge(group_of(tmp_path), {**SHARE, "at_most": 0.11}).judgement is Judgement.MET
     assert expect.judge(group_of(tmp_path), {**SHARE, "at_most": 0.09}).judgement is Judgement.NOT_MET
     assert expect.judge(group_of(tmp_path), {**SHARE, "of": ["expand_time"]}).ours == 0.04
 

@@ -465,6 +465,6 @@ def test_hostile_text_in_a_record_is_text(tmp_path: Path) -> None:
 
 def test_a_null_in_a_file_is_no_number(tmp_path: Path) -> None:
     (tmp_path / "measured" / "h200").mkdir(parents=True)
-    (tmp_path / "measured" / "h200" / "a.json").write_text(entry([math.nan]).record.to_json())
+    (tmp_path / "measured" / "h200" / "a.jsonl").write_text(entry([math.nan]).record.to_line())
     judged = judge.judge([BASE], read_store(tmp_path))[0]
-    assert (judged.verdict, judged.record) == (Verdict.NOT_RUN, "measured/h200/a.json")
+    assert (judged.verdict, judged.record) == (Verdict.NOT_RUN, "measured/h200/a.jsonl#1")

@@ -54,13 +54,16 @@ def test_damaged_and_other_schema_are_told_apart(tmp_path, make, store):
 def test_records_of_other_machines_name_their_machine(tmp_path, make, store, store_trace):
     folder = tmp_path / "measured" / "large"
     name = store_trace(folder, "a", one_span(), Grid())
-    (folder / "a.json").write_text(make("a", trace=name).to_json())
+    (folder / "demo.jsonl").write_text(make("a", trace=name).to_line() + "\n" + make("b").to_line() + "{cut\n")
     store(tmp_path, make("a"))
-    entries = load.read_store(tmp_path).entries
+    found = load.read_store(tmp_path)
+    entries = found.entries
     assert [(entry.machine, entry.file) for entry in entries] == [
         ("", "records/a.json"),
-        ("large", "measured/large/a.json"),
+        ("large", "measured/large/demo.jsonl#1"),
+        ("large", "measured/large/demo.jsonl#3"),
     ]
+    assert [item.name for item in found.aside] == ["measured/large/demo.jsonl#4"]
     assert entries[1].trace is not None
     assert entries[1].trace.file == "measured/large/traces/a.json.gz"
 

@@ -471,14 +471,14 @@ def test_runs_that_ended_badly_have_a_row_each_and_their_point_stays_empty(run):
     assert shown.panel.systems == ["axonn"]
     assert [row[3] for row in rows(shown)][1:] == [
         "axonn 2x1 2 unsupported chunk=2; rule: 1",
-        "axonn 2x1 4 failed RuntimeError: rank 1",
+        "axonn 2x1 4 failed rank 0: RuntimeError: rank 1",
         "axonn 2x1 8 oom no reason was recorded",
         "samo 2x1 1 unsupported no",
     ]
     phases = only(*(replace_panels(record, [PHASES]) for record in records[1:3]))
     assert [row[1:4:2] for row in rows(phases)] == [
         ["–", "axonn 2x1 2 unsupported chunk=2; rule: 1"],
-        ["–", "axonn 2x1 4 failed RuntimeError: rank 1"],
+        ["–", "axonn 2x1 4 failed rank 0: RuntimeError: rank 1"],
     ]
 
 

@@ -178,3 +178,10 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, content: bytes) -> N
     file.write_bytes(content)
     with pytest.raises(Refused, match=r"; rule: .*; legal: "):
         recorded(trace=str(file))
+
+
+def test_a_part_of_a_pass_is_not_taken_for_the_pass() -> None:
+    trace = Trace()
+    trace.add(0, "backward", 2.0, 6.0, Op.parse("0B0"))
+    trace.add(0, "tensor_reduce", 5.0, 6.0, Op.parse("0B0"))
+    assert Profiled.of(trace, Grid()).seconds == {Op.parse("0B0"): 4.0}

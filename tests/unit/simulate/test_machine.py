@@ -29,7 +29,10 @@ def test_every_machine_of_conf_builds(name: str) -> None:
 def test_the_machine_here_is_known_once_it_is_measured(tmp_path: Path) -> None:
     file = tmp_path / "machine.json"
     assert raw("machine", "local")["_target_"] == "suite.simulate.machine.measured"
-    with pytest.raises(Refused, match=r"machine=local is not measured here .*; rule: make doctor writes .*; legal: "):
+    with pytest.raises(
+        Refused,
+        match=r"machine=local is not measured here .*; rule: python -m suite.doctor reports=.* writes .*; legal: ",
+    ):
         measured(name="local", file=str(file))
     link = {"latency": 1e-6, "bandwidth": 1e9}
     told: dict[str, Any] = {

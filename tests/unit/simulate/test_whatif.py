@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,22 @@ from suite.bench.progress import Progress
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.record import Outcome, Record, Source
+from suite.core.trace import (
+    BACKWARD,
+    COMPRESS,
+    FORWARD,
+    MESSAGE,
+    RECOMPUTE,
+    TENSOR_REDUCE,
+    TIE,
+    breakdown,
+)
+from suite.report.derive import shares
 from suite.report.load import read_store
 from suite.simulate.plan import Plan
+from suite.simulate.roofline import Roofline
 from suite.simulate.search import best, plans, run
-from suite.simulate.whatif import Simulated, dominating
+from suite.simulate.whatif import Simulated, dominating, first_replica
 from suite.workload import flops
 
 OVERRIDES = ("executor=simulated", "stack=samo", "model=gpt3_xl", "grid.inter=2", "grid.data=8", "batch.size=128")
@@ -71,6 +84,8 @@ def test_a_simulated_run_leaves_a_record(tmp_path: Path) -> None:
     own = plan(Grid(data=8, inter=2))
     found = run(own, SUMMIT, SAMO)
     values = {name: metric.values[0] for name, metric in record.metrics.items()}
+    times = {name: values.pop(name) for name in list(values) if name.startswith("time_")}
+    assert sum(times.values()) == pytest.approx(found.makespan)
     assert values == {
         "batch_time": found.makespan,
         "tokens_per_batch": 128 * 2048,
@@ -83,7 +98,7 @@ def test_a_simulated_run_leaves_a_record(tmp_path: Path) -> None:
     assert record.metrics["batch_time"].unit == "s"
     predicted = record.memory["predicted"]
     assert [sum(parts) for parts in zip(*predicted.values(), strict=True)] == [own.budget(s).peak for s in range(2)]
-    assert any(note.startswith(f"of {found.makespan:.3g} s most is lost to ") for note in record.notes)
+    assert any(note.startswith(f"of {found.makespan:.3g} s ") and "most is lost to" in note for note in record.notes)
     assert f"stack.launch {SAMO.reasons['launch']}" in record.notes
     assert not read_store(tmp_path).aside
 
@@ -210,12 +225,71 @@ def test_the_schedule_is_the_configs_own(tmp_path: Path) -> None:
 def test_what_dominates_is_told() -> None:
     parts = {"forward": 4.0, "bubble": 1.0, "transfer": 0.5, "wait": 1.5, "reduce": 0.25, "tie": 0.25}
     assert dominating(parts, 10.0) == (
-        "of 10 s most is lost to transfer and waiting: bubble 10 percent, transfer and waiting 20 percent, "
-        "collective 5 percent"
+        "of 10 s 40 percent is computing; most is lost to waiting for other stages: bubble 10 percent, "
+        "transfer 5 percent, waiting for other stages 15 percent, collective 5 percent"
     )
-    assert dominating({"bubble": 3.0, "wait": 1.0}, 8.0).startswith("of 8 s most is lost to bubble: bubble 38 percent")
-    assert dominating({"reduce": 0.02}, 0.1).startswith("of 0.1 s most is lost to collective")
+    assert "lost to bubble: bubble 38 percent" in dominating({"bubble": 3.0, "wait": 1.0}, 8.0)
+    assert "lost to collective" in dominating({"reduce": 0.02}, 0.1)
     assert dominating({"forward": 4.0}, 4.0) == "nothing is lost"
+    repeated = {"forward": 1.0, "backward": 2.0, "recompute": 1.0, "tensor_reduce": 5.0, "step": 0.5, "bubble": 0.5}
+    assert dominating(repeated, 10.0).startswith(
+        "of 10 s 40 percent is computing (10 percent is recomputation); most is lost to tensor-parallel all-reduce: "
+    )
+
+
+def split_layers() -> Plan:
+    return Plan(shape("gpt3_xl"), conf("modelled", "megatron_lm"), Grid(inter=2, tensor=4), 16, 1)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        split_layers(),
+        Plan(shape("gpt3_xl"), conf("modelled", "axonn_samo"), Grid(data=2, inter=4), 16, 1),
+        Plan(shape("gpt3_xl"), replace(conf("modelled", "megatron_lm"), ties=True), Grid(inter=4), 16, 1),
+    ],
+    ids=("split layers", "compressed states", "shared embedding"),
+)
+def test_every_second_of_a_pass_is_booked_under_its_category(made: Plan) -> None:
+    stack = replace(SAMO, message=1.0e-4)
+    found = run(made, SUMMIT, stack, traced=True)
+    assert found.makespan == run(made, SUMMIT, stack).makespan
+    parts, cost = breakdown(first_replica(found.trace, made.grid), made.grid), Roofline(made, SUMMIT, stack)
+    count = 16 // made.grid.data
+    blocks, stages = made.shape.layers / made.grid.inter, made.grid.inter
+    assert sum(parts.values()) == pytest.approx(found.makespan)
+    assert parts.get(TENSOR_REDUCE, 0.0) == pytest.approx(count * blocks * 3 * cost.sums())
+    assert parts[RECOMPUTE] == pytest.approx(count * blocks * cost.block())
+    assert parts[FORWARD] == pytest.approx(count * (blocks * cost.block() + cost.head() / stages))
+    assert parts[BACKWARD] == pytest.approx(2 * parts[FORWARD])
+    assert parts[MESSAGE] == pytest.approx(count * 2 * (2 * stages - 2) * stack.message / stages)
+    assert parts.get(COMPRESS, 0.0) == pytest.approx(
+        (made.system.name == "axonn_samo") * count * SAMO.compress * sum(map(made.entries, range(stages))) / stages
+    )
+    tied = 2 * made.shape.head().tied / made.grid.tensor / SUMMIT.link(0, made.grid.size - 1).bandwidth
+    assert parts.get(TIE, 0.0) == pytest.approx(2 * tied / stages if made.system.ties else 0.0)
+
+
+def test_tensor_parallel_sums_are_named_where_they_cost_most(tmp_path: Path) -> None:
+    changes = {"system__name": "megatron_lm", "grid__tensor": 8, "grid__data": 1}
+    record = measured(config(tmp_path, of=("machine=perlmutter", "stack=usual"), **changes))
+    assert record.outcome is Outcome.OK
+    assert record.metrics["time_tensor_reduce"].values[0] > 0.2 * record.metrics["batch_time"].values[0]
+    assert any("lost to tensor-parallel all-reduce" in note for note in record.notes)
+    trace = read_store(tmp_path).entries[0]
+    assert shares(trace)["tensor_reduce"] == pytest.approx(record.metrics["time_tensor_reduce"].values[0])
+
+
+def test_predictions_and_copies_of_a_stream_are_booked_apart(tmp_path: Path) -> None:
+    """PipeOptim predicts before forward passes; PipeDream copies its weights, and the batch takes what it took."""
+    own = ("update.every=1", "model.shape.tied=false", "optimizer=sgd", "optimizer.momentum=0.9")
+    for system, category, other in (("pipeoptim", "predict", "copy"), ("pipedream", "copy", "predict")):
+        record = measured(
+            config(tmp_path, of=(f"system={system}", "grid.data=1", "batch.size=8", "grid.inter=4", *own))
+        )
+        assert record.outcome is Outcome.OK, record.reason
+        assert record.metrics[f"time_{category}"].values[0] > 0
+        assert f"time_{other}" not in record.metrics
 
 
 def test_the_executor_is_what_its_file_says(tmp_path: Path) -> None:

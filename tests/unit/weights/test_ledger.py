@@ -5,6 +5,9 @@ The table of weight memory (PipeOptim Table II) and the peaks that a run is refu
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from baselines.gpipe import GPipe
@@ -102,8 +105,8 @@ class Wrong:
     def read(self, op: Op, clock: Clock) -> Read:
         return self.told
 
-    def oldest(self, clock: Clock) -> int:
-        return clock.updates
+    def needed(self, clock: Clock) -> frozenset[int]:
+        return frozenset()
 
 
 @pytest.mark.parametrize(("version", "ahead"), [(6, 0), (8, 0), (6, 1)])
@@ -121,3 +124,43 @@ def test_only_the_newest_version_is_predicted_from() -> None:
     ledger.policy = Wrong(0, 1)
     with pytest.raises(Refused, match="predicted from the newest only"):
         ledger.run(Op.parse("0F2"))
+
+
+class Keeping:
+    """Reads the newest version, and keeps what it is told to."""
+
+    def __init__(self, kept: Any) -> None:
+        self.kept = kept
+
+    def read(self, op: Op, clock: Clock) -> Read:
+        return Read(clock.updates, 0, "recompute")
+
+    def needed(self, clock: Clock) -> Any:
+        return self.kept
+
+
+@pytest.mark.parametrize("kept", [[0], (0,), {0}, frozenset({0}), {0: "version"}, np.array([0])], ids=repr)
+def test_a_policy_may_keep_any_iterable_of_versions(kept: Any) -> None:
+    ledger = Ledger(Keeping(kept), Work(0, 2, 1, 0), 1)
+    for text in ("0F0", "0B0", "0U0"):
+        ledger.run(Op.parse(text))
+    assert ledger.stored == {0, 1}
+
+
+@pytest.mark.parametrize("kept", [None, 0, "0", b"0", [0.0], ["0"], [True], [None]], ids=repr)
+def test_a_policy_that_keeps_no_versions_is_refused(kept: Any) -> None:
+    ledger = Ledger(Keeping(kept), Work(0, 2, 1, 0), 1)
+    ledger.run(Op.parse("0F0"))
+    ledger.run(Op.parse("0B0"))
+    with pytest.raises(Refused, match=r"^Keeping\.needed\(\) returned .*whole numbers.*; legal: frozenset\(\)"):
+        ledger.run(Op.parse("0U0"))
+
+
+def test_a_policy_without_its_methods_is_refused() -> None:
+    class Old:
+        def read(self, op: Op, clock: Clock) -> Read:
+            return Read(clock.updates)
+
+    for wrong in (Old(), Latest, None):
+        with pytest.raises(Refused, match=r"^policy="):
+            Ledger(wrong, Work(0, 2, 1, 0), 1)  # type: ignore[arg-type]

@@ -60,13 +60,11 @@ def test_one_stage_trains_serially(policy: Predict | Latest) -> None:
 
 def test_what_has_no_count_is_refused() -> None:
     for s in ("paper", "authors", "inflight"):
-        with pytest.raises(Refused, match=r"with a flush \(update.every=null\); rule: .*; legal: update.every=1"):
+        with pytest.raises(Refused, match=r"with a flush \(update_every=None\); rule: .*; legal: update_every=1"):
             Predict(s).check(4, None)
         Predict(s).check(4, 1)
     for s in ("paper", "authors"):
-        with pytest.raises(
-            Refused, match=rf"s={s} with update.every=2; .*legal: update.every=1, or weights.s=inflight"
-        ):
+        with pytest.raises(Refused, match=rf"s={s} with update_every=2; .*legal: update_every=1, or s=.inflight"):
             Predict(s).check(4, 2)
     Predict("inflight").check(4, 7)
     with pytest.raises(UnknownName, match="did you mean 'inflight'"):

@@ -1,0 +1,246 @@
+"""Refusal of a given key that changes nothing in a run.
+
+A key that is typed and changes nothing would stand in a label as if it did. suite.bench.reads says which keys an
+executor and a system read; what an interpolation takes from a key is read with the key that holds it.
+
+tests/unit/bench/test_effects.py varies each key under each executor and compares results with these entries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from suite.bench import order
+from suite.bench.reads import BOOKKEEPING, CHOICES, DECLARED, OF_ENGINE, RANKS, SRUN, Config, Keys, below, reads
+from suite.core.build import TARGET
+from suite.core.errors import Refused, Unsupported
+from suite.simulate.whatif import by_layers
+
+# -- keys that a run reads under a condition -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Keys that nothing reads where `idle` holds for a config; why, and a config under which they are read."""
+
+    keys: Sequence[str]
+    idle: Callable[[Config], bool]
+    why: str
+    legal: str | Callable[[Config], str]
+
+
+def _ranks(config: Config) -> int:
+    sizes = config["grid"]
+    return int(config["executor"].get("ranks", sizes["data"] * sizes["inter"] * sizes["tensor"]))
+
+
+def _pruned(config: Config) -> str:
+    """What prunes; ranks hold a pruned network in a compressed layout alone."""
+    compressed = TARGET in config["executor"] or str(config["memory"].get("name")).startswith(("samo", "sparse"))
+    return "pruning=magnitude" if compressed else "pruning=magnitude memory=samo"
+
+
+CONDITIONS = (
+    Condition(
+        ("pruning.sparsity", "pruning.what"),
+        lambda config: not config["pruning"].get("ticket"),
+        "nothing is pruned with pruning.ticket=null",
+        _pruned,
+    ),
+    Condition(
+        ("precision.loss_scale",),
+        lambda config: not config["precision"]["half"],
+        "full precision has no loss scale",
+        "precision=fp16",
+    ),
+    Condition(
+        ("resume.every", "resume.keep"),
+        lambda config: config["resume"]["folder"] is None,
+        "no checkpoint is written with resume.folder=null",
+        "resume.folder=FOLDER",
+    ),
+    Condition(
+        ("measure.validate",),
+        lambda config: not config["measure"]["evaluate"],
+        "nothing is validated with measure.evaluate=0",
+        "measure.evaluate=2",
+    ),
+    Condition(
+        ("executor.prediction", "executor.copy"),
+        lambda config: config["update"]["every"] is None,
+        "a pipeline that drains for each update predicts and copies no weights",
+        "update.every=1",
+    ),
+    Condition(
+        SRUN,
+        lambda config: config["launch"]["starter"] != "srun" and not config["launch"].get("submit"),
+        "only srun and a scheduler place ranks by it",
+        "launch.starter=srun",
+    ),
+    Condition(
+        ("launch.mpiexec",),
+        lambda config: config["launch"]["starter"] != "mpiexec",
+        "another launcher starts the ranks",
+        "launch.starter=mpiexec",
+    ),
+    Condition(
+        ("split",),
+        lambda config: config["grid"]["inter"] == 1,
+        "one stage holds every layer",
+        "grid.inter=2",
+    ),
+    Condition(
+        ("comm",),
+        lambda config: _ranks(config) == 1,
+        "one rank sends no message",
+        "grid.data=2",
+    ),
+)
+
+# -- what to set instead ---------------------------------------------------------------------------------------------
+
+MODELLED: Mapping[str, str] = {  # by key of a run: the key and the value of a simulated system that has its own
+    "checkpoints": "checkpoints=layer",
+    "update.bucket": "bucket=4000000",
+    "update.chunk": "coarsening=4",
+}
+LAYERS: Mapping[str, tuple[str, str]] = {  # why the blocks of a simulated GPT do not read a key, and how layers do
+    "memory": ("the modelled system has its own layout", ""),
+    "optimizer": ("blocks of a GPT are modelled with Adam", ""),
+    "precision": ("blocks of a GPT are modelled in half precision", ""),
+    "weights": ("blocks of a GPT drain after every batch", " update.every=1 model.shape.tied=false"),
+}
+GRAPH_GROUPS = ("graph", "partitioner", "exchange")
+
+
+def _simulated(key: str, config: Config) -> tuple[str, str] | None:
+    """As `_instead`, of a key that a simulated system has in another place or that only simulated layers read."""
+    executor, system = config["executor"], config["system"]["name"]
+    if executor["plan"] == "search" and below(key, reads({**config, "executor": {**executor, "plan": "given"}}) or ()):
+        return "the search chooses it", "executor.plan=given"
+    for prefix, setting in MODELLED.items():
+        own = f"executor.systems.{system}.{setting}"
+        if below(key, [prefix]) and below(own.partition("=")[0], reads(config) or ()):
+            return "the modelled system has its own", f"leave out {key} and set {own}"
+    for prefix, (why, further) in LAYERS.items():
+        layered = {**config, "executor": {**executor, "account": "layers"}}
+        read = reads(layered) or frozenset()
+        if below(key, [prefix]) and (below(key, read) or any(below(name, [key]) for name in read)):
+            return why, f"executor.account=layers{further}"
+    return None
+
+
+def _instead(key: str, config: Config) -> tuple[str, str]:
+    """Why a run does not read `key`, and what to set instead. Where the key itself has to go, the hint says so."""
+    executor, system = str(config["executor"].get("name", "")), str(config["system"]["name"])
+    subject = f"executor={executor}" if executor != "real" else f"system={system}"
+    why, legal = f"{subject} does not read it", ""
+    if match := re.fullmatch(r"executor\.systems\.(\w+)\.(\w+).*", key):
+        name, field = match.groups()
+        if field == "schedule":
+            legal = f"leave out {key} and set schedule=gpipe system={name}"
+            return "the schedule of a simulated system is that of the config", legal
+        if name != system:
+            return f"system={system} is what is simulated", f"system={name}"
+        if by_layers(config, config["executor"]["account"]):
+            return "layers are modelled with the config's memory, weights and checkpoints", "executor.account=blocks"
+        return "the config says what is pruned", f"leave out {key} and set pruning=magnitude pruning.sparsity=0.9"
+    if below(key, ["weights"]) and executor in ("check", "emulated"):
+        return f"{subject} reads a weight policy where a pipeline does not drain", "update.every=1"
+    if executor == "simulated" and (found := _simulated(key, config)):
+        return f"{why}: {found[0]}", found[1]
+    if below(key, ["draw", "tune"]):
+        group = key.partition(".")[0]
+        return f"suite.{group} reads it, a run does not", f"python -m suite.{group} {key}=..."
+    if below(key, ["machine", "stack"]):
+        legal = "executor=simulated"
+    elif below(key, GRAPH_GROUPS):
+        legal = "executor=full_graph" if config["system"].get("graphs") else "system=sparsity_aware executor=full_graph"
+    elif below(key, [*OF_ENGINE, *RANKS]) or any(below(name, [key]) for name in OF_ENGINE):
+        legal = "system=axonn" if executor == "real" or config["system"].get("graphs") else "executor=real"
+    return why, legal
+
+
+# -- what was given --------------------------------------------------------------------------------------------------
+
+_REFERENCE = re.compile(r"\$\{(?:[\w.]+:)?([^{}]*)\}")
+
+
+def keys_of(override: str, groups: Sequence[str], written: Any) -> list[str]:
+    """The dotted keys that an override gives: one, or each of a group of keys that is written out. written: its value,
+    parsed."""
+    key, _, value = override.lstrip("+~").partition("=")
+    group, _, package = key.partition("@")
+    if package:
+        return [package]
+    key = group.replace("/", ".")
+    if key in groups and "{" not in value:
+        return [key]
+    if isinstance(written, Mapping) and TARGET not in map(str, written):
+        return [leaf for leaf, _ in leaves(written, key)]
+    return [key]
+
+
+def leaves(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every dotted key that holds no other, with its value."""
+    if isinstance(data, Mapping) and data:
+        for key, value in data.items():
+            yield from leaves(value, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, data
+
+
+def referring(unresolved: Config) -> dict[str, set[str]]:
+    """The keys whose value an interpolation takes from each key of an unresolved config."""
+    found: dict[str, set[str]] = {}
+    for key, value in leaves(unresolved):
+        for text in _REFERENCE.findall(value) if isinstance(value, str) else ():
+            for name in re.findall(r"[A-Za-z_]\w*(?:\.\w+)*", text):
+                found.setdefault(name, set()).add(key)
+    return found
+
+
+class Effects:
+    """The keys of one config that its run reads. config: resolved; unresolved: the same with its interpolations."""
+
+    def __init__(self, config: Config, unresolved: Config) -> None:
+        self.config = config
+        self.reads = reads(config)
+        self.leaves = [key for key, _ in leaves(config)]
+        self.users = referring(unresolved)
+
+    def refusal(self, override: str, groups: Sequence[str], written: Any) -> Refused | None:
+        """Why an override changes nothing; None where the run reads each key that it gives. written: its value."""
+        for key in keys_of(override, groups, written):
+            if (found := self.idle(key)) is not None:
+                why, legal = found
+                return Unsupported(override, rule=why, legal=legal)
+        return None
+
+    def idle(self, key: str, seen: Keys = frozenset()) -> tuple[str, str] | None:
+        """Why nothing reads `key`, and what to set instead; None for a key that is read or is bookkeeping."""
+        if self.reads is None or key in CHOICES or below(key, [*BOOKKEEPING, *DECLARED]):
+            return None
+        if f"{key}.name" in self.reads:
+            return None
+        if below(key, ["schedule"]) and order.brought(self.config):
+            return None  # another than the system's own order is refused by suite.bench.order
+        within = [leaf for leaf in self.leaves if below(leaf, [key]) and not below(leaf, [*BOOKKEEPING])] or [key]
+        read = [leaf for leaf in within if below(leaf, self.reads)]
+        for condition in CONDITIONS:
+            if read and all(below(leaf, condition.keys) for leaf in read) and condition.idle(self.config):
+                legal = condition.legal
+                return condition.why, legal if isinstance(legal, str) else legal(self.config)
+        if read or (within == [key] and any(below(name, [key]) for name in self.reads)):
+            return None
+        users = {user for name in within for user in self._users(name)} - {*within, *seen}
+        if any(self.idle(user, seen | {*within, user}) is None for user in users if not below(user, [*BOOKKEEPING])):
+            return None
+        return _instead(key, self.config)
+
+    def _users(self, key: str) -> set[str]:
+        """The keys whose values are taken from `key`, or from the group that it is in."""
+        return {user for name, users in self.users.items() if below(key, [name]) for user in users}

@@ -1,0 +1,178 @@
+"""Definition of one command: its help, its arguments, and its run from the first argument to the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+from suite.bench.interrupt import answered
+from suite.core.errors import Refused, UnknownName
+from suite.core.exits import Exit
+from suite.core.words import is_word, shell_line, value_of
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+REPORTS = "reports"  # the default of `reports=` in conf/config.yaml
+_HELP = ("-h", "--help")
+_ALIKE = 0.6  # the least likeness of a word that is suggested: short words share a few letters with most others
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Arguments of one call. given: as typed; words: every KEY=VALUE, +KEY=VALUE, ~KEY and @FILE, in order;
+    options: flags and positional arguments, as argparse reads them."""
+
+    given: tuple[str, ...]
+    words: tuple[str, ...]
+    options: argparse.Namespace
+
+    def value(self, key: str, default: str) -> str:
+        """The last value that the command line gives `key`."""
+        found = [value_of(word) for word in self.words if word.partition("=")[0] == key]
+        return found[-1] if found else default
+
+    @property
+    def reports(self) -> Path:
+        """The folder that `reports=` names. Raises Refused for an empty name."""
+        folder = self.value("reports", REPORTS)
+        if not folder:
+            raise Refused("reports=", rule="a folder", legal=f"reports={REPORTS}")
+        return Path(folder)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Refused(message, rule=" ".join(self.format_usage().split()), legal=f"{self.prog} --help")
+
+
+def no_options(parser: argparse.ArgumentParser) -> None:
+    """Options of a command that has neither flags nor positional arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command.
+
+    Attributes:
+        name: What follows `python -m suite.`; empty for `python -m suite`.
+        summary: One sentence for the help and for a list of commands.
+        run: Does the work and returns the exit status. Imports what is slow to import by itself.
+        example: Arguments of a typical call, as typed in a shell.
+        keys: KEY=VALUE words that the command reads itself, each with its help as "VALUE  sentence".
+        config: Whether words are Hydra overrides, so that every key of a run's config is accepted.
+        reads: The keys of a run's config that it accepts, where it does not accept every one.
+        options: Adds flags and positional arguments to the parser.
+        resumes: Whether the same command continues where it was ended.
+    """
+
+    name: str
+    summary: str
+    run: Callable[[Arguments], int]
+    example: str
+    keys: Mapping[str, str] = field(default_factory=dict)
+    config: bool = False
+    reads: Sequence[str] = ()
+    options: Callable[[argparse.ArgumentParser], None] = no_options
+    resumes: bool = False
+
+    @property
+    def module(self) -> str:
+        return f"suite.{self.name}" if self.name else "suite"
+
+    def line(self, *words: str) -> str:
+        """The command line of this command with these words, for a person to paste into a shell."""
+        return shell_line(self.module, words)
+
+    def main(self, arguments: Sequence[str] | None = None) -> int:
+        """Run with these arguments (default: those of the process). Returns the exit status, whatever ends it."""
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        return answered(self._main, given, resumes=self.resumes)
+
+    def _main(self, arguments: Sequence[str]) -> int:
+        if any(argument in _HELP for argument in arguments):
+            sys.stdout.write(self.help())
+            return Exit.OK
+        return self.run(self.read(arguments))
+
+    def read(self, arguments: Sequence[str]) -> Arguments:
+        """Split and check the arguments. Raises Refused, with the nearest legal word for an unknown one."""
+        parser = self._parser()
+        words, rest, unknown = list[str](), list[str](), list[str]()
+        is_value = False  # of the flag before it
+        for argument in arguments:
+            if not is_value and (self.config or self.keys) and is_word(argument):
+                words.append(argument)
+                continue
+            rest.append(argument)
+            flag = parser._option_string_actions.get(argument)
+            name = argument.partition("=")[0]
+            if not is_value and name.startswith("--") and name not in ("--", *parser._option_string_actions):
+                unknown.append(argument)
+            is_value = not is_value and flag is not None and flag.nargs is None
+        for argument in unknown:  # before the parser asks for an argument that is missing too
+            raise self._unknown(argument, parser)
+        options, unknown = parser.parse_known_intermixed_args(rest)
+        for argument in unknown:
+            raise self._unknown(argument, parser)
+        if not self.config:
+            for word in words:
+                if (key := word.partition("=")[0]) not in self.keys:
+                    raise UnknownName("key", key, self.keys, alike=_ALIKE)
+        return Arguments(tuple(arguments), tuple(words), options)
+
+    def _unknown(self, argument: str, parser: argparse.ArgumentParser) -> Refused:
+        if argument.startswith("-"):
+            return UnknownName("option", argument.partition("=")[0], parser._option_string_actions, alike=_ALIKE)
+        if self.config and (group := _group_of(argument)):
+            return Refused(f"unknown argument {argument!r}", rule="KEY=VALUE", legal=f"{group}={argument}")
+        known = [*parser._option_string_actions, *(f"{key}=" for key in self.keys)]
+        known += [f"{group}=" for group in _groups() if self.config]
+        return UnknownName("argument", argument, known, alike=_ALIKE)
+
+    def _parser(self) -> argparse.ArgumentParser:
+        parser = _Parser(
+            prog=f"python -m {self.module}",
+            description=self.summary,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self.options(parser)
+        return parser
+
+    def help(self) -> str:
+        """Usage, arguments, keys and an example."""
+        parser = self._parser()
+        lines = []
+        if self.keys or self.config:
+            usage = parser.format_usage().removeprefix("usage: ").rstrip()
+            parser.usage = f"{usage} [KEY=VALUE ...]".replace("%", "%%")
+            split = {f"{key}={text.partition('  ')[0]}": text.partition("  ")[2] for key, text in self.keys.items()}
+            width = max(map(len, split), default=0)
+            lines += ["keys:", *(f"  {word:<{width}}  {text.strip()}" for word, text in split.items())]
+        if self.config:
+            keys, choices = (" ".join(self.reads), []) if self.reads else ("every key", _groups())
+            text = (
+                f"and {keys} of a run's config, as Hydra overrides: KEY=VALUE, +KEY=VALUE, ~KEY. @FILE is a YAML list"
+            )
+            text += " of overrides. `python -m suite --cfg job` prints all keys. conf/ holds the choices of a group"
+            for part in (f"{text}: {' '.join(f'{group}=' for group in choices)}" if choices else f"{text}.",):
+                lines += textwrap.wrap(part, 112, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+        lines += ["", "example:", f"  python -m {self.module} {self.example}".rstrip()]
+        parser.epilog = "\n".join(lines).strip().replace("%", "%%")
+        return parser.format_help()
+
+
+def _groups() -> list[str]:
+    """Config groups that an override may choose, in the order of conf/config.yaml."""
+    file = CONF / "config.yaml"
+    return re.findall(r"^  - (\w+):", file.read_text(encoding="utf-8"), re.MULTILINE) if file.is_file() else []
+
+
+def _group_of(choice: str) -> str:
+    """The first config group with this choice; empty where there is none."""
+    return next((group for group in ("system", *_groups()) if (CONF / group / f"{choice}.yaml").is_file()), "")

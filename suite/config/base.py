@@ -1,0 +1,110 @@
+"""Base class and value types of the configuration models.
+
+Each key has its type, default, bounds, unit and one line of help in its model, and nowhere else. Values are strict:
+text is not read as a number, and a group accepts no key that its model does not have. `legal` is a value that a refusal
+may suggest.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+MOST_SEED = 2**32 - 1  # the largest seed that every random number generator takes
+MOST_COUNT = 1_000_000_000
+MOST_RANKS = 100_000  # ranks of a grid, which simulators list one by one
+MOST_LAYERS = 10_000
+YEAR = 366 * 86400  # seconds
+_NAME_BYTES = 255  # of one part of a path, on common file systems
+
+
+class Settings(BaseModel):
+    """A group of configuration keys."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        use_attribute_docstrings=True,
+    )
+
+    @property
+    def more(self) -> Mapping[str, Any]:
+        """Keys of this group that its model every_key to a plug-in."""
+        return self.model_extra or {}
+
+
+def broken(rule: str) -> PydanticCustomError:
+    """The error of a value that breaks `rule`."""
+    return PydanticCustomError("rule", "{rule}", {"rule": rule})
+
+
+def _text(value: str) -> str:
+    """A text that a file system takes, too."""
+    if any("\0" in part or len(part.encode(errors="replace")) > _NAME_BYTES for part in value.split("/")):
+        raise broken(f"text without a null character, each part of a path at most {_NAME_BYTES} bytes")
+    return value
+
+
+def _name(value: str) -> str:
+    if not value:
+        raise broken("text that is not empty")
+    return _text(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _duration(value: Any) -> Any:
+    if not _is_number(value) or not 0 < value <= YEAR:
+        raise broken("more than 0 seconds" if not _is_number(value) or not value > 0 else f"at most {YEAR} seconds")
+    return float(value)
+
+
+def _number(value: Any) -> Any:
+    """Whole numbers beyond the range of a float pass neither as a number nor as a tag."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
+        raise broken("a number")
+    return value
+
+
+def _share(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise broken("a share from 0 to below 1")
+    return float(value)
+
+
+def _positive(value: Any) -> float:
+    if not _number(value) > 0:
+        raise broken("above 0")
+    return float(value)
+
+
+def _word(value: Any) -> Any:
+    if isinstance(value, str):
+        return _text(value)
+    return _number(value)
+
+
+Text = Annotated[str, AfterValidator(_text)]
+Name = Annotated[str, AfterValidator(_name), Field(examples=["text"])]
+
+
+def name_like(example: str | None) -> Any:
+    """A Name with a legal value that refusals suggest."""
+    return Field(examples=[example])
+
+
+Word = Annotated[Any, BeforeValidator(_word), Field(examples=["text"])]
+Count = Annotated[int, Field(ge=1, le=MOST_COUNT, examples=[1])]
+Ranks = Annotated[int, Field(ge=1, le=MOST_RANKS, examples=[1])]
+Duration = Annotated[Any, BeforeValidator(_duration), Field(examples=[120])]
+Share = Annotated[Any, BeforeValidator(_share)]
+Positive = Annotated[Any, BeforeValidator(_positive), Field(examples=[1.0])]

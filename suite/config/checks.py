@@ -1,0 +1,141 @@
+"""Checks of a composed configuration against the models, before anything compares, adds or opens its values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from suite.config.base import MOST_LAYERS, Name, Settings
+from suite.config.commands import Draw
+from suite.config.experiment import Runs
+from suite.config.graphs import Exchange, Graph, Partitioner
+from suite.config.refusals import every_key, legal_value, refusals, shown
+from suite.config.run import RunConfig
+from suite.core.errors import Refused
+
+GRAPHS = ("graph", "partitioner", "exchange")  # groups that only runs on a whole graph read
+# groups of a composed configuration that are no part of a run: executors that simulate hold their own machine
+APART = ("draw", "tune", "machine", "stack")
+# keys without which no record of a refused run can be written
+NEEDED = (
+    *("executor", "system", "system.name", "experiment.name", "experiment.seconds", "reports", "tag"),
+    *("launch.device", "launch.mpiexec", "launch.python_path", "data.folder", "split", "precision.half"),
+)
+NEEDED_BELOW = ("executor.", "system.")
+# keys that a choice may leave out
+NOT_ALWAYS = (
+    *("unread", "graph", "partitioner", "exchange", "pruning.searches", "launch.memory_check", "launch.exclusive"),
+    *("launch.submit", "launch.beat", "launch.silence", "launch.host", "launch.mpi", "launch.nodes"),
+    *("launch.tasks_per_node", "launch.cpus_per_task", "launch.gpus_per_node", "launch.dry_run", "launch.time"),
+    *("launch.partition", "launch.account", "launch.qos", "launch.constraint", "launch.array_parallelism"),
+    *("launch.setup", "launch.extra", "system.what", "system.paper", "system.budget", "system.microbatches"),
+    *("system.graphs", "system.ordered", "system.order", "system.processes", "system.fills", "system.streams"),
+    *("system.prunes", "system.resumes", "system.tensor"),
+)
+NOT_ALWAYS_BELOW = ("executor.",)
+Size = Annotated[int, Field(ge=1, le=10_000_000, examples=[1])]
+
+
+class Sizes(BaseModel):
+    """Sizes of a network, whatever its shape is. A shape has some of them."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    layers: Annotated[int, Field(ge=1, le=MOST_LAYERS, examples=[1])] = 1
+    hidden: Size = 1
+    heads: Size = 1
+    sequence: Size = 1
+    vocabulary: Size = 1
+    image: Size = 1
+    colours: Size = 1
+    classes: Size = 1
+
+
+class Listing(BaseModel):
+    """Keys that decide which runs are made."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    rerun: Name
+    on_error: Name
+
+
+class Listed(BaseModel):
+    """The runs of an experiment."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    runs: Runs
+
+
+class Drawing(Settings):
+    """What a drawing of a whole graph reads beside a run's keys."""
+
+    draw: Draw
+    graph: Graph
+    partitioner: Partitioner
+    exchange: Exchange
+
+
+def faults(config: Mapping[str, Any]) -> Iterator[tuple[str, Refused]]:
+    """Each key of a run that is missing, unknown or has a wrong value, with its refusal, in the order of the models."""
+    executor = config.get("executor")
+    graphs = isinstance(executor, Mapping) and bool(executor.get("graphs"))
+    apart = APART if graphs else (*APART, *GRAPHS)
+    run = {key: value for key, value in config.items() if key not in apart}
+    yield from _missing(run)
+    yield from _faults(RunConfig, run)
+    shape = config["model"].get("shape") if isinstance(config.get("model"), Mapping) else None
+    if isinstance(shape, Mapping):
+        yield from _faults(Sizes, shape, "model.shape")
+
+
+def _missing(run: Mapping[str, Any]) -> Iterator[tuple[str, Refused]]:
+    """Keys that every composed configuration has, and this one has not."""
+    for path, info in every_key(RunConfig).items():
+        *groups, key = path.split(".")
+        group: Any = run
+        for name in groups:
+            group = group.get(name) if isinstance(group, Mapping) else None
+        if not isinstance(group, Mapping) or key in group or path in NOT_ALWAYS or path.startswith(NOT_ALWAYS_BELOW):
+            continue
+        example = legal_value(info)
+        legal = f"{path}={shown(example[0])}" if example else ""
+        yield path, Refused(f"there is no {path}", rule="every key of conf/config.yaml", legal=legal)
+
+
+def _faults(model: type[BaseModel], data: Any, at: str = "") -> Iterator[tuple[str, Refused]]:
+    try:
+        model.model_validate(data)
+    except ValidationError as error:
+        yield from refusals(error, model, at)
+
+
+def check_run(config: Mapping[str, Any]) -> None:
+    """Raises InvalidRequest for the first key that is missing, unknown or has a wrong value."""
+    for _, refused in faults(config):
+        raise refused
+
+
+def check_needed(config: Mapping[str, Any]) -> None:
+    """Raises InvalidRequest for a key without which not even the record of a refused run can be written."""
+    for path, refused in faults(config):
+        above = any(needed.startswith(f"{path}.") for needed in NEEDED)
+        of_launch = path.startswith("launch.") and path in NOT_ALWAYS
+        if above or of_launch or path in NEEDED or path.startswith(NEEDED_BELOW):
+            raise refused
+
+
+def check_runs(config: Mapping[str, Any]) -> None:
+    """Raises InvalidRequest for an experiment whose runs are not lists of overrides, and for keys that choose runs."""
+    for model, data, at in ((Listed, config["experiment"], "experiment"), (Listing, config, "")):
+        for _, refused in _faults(model, data, at):
+            raise refused
+
+
+def check_drawing(config: Mapping[str, Any]) -> None:
+    """Raises InvalidRequest for the first key of a drawing that has a wrong value."""
+    for _, refused in _faults(Drawing, {key: config.get(key) for key in Drawing.model_fields}):
+        raise refused

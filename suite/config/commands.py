@@ -1,0 +1,37 @@
+"""Keys of commands that read more than a run does."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from suite.config.base import Count, Name, Settings
+
+
+class Draw(Settings):
+    """Keys of `python -m suite.draw`."""
+
+    microbatches: Annotated[int, Field(ge=1, le=1000, examples=[8])] = 8
+    """Microbatches of the drawn batch."""
+    forward: Annotated[int, Field(ge=1, le=100, examples=[1])] = 1
+    """Ticks of a forward pass."""
+    backward: Annotated[int, Field(ge=1, le=100, examples=[2])] = 2
+    """Ticks of a backward pass."""
+    width: Annotated[int, Field(ge=1, le=10_000, examples=[64])] = 64
+    """Characters of a graph's columns."""
+    plan: Annotated[Name | None, Field(examples=[None])] = None
+    """File of a graph's plan: read if it exists, else written; null: none."""
+
+
+class Tune(Settings):
+    """Keys of `python -m suite.tune`."""
+
+    devices: Count = 2
+    """Ranks of every plan."""
+    candidates: Count = 4
+    """Plans of a system that are measured: those with the shortest predictions."""
+    turns: Count = 5
+    """Turns of each plan."""
+    batches: Count = 4
+    """Samples per turn."""

@@ -1,0 +1,77 @@
+"""Keys of how ranks are started, on this host or by a scheduler."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from suite.config.base import MOST_RANKS, Duration, Name, Ranks, Settings, name_like
+
+Threads = Annotated[int, Field(ge=1, le=4096, examples=[1])]
+
+
+class Launch(Settings):
+    """Start, supervision and end of ranks; the keys of a scheduler are read where `submit` is true."""
+
+    name: Name = "local"
+    starter: Annotated[Name, name_like("mpiexec")] = "mpiexec"
+    """mpiexec, torchrun, or srun inside a Slurm job."""
+    threads: Threads = 1
+    """Threads per rank."""
+    binding: Annotated[Name, name_like("none")] = "none"
+    """Binding of ranks to cores by Open MPI's mpiexec, or srun: none, core, hwthread, numa or package."""
+    device: Annotated[Name, name_like("cpu")] = "cpu"
+    """cpu, or cuda: each rank takes the device of its number on the host."""
+    max_ranks: Ranks = 64
+    """Largest grid that is started."""
+    exclusive: bool = True
+    """Experiments of one reports folder are timed one at a time on a host."""
+    memory_check: bool = True
+    """Runs whose predicted memory exceeds this machine's are refused; false: they start."""
+    memory_limit: Annotated[int, Field(ge=1, le=2**62, examples=[8_000_000_000])] | None = None
+    """Bytes of address space per rank; null: no limit."""
+    deadline: Duration = 120
+    """Seconds to start and to build the system."""
+    grace: Annotated[Duration, Field(examples=[5])] = 5
+    """Seconds from the request to stop until a rank is killed."""
+    beat: Annotated[Duration, Field(examples=[5])] = 5
+    """Seconds between two heartbeats of a rank."""
+    silence: Annotated[Duration, Field(examples=[60])] | None = 60
+    """Seconds without a heartbeat that end a run; null: only the deadline ends it."""
+    python_path: Annotated[list[str], Field(default_factory=list, examples=[[]])]
+    """Folders with code and YAML files of your own."""
+    mpiexec: Annotated[Name | None, name_like(None)] = None
+    """Program that starts ranks; null: the one beside this Python, else the one on PATH."""
+    host: Annotated[Name | None, name_like("auto")] = "auto"
+    """Address, name or interface at which ranks of other hosts reach this process; auto: all of this host's."""
+    mpi: Annotated[Name | None, name_like(None)] = None
+    """How srun starts MPI ranks (pmix, pmi2: srun --mpi=list); null: ranks meet without MPI."""
+    nodes: Annotated[int, Field(ge=1, le=MOST_RANKS, examples=[1])] | None = None
+    """Nodes of a job; null: as few as tasks_per_node allows."""
+    tasks_per_node: Annotated[int, Field(ge=1, le=MOST_RANKS, examples=[1])] | None = None
+    """Ranks per node; null: all on one node, or shared out over `nodes`."""
+    cpus_per_task: Threads | None = None
+    """Cores per rank; null: launch.threads."""
+    submit: bool = False
+    """Runs become jobs of a scheduler; false: ranks start here."""
+    dry_run: bool = False
+    """Job scripts are printed and not submitted."""
+    gpus_per_node: Annotated[int, Field(ge=0, le=4096, examples=[0])] | None = None
+    """GPUs per node; null: one per task with launch.device=cuda."""
+    time: Annotated[int, Field(ge=1, le=1_000_000, examples=[60])] = 60
+    """Minutes of a job."""
+    partition: Annotated[Name | None, name_like(None)] = None
+    """Partition of the cluster; null: the cluster's default."""
+    account: Annotated[Name | None, name_like(None)] = None
+    """Account that is charged; null: the cluster's default."""
+    qos: Annotated[Name | None, name_like(None)] = None
+    """Quality of service; null: the cluster's default."""
+    constraint: Annotated[Name | None, name_like(None)] = None
+    """Kind of node, so that all numbers come from one kind; null: any."""
+    array_parallelism: Annotated[int, Field(ge=1, le=1_000_000, examples=[16])] = 16
+    """Jobs of an array that run at the same time."""
+    setup: Annotated[list[str], Field(default_factory=list, examples=[[]])]
+    """Lines of shell before a job, such as: module load cuda."""
+    extra: dict[str, Any] | None = None
+    """Further options of sbatch, such as {mem: 64G, exclusive: true}."""

@@ -1,0 +1,74 @@
+"""Keys of what is trained: model, data, precision, pruning, memory layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from suite.config.base import Name, Settings, Share, name_like
+from suite.config.plugins import Plugin
+from suite.config.protocols import LossScale, MaskMethod
+from suite.core.protocols import Data as DataSource
+from suite.memory.layout import Layout
+from suite.workload.gcn import GCN
+from suite.workload.shapes import Network
+
+
+class Model(Settings):
+    """A network: its shape for counts, and the module that makes its layers. A module may read further keys."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Name
+    network: Name
+    """Module with `layers(shape, ...)`, `ties(shape)` and `loss`."""
+    dropout: Annotated[Share, Field(examples=[0.0])] = 0.0
+    """Share of the activations that dropout sets to zero."""
+    dtype: Annotated[Name, name_like("float32")] = "float32"
+    """Type of the weights."""
+    shape: Plugin[Network | GCN]
+    """Sizes of the network, from which parameters, flops and bytes follow."""
+
+
+class Data(Settings):
+    """What the network learns from."""
+
+    name: Name
+    folder: Annotated[Name | None, name_like(None)] = None
+    """Folder of a published data set; null: the data are made or come with Python."""
+    source: Plugin[DataSource]
+    """Reader of the batches."""
+
+
+class Precision(Settings):
+    """Number formats of a training."""
+
+    name: Name
+    half: Annotated[Name | None, name_like("bfloat16")] = None
+    """Type of passes, messages and reductions beside full-precision weights: bfloat16, float16 or auto; null: none."""
+    loss_scale: Plugin[LossScale] | None = None
+    """Dynamic loss scale; null: 1."""
+
+
+class Pruning(Settings):
+    """Which weights are removed, and when."""
+
+    name: Name
+    sparsity: Annotated[Share, Field(examples=[0.9])] = 0.0
+    """Share of the weights that may be pruned."""
+    what: Annotated[Name, name_like("weights")] = "weights"
+    """weights: of linear layers and convolutions; all: biases, norms and embeddings too."""
+    searches: bool = False
+    """States are whole until the mask is drawn: memory is predicted for that."""
+    ticket: Plugin[MaskMethod] | None = None
+    """How the mask is drawn; null: nothing is pruned."""
+
+
+class Memory(Settings):
+    """Form and place of the model states."""
+
+    name: Name
+    layout: Plugin[Callable[..., Layout]]
+    """Layout of each weight's states."""

@@ -1,0 +1,69 @@
+"""Keys of how one batch is spread over ranks: grid, batch, update, messages."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from suite.config.base import Count, Name, Positive, Ranks, Settings, broken, name_like
+from suite.core.grid import Grid as RankGrid
+
+
+class Grid(Settings):
+    """Ranks in each direction."""
+
+    data: Ranks = 1
+    """Data-parallel replicas (G_data)."""
+    inter: Ranks = 1
+    """Pipeline stages (G_inter)."""
+    tensor: Ranks = 1
+    """Ranks that share each layer (G_intra)."""
+
+    def build(self) -> RankGrid:
+        """The grid that ranks are placed on."""
+        return RankGrid(data=self.data, inter=self.inter, tensor=self.tensor)
+
+
+class Batch(Settings):
+    """Samples of a batch."""
+
+    size: Annotated[Count, Field(examples=[16])] = 16
+    """Samples per batch, over all replicas."""
+    microbatch: Count = 2
+    """Samples per microbatch."""
+
+
+class Update(Settings):
+    """When and in which pieces weights are updated."""
+
+    bucket: Annotated[int, Field(ge=1, le=2**62, examples=[16_000_000])] = 16_000_000
+    """Weights that are stepped, and fetched from the host, at a time (AxoNN V-B: bsize)."""
+    chunk: Annotated[int, Field(ge=1, le=1_000_000_000, examples=[4])] | None = None
+    """Buckets per reduction, which overlaps the step of earlier buckets (V-C: k); null: one reduction first."""
+    every: Annotated[Count | None, Field(examples=[None])] = None
+    """Microbatches per update of a pipeline that does not drain for it; null: a flush, one update per batch."""
+    clip: Positive | None = None
+    """Largest norm of the gradients of all weights; then no step begins before every reduction has ended."""
+
+
+class Comm(Settings):
+    """Messages between ranks."""
+
+    transport: Annotated[Name, name_like("auto")] = "auto"
+    """mpi, gloo or nccl; auto: mpi under mpiexec, under torchrun gloo (cpu) or nccl (cuda)."""
+    order: Annotated[Name, name_like("any")] = "any"
+    """any: ops run as their messages arrive; static: the checker's order, as nccl always has it."""
+    inline: Annotated[int, Field(ge=256, le=2**30, examples=[16_384])] = 16_384
+    """Bytes: a larger value follows its header tensor by tensor."""
+    pair_exchange: bool = True
+    """Two ranks add by an exchange over MPI; false: over gloo, as more ranks do."""
+
+
+def _checkpoints(value: Any) -> Any:
+    if value is None or value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise broken("a whole number of blocks, auto, or null")
+
+
+Checkpoints = Annotated[Any, BeforeValidator(_checkpoints), Field(examples=[None])]

@@ -1,0 +1,57 @@
+"""Reference of all configuration keys, from the models: a page in Markdown and a JSON schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from suite.config.base import Settings
+from suite.config.refusals import member, shown
+from suite.config.run import RunConfig
+
+_HEAD = """# Configuration reference
+
+Every key of a run, with its default and its meaning. `python -m suite KEY=VALUE` sets one. A group in `conf/` with
+several choices is set by `GROUP=CHOICE`; its YAML files may hold further keys of the classes that they name.
+Made by `python -m suite.config --docs`.
+"""
+
+
+def schema() -> str:
+    """JSON schema of a run's configuration, which editors and other tools read."""
+    return json.dumps(RunConfig.model_json_schema(by_alias=True), indent=2) + "\n"
+
+
+def page() -> str:
+    """The reference in Markdown: a table for each group."""
+    parts = [_HEAD, _table("Run", RunConfig, "")]
+    for name, info in RunConfig.model_fields.items():
+        group = member(info.annotation)
+        if isinstance(group, type) and issubclass(group, Settings):
+            parts.append(_table(name, group, f"{name}."))
+    return "\n".join(parts)
+
+
+def _table(title: str, group: type[Settings], at: str) -> str:
+    rows = "\n".join(_rows(group, at))
+    about = " ".join((group.__doc__ or "").split())
+    return f"## {title}\n\n{about}\n\n| key | default | meaning |\n|---|---|---|\n{rows}\n"
+
+
+def _rows(group: type[Settings], at: str) -> Iterator[str]:
+    for name, info in group.model_fields.items():
+        kind = member(info.annotation)
+        if isinstance(kind, type) and issubclass(kind, Settings):
+            continue  # a table of its own
+        about = " ".join((info.description or "").split()).replace("|", "\\|")
+        yield f"| `{at}{info.alias or name}` | {_default(info)} | {about} |"
+
+
+def _default(info: FieldInfo) -> str:
+    if info.is_required():
+        return "by the choice"
+    value: Any = info.get_default(call_default_factory=True)
+    return f"`{shown(value)}`" if value != "" else "empty"

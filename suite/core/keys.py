@@ -1,0 +1,75 @@
+"""Config keys in place of argument names, in errors that a config meets.
+
+Code that both Python users and configs reach raises errors with its own argument names (`clip=0.0`, `None`). Where a
+config is checked or run, `in_config_keys` translates them to what stands in a config (`update.clip=0.0`, `null`).
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import ContextDecorator
+from types import TracebackType
+
+from suite.core.errors import Refused
+
+KEYS = {
+    **{name: name for name in ("checkpoints", "seed", "memory", "weights", "split", "schedule", "optimizer")},
+    "microbatch": "batch.microbatch",
+    "half": "precision.half",
+    "scaler": "precision.loss_scale",
+    **{name: f"update.{name}" for name in ("bucket", "chunk", "clip")},
+    **{name: f"comm.{name}" for name in ("transport", "order", "inline")},
+    "device": "launch.device",
+    "update_every": "update.every",
+    **{name: f"pruning.{name}" for name in ("sparsity", "what")},
+    "s": "weights.s",
+}
+CLASSES = {
+    "Grid": "grid",
+    "Dynamic": "precision.loss_scale",
+    "Pruning": "pruning",
+    "EarlyBird": "pruning.ticket",
+    "Magnitude": "pruning.ticket",
+}
+VALUES = {  # what a choice of a config is called
+    "half=None": "precision=full",
+    'half="bfloat16"': "precision=bf16",
+    'half="float16"': "precision=fp16",
+    "weights=Latest()": "weights=latest",
+    "memory=resident": "memory=dense",
+    "memory=compressed": "memory=samo",
+    "memory=partial(compressed, bucket=bucket)": "memory.layout.bucket=${update.bucket}",
+    "memory=partial(offloaded, bucket=bucket)": "memory.layout.bucket=${update.bucket}",
+    "pruning=None": "pruning=none",
+    "tied=()": "model.shape.tied=false",
+    'transport="nccl"': "comm.transport=nccl",
+    'transport="mpi"': "comm.transport=mpi",
+    'device="cuda"': "launch.device=cuda",
+    "srun --mpi=pmix": "srun with launch.mpi=pmix",
+    "mpiexec as the launcher": "launch.starter=mpiexec",
+}
+_VALUE = re.compile("|".join(rf"(?<![\w.]){re.escape(value)}(?!\w)" for value in VALUES))
+_CLASS = re.compile(rf"\b({'|'.join(CLASSES)})\((\w+)=((?:[^()]|\([^()]*\))*)\)")
+_KEY = re.compile(rf"(?<![\w.])({'|'.join(sorted(KEYS, key=len, reverse=True))})((?:\.\w+)*)=(None\b)?")
+
+_NAMED = re.compile(r"\bthere is no (\w+) named")  # of UnknownName
+
+
+def translated(text: str) -> str:
+    """An error's text with config keys in place of argument names. A text that has keys already stays as it is."""
+    text = _VALUE.sub(lambda match: VALUES[match[0]], text)
+    text = _CLASS.sub(lambda match: f"{CLASSES[match[1]]}.{match[2]}={match[3]}", text)
+    text = _NAMED.sub(lambda match: f"there is no {KEYS.get(match[1], match[1])} named", text)
+    text = _KEY.sub(lambda match: f"{KEYS[match[1]]}{match[2]}={'null' if match[3] else ''}", text)
+    return re.sub(r"\bor None\b", "or null", text)
+
+
+class in_config_keys(ContextDecorator):
+    """Inside, an error that refuses a request names config keys."""
+
+    def __enter__(self) -> None:
+        """Nothing is held."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if isinstance(error, Refused) and not error.keyed:
+            error.args, error.keyed = (translated(str(error)),), True

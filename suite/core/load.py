@@ -1,0 +1,50 @@
+"""Load of the machine: load averages, and CPU time that other programs took during a measurement."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+STAT = Path("/proc/stat")
+BUSY = 0.25  # cores that others use: two ranks on two cores then wait for one another
+
+
+def averages() -> dict[str, float]:
+    """The load averages of 1, 5 and 15 minutes; empty where the system keeps none."""
+    if not hasattr(os, "getloadavg"):
+        return {}
+    return dict(zip(("1min", "5min", "15min"), (round(value, 2) for value in os.getloadavg()), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTime:
+    """CPU seconds since boot: of everybody, of this process and the children it has waited for, and seconds that a
+    hypervisor gave to other machines."""
+
+    all: float
+    own: float
+    stolen: float
+    clock: float
+
+
+def cpu_time() -> CpuTime | None:
+    """The counters of now; None where there is no readable /proc/stat."""
+    try:
+        words = STAT.read_text(encoding="ascii").split("\n", 1)[0].split()
+        user, nice, system, _, _, irq, soft, stolen = (int(word) / os.sysconf("SC_CLK_TCK") for word in words[1:9])
+    except (OSError, ValueError, IndexError):
+        return None
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    own = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return CpuTime(user + nice + system + irq + soft, own, stolen, time.monotonic())
+
+
+def foreign_cores(before: CpuTime | None, after: CpuTime | None) -> float:
+    """Cores that other programs or machines used between two readings, on average; 0 where that is not known."""
+    if before is None or after is None or after.clock <= before.clock:
+        return 0.0
+    others = (after.all - before.all) - (after.own - before.own)
+    return max(0.0, others + after.stolen - before.stolen) / (after.clock - before.clock)

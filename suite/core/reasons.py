@@ -1,0 +1,92 @@
+"""Short forms of a run's reason: the sentence that says what is wrong.
+
+A reason is one sentence, a sentence with lines that bear it out (the grid of an illegal schedule, the log of ranks),
+or a traceback. Everything that shows a reason in one line calls `headline`; the record keeps the whole.
+"""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[2]
+_BEGIN = "Traceback (most recent call last):"
+_FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?')
+_RANK = re.compile(r"(?:\[rank\d+\]: ?)")  # torch's mark at every line of a rank
+_WHO = re.compile(r"(?P<who>rank \d+: )?(?P<rest>.*)")
+
+
+def headline(reason: str, *, width: int | None = None, nothing: str = "no reason was recorded") -> str:
+    """The sentence of a reason. Of a traceback: its error, and the line of the user's own file where it was raised.
+
+    Args:
+        width: characters at most; what is longer ends with "..."
+        nothing: what stands for a reason that says nothing
+    """
+    lines = [_RANK.sub("", line) for line in reason.splitlines()]
+    at = next((number for number, line in enumerate(lines) if any(map(str.isalnum, line))), None)
+    if at is None:
+        return nothing
+    found = _WHO.fullmatch(lines[at].strip())
+    assert found is not None  # of any line
+    sentence = found["rest"]
+    if sentence == _BEGIN:
+        sentence = (found["who"] or "") + (_error(lines[at:]) or "a traceback without its end")
+    else:
+        sentence = lines[at].strip()
+    return sentence if width is None or len(sentence) <= width else f"{sentence[: width - 3].rstrip()}..."
+
+
+def whole(error: BaseException) -> str:
+    """The traceback of an error, as a record keeps it."""
+    return "".join(traceback.format_exception(error)).strip()
+
+
+def is_users(error: BaseException) -> bool:
+    """Whether an error was raised in a file that is neither the suite's nor a library's, or on a way through one."""
+    chain: BaseException | None = error
+    while chain is not None:
+        if isinstance(chain, SyntaxError) and chain.filename and _is_own(chain.filename):
+            return True
+        if any(_is_own(frame.filename) for frame in traceback.extract_tb(chain.__traceback__)):
+            return True
+        chain = chain.__cause__ or chain.__context__
+    return False
+
+
+def _error(lines: list[str]) -> str:
+    """The error that the last traceback in these lines ends with, and the place of the user's that is nearest to it."""
+    last = max(number for number, line in enumerate(lines) if line.strip().endswith(_BEGIN))
+    said = next((line.strip() for line in lines[last + 1 :] if line.strip() and not line.startswith(" ")), "")
+    places = list(_places(lines))
+    own = [place for place in places if _is_own(place[0])]
+    near = own or [place for place in places if not _is_library(place[0])] or places
+    if not said or not near:
+        return said
+    file, line, name = near[-1]
+    within = f" in {name}" if name and name != "<module>" else ""
+    return f"{said} ({file}, line {line}{within})"
+
+
+def _places(lines: list[str]) -> Iterator[tuple[str, str, str]]:
+    for line in lines:
+        if found := _FRAME.match(line):
+            yield found["file"], found["line"], found["name"] or ""
+
+
+def _is_own(file: str) -> bool:
+    """Whether a file is a user's: not the suite's, wherever that was when a record was written, and no library's."""
+    if _is_library(file):
+        return False
+    parts = Path(file).parts
+    tails = (Path(*parts[number:]) for number, part in enumerate(parts) if part in ("suite", "baselines"))
+    return not any((_ROOT / tail).is_file() for tail in tails)
+
+
+def _is_library(file: str) -> bool:
+    """Whether it is a package's or Python's own, or no module: a script of an environment, or code without a file."""
+    installed = "site-packages" in file or "dist-packages" in file or re.search(r"/lib/python3\.\d+/", file)
+    return bool(not file.endswith(".py") or installed or file.startswith(sysconfig.get_paths()["stdlib"]))

@@ -1,0 +1,55 @@
+"""Reading and writing KEY=VALUE words of command lines.
+
+A word has one spelling for every command: Hydra reads it as an override, and a command that has no config reads it with
+`value_of`. `override` writes words that both read alike.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence, Sized
+from pathlib import Path
+
+_KEY_VALUE = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@:-]*=")
+_DELETED = re.compile(r"~[A-Za-z_][\w./@:-]*\Z")
+_BARE = re.compile(r"[A-Za-z_./][\w./-]*(?: [\w./-]+)*")  # Hydra reads it as text without quotes
+_NOT_TEXT = ("null", "true", "false", "nan", "inf")
+
+
+def is_word(argument: str) -> bool:
+    """Whether `argument` is KEY=VALUE, +KEY=VALUE, ~KEY or @FILE."""
+    return argument.startswith("@") or bool(_KEY_VALUE.match(argument) or _DELETED.match(argument))
+
+
+def value_of(word: str) -> str:
+    """The value of KEY=VALUE, without the quotes that Hydra would remove too."""
+    value = word.partition("=")[2]
+    if len(value) < 2 or value[0] not in "'\"" or value[-1] != value[0]:
+        return value
+    return value[1:-1].replace(f"\\{value[0]}", value[0]).replace("\\\\", "\\")
+
+
+def override(key: str, value: object) -> str:
+    """KEY=VALUE with `value` as text, in quotes where Hydra would read something else."""
+    text = str(value)
+    if _BARE.fullmatch(text) and text.lower() not in _NOT_TEXT:
+        return f"{key}={text}"
+    quoted = re.sub(r"(\\*)('|\Z)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), text)
+    return f"{key}='{quoted}'"
+
+
+def count(things: Sized | int, noun: str) -> str:
+    """The number of things and their noun, in the plural but for one."""
+    number = things if isinstance(things, int) else len(things)
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def for_reports(module: str, folder: Path) -> str:
+    """The command line that runs `module` on this reports folder."""
+    return shell_line(module, [] if folder == Path("reports") else [override("reports", folder)])
+
+
+def shell_line(module: str, words: Sequence[str]) -> str:
+    """The command line that runs `module` with these words, for a person to paste into a shell."""
+    return shlex.join(["python", "-m", module, *words])

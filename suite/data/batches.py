@@ -1,0 +1,58 @@
+"""Batches of one turn of a rank: drawn before it where they are few, else one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, overload
+
+AHEAD = 1 << 30  # bytes of the batches that a rank draws before a turn
+KEPT = 32  # drawn batches that stay at hand: the stages of a pipeline read one batch at different times
+
+
+def drawn(draw: Callable[[int], Any], numbers: range) -> Sequence[Any]:
+    """The batches of these numbers: a list where they take at most AHEAD bytes, so that no drawing is timed."""
+    if not numbers:
+        return []
+    first = draw(numbers[0])
+    if size(first) * len(numbers) <= AHEAD:
+        return [first, *map(draw, numbers[1:])]
+    return Lazy(draw, numbers)
+
+
+def size(batch: Any) -> int:
+    """Bytes of the arrays of a batch."""
+    return sum(map(size, batch)) if isinstance(batch, tuple | list) else int(getattr(batch, "nbytes", 0))
+
+
+class Lazy(Sequence[Any]):
+    """Batches that are drawn as they are read. `draw` gives the same batch for the same number at any time."""
+
+    def __init__(self, draw: Callable[[int], Any], numbers: range) -> None:
+        self.draw, self.numbers = lru_cache(KEPT)(draw), numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Lazy: ...
+
+    def __getitem__(self, place: int | slice) -> Any:
+        numbers = self.numbers[place]
+        return Lazy(self.draw, numbers) if isinstance(numbers, range) else self.draw(numbers)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.draw, self.numbers)
+
+    def mapped(self, change: Callable[[Any], Any]) -> Lazy:
+        """The same batches, each changed as it is drawn."""
+        draw = self.draw
+        return Lazy(lambda number: change(draw(number)), self.numbers)
+
+
+def mapped(batches: Sequence[Any], change: Callable[[Any], Any]) -> Sequence[Any]:
+    """Each batch changed: a list at once, others as they are drawn."""
+    return batches.mapped(change) if isinstance(batches, Lazy) else [change(batch) for batch in batches]

@@ -1,0 +1,118 @@
+"""What each rank runs for test_batches.py: batches that a user's code draws, and batches that differ between ranks.
+
+Argument: the transport; `ordered` has NCCL's lanes and static order, on gloo. Prints one line of JSON per rank: batches
+and losses by mode and in plain PyTorch, the numbers drawn afterwards, and the error of every case in which the last
+rank has other batches.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch.nn.functional import mse_loss
+from torch.utils.data import DataLoader, TensorDataset
+
+from suite import SGD, Engine, Grid
+from suite.comm import here, started
+from suite.comm.process_group import TorchWorld
+from suite.core.errors import RankError, Refused
+from suite.core.protocols import World
+from suite.engine.host import prepare
+
+EPOCHS = 2
+
+
+def layers(dropout: float = 0.0) -> list[torch.nn.Module]:
+    torch.manual_seed(5)
+    return [
+        torch.nn.Linear(5, 6),
+        torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Dropout(dropout)),
+        torch.nn.Linear(6, 6),
+        torch.nn.Linear(6, 1),
+    ]
+
+
+def batches(drawn: list[Any], epoch: DataLoader[Any]) -> Iterator[Any]:
+    for x, y in epoch:
+        drawn.append((x + 0.1 * torch.randn(x.shape), y))
+        yield drawn[-1]
+
+
+def loader() -> DataLoader[Any]:
+    torch.manual_seed(1)
+    x = torch.linspace(-1, 1, 24 * 5).reshape(24, 5)
+    return DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=8, shuffle=True)
+
+
+def grids(size: int) -> list[Grid]:
+    return [Grid(inter=size), Grid(data=2, inter=size // 2)]
+
+
+def made(world: World, grid: Grid, dropout: float = 0.0, **more: Any) -> Engine:
+    return Engine(layers(dropout), loss=mse_loss, optimizer=SGD(0.1), microbatch=2, grid=grid, world=world, **more)
+
+
+def plain() -> dict[str, Any]:
+    model, drawn = torch.nn.Sequential(*layers()), []
+    epochs, optimizer, losses = loader(), torch.optim.SGD(model.parameters(), lr=0.1), []
+    for _ in range(EPOCHS):
+        for x, y in batches(drawn, epochs):
+            optimizer.zero_grad()
+            loss = mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return {"drawn": [x.sum().item() for x, _ in drawn], "losses": losses, "after": torch.rand(3).tolist()}
+
+
+def drawn_in(world: World, grid: Grid, dropout: float, **more: Any) -> dict[str, Any]:
+    engine, drawn, epochs = made(world, grid, dropout, **more), [], loader()
+    losses = [loss for _ in range(EPOCHS) for loss in engine.train(batches(drawn, epochs))]
+    engine.close()
+    return {"drawn": [x.sum().item() for x, _ in drawn], "losses": losses, "after": torch.rand(3).tolist()}
+
+
+def errors(world: World, grid: Grid) -> dict[str, str]:
+    found, last = {}, world.rank == world.size - 1
+    some = [(torch.full((8, 5), float(n)), torch.zeros(8, 1)) for n in range(6)]
+    cases: dict[str, tuple[Any, dict[str, Any]]] = {
+        "contents": ([(x + last, y) for x, y in some], {}),
+        "generator": (iter(some[: 3 if last else 5]), {}),
+        "list": (some[: 3 if last else 5], {}),
+        "stream": (some[: 3 if last else 5], {"update_every": 2}),
+        "late stream": ([*some[:1], *((x + last, y) for x, y in some[1:])], {"update_every": 2}),
+    }
+    for name, (given, more) in cases.items():
+        engine = made(world, grid, **more)
+        try:
+            list(engine.train(given))
+        except Refused as error:
+            found[name] = str(error).partition(";")[0]
+        with suppress(RankError):  # values that nobody receives
+            engine.close()
+    return found
+
+
+def main(transport: str) -> None:
+    prepare(1)
+    ordered = transport == "ordered"
+    world = TorchWorld(started(), transport="nccl", inline=16384) if ordered else here(transport=transport)
+    said: dict[str, Any] = {"plain": plain()}
+    for grid in grids(world.size):
+        said[str(grid)] = {
+            "flush": drawn_in(world, grid, 0.0),
+            "dropout": drawn_in(world, grid, 0.4),
+            "stream": drawn_in(world, grid, 0.4, update_every=2),
+            "errors": errors(world, grid),
+        }
+    world.close()
+    print(json.dumps(said), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,55 @@
+"""Ends of users' scripts on two ranks: each ends with its own status, soon, and no rank aborts or waits for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ranks import run_ranks
+
+PROGRAM = Path(__file__).parent / "program_ends.py"
+WORLDS = (("torchrun", "gloo"), ("mpiexec", "mpi"), ("mpiexec", "gloo"))
+WELL = ("nothing", "close", "two", "destroy", "slow")
+BADLY = ("raise", "exit3", "exit0", "interrupt", "collective")
+ALWAYS = {
+    ("two", "torchrun", "gloo"),
+    ("exit0", "mpiexec", "mpi"),
+}
+
+
+def cases(ways: tuple[str, ...]) -> list[object]:
+    every = [(how, *world) for how in ways for world in WORLDS]
+    return [pytest.param(*one, marks=() if one in ALWAYS else pytest.mark.exhaustive) for one in every]
+
+
+@pytest.mark.parametrize(("how", "launcher", "transport"), cases(WELL))
+def test_a_script_that_ends_well_has_status_0(how: str, launcher: str, transport: str) -> None:
+    said = run_ranks(2, PROGRAM, how, transport, launcher=launcher, deadline=60)
+    assert "".join(said.split()) == "endedended", "two ranks may write into one line"
+
+
+@pytest.mark.parametrize(("how", "launcher", "transport"), cases(BADLY))
+def test_a_rank_that_leaves_ends_all(how: str, launcher: str, transport: str) -> None:
+    with pytest.raises(AssertionError) as caught:
+        run_ranks(2, PROGRAM, how, transport, launcher=launcher, deadline=60)
+    said = str(caught.value)
+    assert "were not done" not in said
+    assert "terminate called" not in said
+    assert "SIGABRT" not in said
+    assert ("a deliberate fault" in said) == (how in ("raise", "collective"))
+    assert how != "exit0" or "rank 1 has ended after 1 batch" in said
+
+
+EARLY = ("calls,inter,3,5", "calls,data,3,5", "calls,data,5,3", "calls,inter,3,4", "calls,inter,2,3", "loop,inter,3,9")
+EARLY += ("loop,data,9,3",)
+ALWAYS |= {("calls,data,3,5", "mpiexec", "mpi"), ("loop,inter,3,9", "torchrun", "gloo")}
+
+
+@pytest.mark.parametrize(("how", "launcher", "transport"), cases(EARLY))
+def test_a_rank_that_trains_fewer_batches_is_named(how: str, launcher: str, transport: str) -> None:
+    with pytest.raises(AssertionError) as caught:
+        run_ranks(2, PROGRAM, how, transport, launcher=launcher, deadline=60)
+    counts = [int(count) for count in how.split(",")[2:]]
+    fewest = min(counts)
+    early = f"rank {counts.index(fewest)} has ended after {fewest} batches; this rank is at batch {fewest + 1}"
+    assert early in str(caught.value)

@@ -1,0 +1,43 @@
+"""Checks that the soak of killed sweeps reports lost and overwritten records, and no record of a cancelled run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from suite.bench.store import Store
+from suite.core.record import Outcome, Record, Source
+from tests.soak.kills import Sweep, Tally
+
+KEY = "0" * 20
+
+
+def record(outcome: Outcome, reason: str = "") -> Record:
+    return Record(KEY, "none", "axonn", "axonn", outcome, Source.EMULATED, reason=reason)
+
+
+def faults(folder: Path, before: Record, after: Record | None) -> list[str]:
+    """The faults that two looks at a folder report, whose one record was replaced or deleted between them."""
+    sweep = Sweep(folder, [], Tally())
+    sweep.log.touch()
+    store = Store(sweep.reports)
+    store.write(before)
+    sweep.records()
+    if after is None:
+        store.path(KEY).unlink()
+    else:
+        store.write(after)
+    sweep.records()
+    return [fault.partition(": ")[2].strip() for fault in sweep.tally.faults]
+
+
+def test_a_replaced_record_is_a_fault_that_says_both_outcomes(tmp_path: Path) -> None:
+    [fault] = faults(tmp_path, record(Outcome.OK), record(Outcome.FAILED, "no space"))
+    assert fault == f"{KEY}.json is changed: ok; now failed (no space)"
+
+
+def test_a_lost_record_is_a_fault(tmp_path: Path) -> None:
+    assert faults(tmp_path, record(Outcome.FAILED), None) == [f"{KEY}.json is lost"]
+
+
+def test_a_cancelled_run_may_be_made_again(tmp_path: Path) -> None:
+    assert not faults(tmp_path, record(Outcome.CANCELLED), record(Outcome.OK))

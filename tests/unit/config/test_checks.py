@@ -1,0 +1,132 @@
+"""Each key of a composed configuration is refused by its own name, with a legal value, before anything uses it."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from suite.bench.experiment import expand, freeze, resolve
+from suite.config import checks
+from suite.config.commands import Draw
+from suite.config.refusals import every_key, legal_value
+from suite.config.run import RunConfig
+from suite.core.errors import Refused
+
+
+@pytest.fixture(scope="module")
+def base() -> dict[str, Any]:
+    return resolve([])
+
+
+@pytest.fixture(scope="module")
+def graphs() -> dict[str, Any]:
+    return resolve(["executor=full_graph", "system=sparsity_aware", "model=gcn"])
+
+
+def altered(base: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    config: Any = copy.deepcopy(base)
+    *groups, name = path.split(".")
+    found = config
+    for group in groups:
+        found = found.setdefault(group, {})
+    found[name] = value
+    return dict(config)
+
+
+def refusal(config: dict[str, Any]) -> str:
+    with pytest.raises(Refused) as caught:
+        checks.check_run(config)
+    return str(caught.value)
+
+
+WRONG = (None, -0.5, "no such word", [], {}, True, 10**30)
+DRAWN = {f"draw.{name}": info for name, info in Draw.model_fields.items()}
+EVERY = {**every_key(RunConfig), **DRAWN}
+
+
+def refusal_of(config: dict[str, Any], path: str) -> Refused | None:
+    try:
+        if path in DRAWN:
+            checks.check_drawing(config)
+        found = freeze(copy.deepcopy(config), "").refusal
+    except Refused as error:
+        return error
+    return found if isinstance(found, Refused) else None
+
+
+@pytest.mark.parametrize("path", [path for path, info in EVERY.items() if legal_value(info)])
+def test_legal_value_named_in_refusal_is_accepted(base: dict[str, Any], graphs: dict[str, Any], path: str) -> None:
+    config = graphs if path.partition(".")[0] in ("graph", "partitioner", "exchange", "draw") else base
+    named = 0
+    for value in WRONG:
+        refused = str(refusal_of(altered(config, path, value), path) or "")
+        match = re.search(rf"legal: {re.escape(path)}=(\S.*)$", refused)
+        if match:
+            named += 1
+            assert refusal_of(altered(config, path, yaml.safe_load(match[1])), path) is None, (value, match[1])
+    assert named > 0
+
+
+HUGE = 10**400  # more than a float holds
+CLAIM = {"id": "axonn.fig3.intranode_latency", "terms": ["mpi", "nccl"], "least": 1e6, "most": 5e7}
+
+
+@pytest.mark.parametrize(
+    "claim", [[1], {}, {**CLAIM, "id": 5}, {**CLAIM, "terms": [1]}, {**CLAIM, "most": "all"}, {**CLAIM, "more": 1}]
+)
+def test_a_study_answers_a_claim_or_none(base: dict[str, Any], claim: Any) -> None:
+    config = copy.deepcopy(base)
+    for legal in (CLAIM, None):
+        config["executor"]["claim"] = legal
+        checks.check_needed(config)
+    config["executor"]["claim"] = claim
+    with pytest.raises(Refused, match="rule: a claim's id, terms, least and most bytes, or null"):
+        checks.check_needed(config)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("seed", -1, "seed=-1; rule: at least 0; legal: seed=0"),
+        ("seed", 2**32, "rule: at most 4294967295"),
+        ("batch.size", None, "batch.size=null; rule: a whole number"),
+        ("batch", 5, "batch=5; rule: a group of keys"),
+        ("grid.inter", 10**9, "rule: at most 100000"),
+        ("model.shape.layers", 10**6, "model.shape.layers=1000000; rule: at most 10000"),
+        ("model.shape.hidden", 10**8, "rule: at most 10000000"),
+        ("reports", "", "reports=; rule: text that is not empty"),
+        ("reports", "x" * 256, "at most 255 bytes"),
+        ("data.folder", "a\0b", "rule: text without a null character"),
+        ("launch.deadline", float("inf"), "launch.deadline=inf; rule: at most 31622400 seconds"),
+        ("model.dropout", 1, "model.dropout=1; rule: a share from 0 to below 1"),
+        ("model.shape", {}, "model.shape={}; rule: a group of keys with a class path in _target_"),
+        pytest.param("measure.deadline", HUGE, "00...; rule: at most 31622400 seconds", id="deadline"),
+        pytest.param("tag", HUGE, "00...; rule: a number", id="tag"),
+        ("checkpoints", "often", "checkpoints=often; rule: a whole number of blocks, auto, or null"),
+    ],
+)
+def test_values_of_no_use(base: dict[str, Any], path: str, value: Any, told: str) -> None:
+    assert told in refusal(altered(base, path, value))
+
+
+def test_a_key_that_was_deleted(base: dict[str, Any]) -> None:
+    config = copy.deepcopy(base)
+    del config["batch"]["size"]
+    assert refusal(config) == "there is no batch.size; rule: every key of conf/config.yaml; legal: batch.size=16"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        *("experiment.runs=5", "experiment.runs=[a]", "executor=null", "reports=5", "data.folder=8", "system=null"),
+        *("executor.sources=5", "executor.sources=[/]", "executor.sources=[suite/../..]", "executor.label=5"),
+        *("~rerun", "launch.beat=often", "launch.exclusive=5"),
+    ],
+)
+def test_what_a_record_is_made_of_is_refused_before_there_is_one(override: str) -> None:
+    with pytest.raises(Refused):
+        expand([override])

@@ -1,0 +1,32 @@
+"""A plug-in holds a class path and arguments as a configuration names them, and builds the object."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from suite.config.plugins import Plugin
+from suite.core.protocols import Schedule
+from suite.schedule import MessageDriven
+
+PATH = "suite.schedule.message_driven.MessageDriven"
+READER = TypeAdapter(Plugin[Schedule])
+
+
+def test_plugin_builds_its_class_with_further_arguments() -> None:
+    plugin = READER.validate_python({"_target_": PATH, "cap": 2})
+    assert plugin.wanted is Schedule
+    assert plugin.build(pipeline_limit=5) == MessageDriven(pipeline_limit=5, cap=2)
+
+
+def test_plugin_is_dumped_as_it_was_given() -> None:
+    for data in ({"_target_": PATH, "cap": 2}, {"_target_": "suite.memory.resident", "_partial_": True}):
+        plugin = READER.validate_python(data)
+        assert READER.dump_python(plugin) == plugin.data() == data
+        assert READER.validate_python(plugin) == plugin
+
+
+@pytest.mark.parametrize("data", [None, 3, {}, {"cap": 2}, {"_target_": 3}])
+def test_group_without_a_class_path_is_no_plugin(data: object) -> None:
+    with pytest.raises(ValidationError, match="a group of keys with a class path in _target_"):
+        READER.validate_python(data)

@@ -1,0 +1,346 @@
+"""Arguments of Engine, Grid and Pruning, and batches: a wrong kind or value is refused by the argument's own name."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from suite import Adam, AdamW, Engine, Grid, Magnitude, OneFOneB, Predict, Pruning
+from suite.core.errors import Refused, SuiteError, Unsupported
+from suite.core.keys import in_config_keys, translated
+from suite.engine.scale import Dynamic
+from suite.memory.layout import offloaded
+
+
+class Single(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x)
+
+
+def layers() -> list[nn.Module]:
+    return [nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4)]
+
+
+def engine(**more: Any) -> Engine:
+    told = {"layers": layers(), "loss": cross_entropy, "optimizer": AdamW(lr=1e-2), "microbatch": 4, **more}
+    return Engine(**told)
+
+
+def batch(samples: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(samples, 8), torch.randint(0, 4, (samples,))
+
+
+TORCH = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.1)
+WRONG: list[tuple[str, Any, str]] = [
+    ("layers", Single(), "a single module"),
+    ("layers", [], "at least one module"),
+    ("layers", "layers", "a list"),
+    ("layers", [nn.Linear(8, 4), 3], "entry 1 is 3"),
+    ("layers", [nn.Linear, nn.Tanh()], "layer 0, .*called without arguments"),
+    ("layers", [torch.relu], "layer 0"),
+    ("layers", [lambda: 3], "makes a int"),
+    ("layers", [nn.LazyLinear(4)], "no shape yet"),
+    ("loss", "cross_entropy", "loss='cross_entropy'"),
+    ("loss", nn.CrossEntropyLoss, r"legal: loss=CrossEntropyLoss\(\)"),
+    ("loss", nn.CrossEntropyLoss(reduction="sum"), "reduction='sum'"),
+    ("loss", nn.CrossEntropyLoss(reduction="none"), "reduction='none'"),
+    ("loss", partial(cross_entropy, reduction="sum"), "reduction='sum'"),
+    ("loss", nn.Linear(4, 1), "weights of its own"),
+    ("optimizer", torch.optim.AdamW, r"legal: optimizer=suite\.AdamW"),
+    ("optimizer", TORCH, r"legal: optimizer=suite\.AdamW"),
+    ("optimizer", partial(torch.optim.SGD, lr=0.1), r"legal: optimizer=suite\.SGD"),
+    ("optimizer", lambda parameters: TORCH, "torch's optimizers are not taken"),
+    ("optimizer", Adam, "optimizer=Adam, a class"),
+    ("optimizer", None, "optimizer=None"),
+    ("optimizer", AdamW(lr=lambda update: "fast"), "lr=fast"),
+    ("microbatch", 0, "at least 1"),
+    ("microbatch", 2.0, "a whole number"),
+    ("microbatch", True, "a whole number"),
+    ("grid", (1, 1), "a Grid"),
+    ("schedule", OneFOneB, "a class"),
+    ("schedule", "1f1b", "an object with"),
+    ("weights", Predict, "a class"),
+    ("weights", "latest", "an object with"),
+    ("memory", "dense", "makes a memory layout"),
+    ("memory", offloaded, "missing a required argument: 'bucket'"),
+    ("memory", lambda **told: None, "makes None"),
+    ("split", [2, 1], "a range of layers"),
+    ("split", (range(2),), "a range of layers"),
+    ("split", (range(1, 3),), "a range of layers"),
+    ("tied", [(0, "weight", 2)], "a list of"),
+    ("tied", (0, "weight", 2, "weight"), "a list of"),
+    ("tied", [(0, "wait", 2, "weight")], "no weight 'wait'"),
+    ("tied", [(0, "weight", 2, "weight")], "one shape"),
+    ("seed", 0.5, "a whole number"),
+    ("half", "bf16", 'legal: half="bfloat16"'),
+    ("half", torch.bfloat16, 'legal: half="bfloat16"'),
+    ("scaler", Dynamic(), "scaler= without half="),
+    ("bucket", 0, "at least 1"),
+    ("chunk", "4", "a whole number"),
+    ("clip", 0.0, "above 0"),
+    ("clip", float("nan"), "above 0"),
+    ("clip", "1", "above 0"),
+    ("checkpoints", "auto", "a whole number"),
+    ("checkpoints", 2, "checkpoints=1 or 3, or None"),
+    ("pruning", Magnitude(), r"legal: pruning=Pruning\(Magnitude"),
+    ("update_every", 0, "at least 1"),
+    ("scores", cross_entropy, "score_names"),
+    ("score_names", "loss", "score_names"),
+    ("score_names", ("a",), "score_names"),
+    ("world", 1, "an object with"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "says"), WRONG)
+def test_a_wrong_argument_is_refused_by_its_name(name: str, value: Any, says: str) -> None:
+    with pytest.raises(Refused, match=says) as caught:
+        engine(**{name: value})
+    assert "null" not in str(caught.value)
+
+
+@pytest.mark.parametrize("axis", ["data", "inter", "tensor"])
+@pytest.mark.parametrize("size", [0, -1, 1.5, "2", None, True])
+def test_an_axis_that_is_no_count_is_refused(axis: str, size: Any) -> None:
+    with pytest.raises(Refused, match=rf"Grid\({axis}="):
+        Grid(**{axis: size})
+
+
+def test_tensor_parallel_ranks_are_refused() -> None:
+    with pytest.raises(Unsupported, match=r"Grid\(tensor=2\)"):
+        engine(grid=Grid(tensor=2))
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"method": Magnitude}, "a class"),
+        ({"method": "magnitude"}, "an object with"),
+        ({"sparsity": 1.0}, "sparsity=1.0"),
+        ({"what": "biases"}, "what="),
+    ],
+)
+def test_a_wrong_pruning_is_refused(told: dict[str, Any], says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        Pruning(**{"method": Magnitude(), "sparsity": 0.5, **told})
+
+
+def test_a_sequential_and_numpy_counts_are_taken() -> None:
+    made = engine(layers=nn.Sequential(*layers()), microbatch=np.int64(4))
+    assert made.train_batch(batch()) > 0
+
+
+# -- batches ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        torch.randn(2, 8),
+        batch()[0].numpy(),
+        (batch()[0].numpy(), batch()[1]),
+        (batch()[0],),
+        (batch()[0], batch(4)[1]),
+        (batch()[0], torch.tensor(1)),
+        ((), batch()[1]),
+        {"x": 1, "y": 2},
+        "xy",
+    ],
+    ids=["tensor", "array", "inputs", "one", "samples", "scalar", "nothing", "mapping", "text"],
+)
+def test_a_batch_of_another_form_is_refused(wrong: Any) -> None:
+    made = engine()
+    for use in (made.train_batch, made.gradients, made.memory, lambda one: made.evaluate([one])):
+        with pytest.raises(Refused, match=r"legal: .*(tensors|from_numpy)"):
+            use(wrong)
+    assert made.train_batch(batch()) > 0
+
+
+@pytest.mark.parametrize("wrong", [3, None, batch()[0], {"a": 1}])
+def test_batches_that_are_no_list_are_refused(wrong: Any) -> None:
+    for use in (engine().train, engine().evaluate):
+        with pytest.raises(Refused, match="batches="):
+            use(wrong)
+
+
+def test_a_single_batch_in_place_of_a_list_is_refused() -> None:
+    for use in (lambda one: list(engine().train(one)), engine().evaluate):
+        with pytest.raises(Refused, match="take a list of batches"):
+            use(batch(2))
+
+
+WRONG_SAVES: list[dict[str, Any]] = [
+    {"folder": 3},
+    {"keep": 0},
+    {"keep": "2"},
+    {"extra": [1]},
+    {"extra": {"a": object()}},
+]
+
+
+@pytest.mark.parametrize("told", WRONG_SAVES)
+def test_a_checkpoint_asked_for_wrongly_is_refused(told: dict[str, Any], tmp_path: Path) -> None:
+    made = engine()
+    with pytest.raises(Refused):
+        made.save(**{"folder": tmp_path, **told})
+    assert made.load(made.save(tmp_path)).updates == 0
+    with pytest.raises(Refused):
+        made.load(3)  # type: ignore[arg-type]
+
+
+def test_pruning_by_hand_wants_a_mapping() -> None:
+    with pytest.raises(Refused):
+        engine().prune([1])  # type: ignore[arg-type]
+
+
+# -- a loss that is no mean ------------------------------------------------------------------------------------------
+
+
+def summed(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return cross_entropy(outputs, targets, reduction="sum")
+
+
+LOSSES: list[Any] = [
+    summed,
+    lambda outputs, targets: 1e-6 * summed(outputs, targets),
+    lambda outputs, targets: ((outputs - 1) ** 2).sum(),
+]
+
+
+@pytest.mark.parametrize("microbatch", [1, 4])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_sum_is_refused_whatever_the_microbatch(loss: Any, microbatch: int) -> None:
+    made = engine(loss=loss, microbatch=microbatch)
+    with pytest.raises(Refused, match="the loss is the mean"):
+        made.train_batch(batch())
+    with pytest.raises(Refused, match="the loss is the mean"):
+        engine(loss=loss, microbatch=microbatch).evaluate([batch()])
+
+
+def test_one_loss_per_sample_is_refused_of_one_sample() -> None:
+    made = engine(loss=lambda outputs, targets: cross_entropy(outputs, targets, reduction="none"), microbatch=1)
+    with pytest.raises(Refused, match=r"returns a tensor of shape \(2,\)"):
+        made.train_batch(batch())
+
+
+def test_a_sum_with_a_fixed_divisor_is_shown_a_division_that_counts() -> None:
+    divided = engine(loss=lambda x, y: cross_entropy(x, y, reduction="sum") / 4, microbatch=4)
+    with pytest.raises(Refused, match=r"legal: a mean: \.mean\(\), or a division by the number of samples given$"):
+        divided.train_batch(batch())
+
+
+def focal(x: torch.Tensor, y: torch.Tensor, reduction: str = "none") -> torch.Tensor:
+    return cross_entropy(x, y, reduction=reduction)
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(reduction="sum"), partial(focal, reduction="sum"), focal])
+def test_a_loss_with_a_reduction_is_shown_reduction_mean(loss: Any) -> None:
+    with pytest.raises(Refused, match=r'^loss=\w+ .*; legal: reduction="mean"$'):
+        engine(loss=loss, microbatch=2).train_batch(batch())
+
+
+def test_measuring_memory_leaves_the_check_of_a_sum_on() -> None:
+    made = engine(loss=lambda x, y: cross_entropy(x, y, reduction="sum"))
+    made.memory(batch())
+    with pytest.raises(Refused, match="the loss is the mean"):
+        made.train_batch(batch())
+
+
+@pytest.mark.parametrize(("factor", "more"), [(1.0, 3), (0.0, 24)])
+def test_the_check_of_a_sum_calls_the_loss_as_often_as_the_docstring_says(factor: float, more: int) -> None:
+    """3 times where the first microbatch decides, 6 times in each of four where none does."""
+    calls = 0
+
+    def counted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        return factor * cross_entropy(x, y)
+
+    made = engine(loss=counted, microbatch=1)
+    made.train_batch(batch(8))
+    assert calls == 8 + more
+
+
+def contrastive(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """InfoNCE at zero similarity: log of the samples, which doubles from two to four of them."""
+    return cross_entropy(0.0 * outputs @ outputs.T, torch.arange(len(outputs)))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [cross_entropy, contrastive, nn.CrossEntropyLoss(ignore_index=0), lambda x, y: cross_entropy(x, y).reshape(1)],
+)
+def test_means_and_contrastive_losses_are_taken(loss: Any) -> None:
+    engine(loss=loss, microbatch=2).train_batch(batch())
+
+
+def test_looking_at_the_loss_disturbs_nothing() -> None:
+    """A stochastic loss with running statistics trains bit for bit as it does when nobody looks."""
+
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(4, affine=False)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return cross_entropy(self.norm(x) + torch.randn(x.shape), y)
+
+    def trained(looks: bool) -> tuple[list[float], torch.Tensor]:
+        torch.manual_seed(3)
+        loss = Noisy()
+        made = engine(loss=loss)
+        if not looks:
+            assert made.stage.mean is not None
+            made.stage.mean.left = 0
+        return [made.train_batch(batch()) for _ in range(2)], loss.norm.running_mean.clone()
+
+    (losses, mean), (right, right_mean) = trained(True), trained(False)
+    assert losses == right
+    assert torch.equal(mean, right_mean)
+
+
+def test_a_loss_without_a_gradient_is_refused() -> None:
+    with pytest.raises(Refused, match="without a gradient"):
+        engine(loss=lambda x, y: cross_entropy(x, y).detach()).train_batch(batch())
+    with pytest.raises(Refused, match="a float"):
+        engine(loss=lambda x, y: float(cross_entropy(x, y).detach())).train_batch(batch())
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+STREAMED: list[tuple[dict[str, Any], str, str]] = [
+    ({"clip": 1.0}, "clip=None", "update.clip=null"),
+    ({"tied": [(0, "bias", 1, "bias")], "layers": [nn.Linear(8, 4), nn.Linear(4, 4)]}, "tied=()", "model.shape.tied"),
+    ({"half": "float16", "scaler": Dynamic()}, 'half="bfloat16"', "precision=bf16"),
+    ({"weights": Predict(), "memory": partial(offloaded, bucket=4), "bucket": 4}, "memory=resident", "memory=dense"),
+    ({"weights": Predict(), "update_every": None}, "update_every=1", "update.every=1"),
+    ({"weights": Predict(), "update_every": 2}, 's="inflight"', "weights.s="),
+]
+
+
+@pytest.mark.parametrize(("told", "argument", "key"), STREAMED, ids=[each[1] for each in STREAMED])
+def test_the_engine_names_arguments_and_a_config_its_keys(told: dict[str, Any], argument: str, key: str) -> None:
+    with pytest.raises(SuiteError) as caught:
+        engine(**{"update_every": 1, **told})
+    said = str(caught.value)
+    assert argument in said
+    assert key not in said
+    with pytest.raises(SuiteError) as caught, in_config_keys():
+        engine(**{"update_every": 1, **told})
+    assert key in str(caught.value)
+
+
+def test_keys_are_translated_once() -> None:
+    said = "update.clip=null, batch.microbatch=4, Grid(inter=0)"
+    assert translated(said) == "update.clip=null, batch.microbatch=4, grid.inter=0"
+    assert translated(translated("clip=None or half=None")) == "update.clip=null or precision=full"

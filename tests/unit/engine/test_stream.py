@@ -1,0 +1,55 @@
+"""Batches of one work: read, opened and freed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+from torch.utils.data import DataLoader, TensorDataset
+
+from suite.core.errors import Refused
+from suite.core.op import Kind, Op
+from suite.engine.optimizer import SGD
+from suite.engine.train import Engine
+
+X = torch.linspace(-1, 1, 24 * 5).reshape(24, 5)
+Y = X.sum(1, keepdim=True)
+
+
+def engine(**more: Any) -> Engine:
+    torch.manual_seed(0)
+    return Engine([nn.Linear(5, 1)], loss=mse_loss, optimizer=SGD(0.1), microbatch=2, **more)
+
+
+class Reversed:
+    """All forward passes, the last microbatch first, then all backward passes."""
+
+    def program(self, place: Any, work: Any) -> Any:
+        for index in reversed(range(work.first, work.end)):
+            yield (Op(place.stage, Kind.FORWARD, index),)
+        for index in range(work.first, work.end):
+            yield (Op(place.stage, Kind.BACKWARD, index),)
+        yield (Op(place.stage, Kind.UPDATE, work.due(work.end - 1)),)
+
+    def in_flight(self, place: Any, work: Any) -> int:
+        return int(work.microbatches)
+
+
+def test_forward_passes_may_run_in_any_order() -> None:
+    assert engine(schedule=Reversed()).train_batch((X, Y)) == pytest.approx(engine().train_batch((X, Y)))
+
+
+def test_batches_are_told_from_the_end_by_identity() -> None:
+    """The == of arrays has no single truth value."""
+    with pytest.raises(Refused):
+        list(engine(update_every=1).train(iter([X.numpy()])))
+
+
+def test_a_shorter_last_batch_of_a_streamed_loader_names_drop_last() -> None:
+    loader = DataLoader(TensorDataset(X, Y), batch_size=10)
+    with pytest.raises(Refused, match=r"batch 3 has 2 microbatches.*drop_last=True.*list\(loader\)"):
+        list(engine(update_every=1).train(loader))
+    assert len(list(engine(update_every=1).train(list(loader)))) == 3

@@ -1,0 +1,158 @@
+"""Perfetto export: fields, nesting on every track, one name per op, and own tracks for what overlaps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cases import gpt_case
+from chrome import faults, overlaps
+from masked import Given, random_ticket
+from resuming import engine_of
+
+from suite.comm import loopback
+from suite.core.grid import Grid
+from suite.core.op import Op
+from suite.core.trace import (
+    BACKWARD,
+    COMPRESS,
+    EXCHANGE,
+    EXPAND,
+    FORWARD,
+    MESSAGE,
+    PRODUCT,
+    REDUCE,
+    STEP,
+    TENSOR_REDUCE,
+    WAIT,
+    Trace,
+)
+from suite.engine.optimizer import AdamW
+from suite.engine.prune import Pruning
+from suite.memory.layout import compressed
+from suite.report.load import read_store
+from suite.report.perfetto import events
+
+ROOT = Path(__file__).parents[3]
+CASE = gpt_case("tied", "float32")
+TICKET = random_ticket(CASE, 0.8)
+
+
+def slices(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {event["name"]: event for event in found if event["ph"] == "X"}
+
+
+def tracks(found: list[dict[str, Any]]) -> dict[int, str]:
+    return {event["tid"]: event["args"]["name"] for event in found if event["name"] == "thread_name"}
+
+
+def traced(grid: Grid, **more: Any) -> Trace:
+    """The second batch of a pruned network, on threads."""
+
+    def rank(world: loopback.LoopbackWorld) -> Trace:
+        with_ticket = {"memory": compressed, "pruning": Pruning(Given(TICKET), 0.8)}
+        engine = engine_of(CASE, world, grid, optimizer=AdamW(0.01), **with_ticket, **more)
+        for number in range(2):
+            engine.trace.clear()
+            engine.train_batch(CASE.batch(number, 4, grid.data))
+        return engine.trace
+
+    return Trace(span for found in loopback.run(grid.size, rank) for span in found).shifted()
+
+
+@pytest.mark.parametrize(
+    ("grid", "more"),
+    [
+        (Grid(), {}),
+        (Grid(inter=2), {"half": "bfloat16"}),
+        (Grid(data=2), {"half": "bfloat16", "bucket": 500, "chunk": 2}),  # steps beside reductions
+    ],
+    ids=["one process", "two stages", "two replicas"],
+)
+def test_pruned_run_nests_on_every_track(grid: Grid, more: dict[str, Any]) -> None:
+    trace = traced(grid, **more)
+    assert {COMPRESS, EXPAND} <= {span.category for span in trace}
+    for rank in range(grid.size):
+        own = [span for span in trace if span.rank == rank]
+        steps = [span for span in own if span.category == STEP]
+        for part in (span for span in own if span.category == EXPAND):
+            assert any(whole.start <= part.start and part.end <= whole.end for whole in steps), "as it is recorded"
+    found = events(trace, grid)
+    assert not faults(found)
+    assert len(tracks(found)) == grid.size, "parts lie in their step or pass, not on tracks of their own"
+
+
+def test_part_that_outlasts_its_step_is_moved_into_it() -> None:
+    """Older traces hold such parts: the clock was read once more behind the step."""
+    trace = Trace()
+    trace.add(0, STEP, 1.0, 1.5, Op.parse("0U0"))
+    trace.add(0, EXPAND, 1.250004, 1.500004)
+    found = slices(events(trace, Grid()))
+    assert (found[EXPAND]["ts"], found[EXPAND]["dur"]) == (1.25e6, 0.25e6)
+
+
+def test_asynchronous_spans_have_their_own_track() -> None:
+    trace = Trace()
+    trace.add(0, FORWARD, 0.0, 1.0, Op.parse("0F0"))
+    trace.add(0, BACKWARD, 1.0, 3.0, Op.parse("0B0"))
+    trace.add(0, REDUCE, 2.5, 4.0, Op.parse("0U0"))  # begins beside the pass
+    trace.add(0, STEP, 3.5, 5.0, Op.parse("0U0"))
+    trace.add(1, EXCHANGE, 0.0, 2.0)
+    trace.add(1, PRODUCT, 0.5, 1.0)  # inside in time, but no part of it
+    found = events(trace, Grid(data=2))
+    assert not faults(found)
+    named = slices(found)
+    names = tracks(found)
+    assert names[named["reduce 0U0"]["tid"]] == "rank 0, stage 0, overlapping"
+    assert names[named["step 0U0"]["tid"]] == "rank 0, stage 0"
+    assert names[named[PRODUCT]["tid"]] == "rank 1, stage 0, overlapping"
+    order = [e["args"]["sort_index"] for e in found if e["name"] == "thread_sort_index"]
+    assert len(set(order)) == len(order) == 4
+
+
+def test_op_has_one_name() -> None:
+    trace = Trace()
+    trace.add(0, FORWARD, 0.0, 1.0, Op.parse("0F12"), 64)
+    trace.add(1, WAIT, 0.0, 1.5, Op.parse("1F12"))
+    trace.add(1, FORWARD, 1.5, 2.5, Op.parse("1F12"))
+    found = events(trace, Grid(inter=2))
+    assert sorted({e["name"] for e in found if e["ph"] in "sf"}) == ["forward 0F12"]
+    assert sorted(slices(found)) == ["forward 0F12", "forward 1F12", "wait 1F12"]
+
+
+@pytest.mark.parametrize("start", [0.0, 1e-9, 0.1, 1234.5678901])
+def test_rounding_breaks_no_nesting(start: float) -> None:
+    """A thousand spans end to end: whatever a viewer rounds, none overlaps the next."""
+    trace = Trace()
+    for number in range(1000):
+        trace.add(0, STEP, start + number * 1.00137e-6, start + (number + 1) * 1.00137e-6)
+        trace.add(0, EXPAND, start + number * 1.00137e-6, start + (number + 1) * 1.00137e-6)
+    found = events(trace, Grid())
+    assert not faults(found)
+    assert len(tracks(found)) == 1
+
+
+def test_committed_traces_nest() -> None:
+    stored = [entry.trace for entry in read_store(ROOT / "reports").entries if entry.machine and entry.trace]
+    assert len(stored) > 10
+    for trace in stored:
+        assert not faults(events(trace.spans, trace.grid)), trace.file
+
+
+def test_checker_sees_an_overlap() -> None:
+    one = {"name": "a", "ts": 0.0, "dur": 1.0}
+    assert overlaps([one, {"name": "b", "ts": 0.5, "dur": 1.0}]) == ["b outlasts a by 500 ns"]
+    assert overlaps([one, {"name": "b", "ts": 0.5, "dur": 0.5}, {"name": "c", "ts": 1.0, "dur": 1.0}]) == []
+
+
+def test_parts_of_any_pass_lie_inside_it() -> None:
+    trace = Trace()
+    for category, op in ((FORWARD, "0F0"), (BACKWARD, "0B0")):
+        begin = 0.0 if category == FORWARD else 10.0
+        trace.add(0, category, begin, begin + 10.0, Op.parse(op))
+        trace.add(0, TENSOR_REDUCE, begin + 7.0, begin + 10.0, Op.parse(op))
+        trace.add(0, MESSAGE, begin + 8.0, begin + 10.0, Op.parse(op))
+    found = events(trace, Grid())
+    assert faults(found) == []
+    assert list(tracks(found).values()) == ["rank 0, stage 0"]

@@ -1,0 +1,132 @@
+"""A folder or file that cannot be written is refused before the work, and a printed command works as it is printed."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from suite.__main__ import main, run
+from suite.bench import provenance
+from suite.bench.experiment import expand
+from suite.bench.tune import again
+from suite.core.errors import Refused
+from suite.core.exits import Exit
+from suite.core.files import check_file, check_folder
+from suite.core.record import Outcome
+
+ROOT = Path(__file__).resolve().parents[2]
+CHECKED = ["executor=check", "system=axonn", "grid.inter=2"]  # a run without ranks
+SHORT = ["model.shape.layers=2", "model.shape.hidden=32", "model.shape.sequence=16", "batch.size=8"]
+SHORT += ["measure.settle=0", "measure.turns=1", "measure.batches=2", "measure.evaluate=0"]
+
+
+@pytest.fixture
+def blocked(tmp_path: Path) -> Path:
+    """A path through a file: not even root can make it."""
+    (tmp_path / "file").touch()
+    return tmp_path / "file" / "below"
+
+
+class Worked(BaseException):
+    """The work began before the folder was looked at."""
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "work"),
+    [
+        ("suite.__main__", [*CHECKED, "reports={}"], "suite.bench.unranked.carried"),
+        ("suite.__main__", ["-m", *CHECKED, "seed=1,2", "reports={}"], "suite.sweep.isolated"),
+        ("suite.reproduce", ["scale=smoke", "reports={}"], "suite.bench.measure.measure"),
+        ("suite.tune", ["machine=summit", "reports={}"], "suite.bench.tune.candidates"),
+        ("suite.partition", ["model=vgg_narrow", "data=digits", "reports={}"], "suite.engine.profile.measure"),
+        ("suite.nightly.__main__", ["reports={}"], "suite.nightly.night.run"),
+        ("suite.ticket", ["checkpoint", "{}"], "suite.engine.restore.ticket"),
+        ("suite.compare.__main__", ["a", "b", "--json", "{}"], "suite.compare.sets.read"),
+        ("suite.draw", ["system=sparsity_aware", "grid.data=2", "draw.plan={}/p"], "suite.gnn.prepare.graph_of"),
+        ("suite.bundle.__main__", ["reports={}"], "suite.bundle.make.make"),
+        ("suite.report.__main__", ["reports={}"], "suite.report.page.write_report"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_the_work(
+    module: str,
+    arguments: list[str],
+    work: str,
+    blocked: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def works(*_: object, **__: object) -> None:
+        raise Worked
+
+    monkeypatch.setattr(work, works)
+    assert import_module(module).main([argument.format(blocked) for argument in arguments]) == Exit.NOTHING
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("refused: ")
+    assert str(blocked.parent) in told
+
+
+def test_folders_and_files_that_can_be_written_are_left_as_they_were(tmp_path: Path) -> None:
+    assert check_folder(tmp_path / "a" / "b", "reports").is_dir()
+    assert check_file(tmp_path / "c.json", "--json") == tmp_path / "c.json"
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    with pytest.raises(Refused, match="is a folder"):
+        check_file(tmp_path, "--json")
+    with pytest.raises(Refused, match=r"reports=.*null"):
+        check_folder(tmp_path / "a\0b", "reports")
+
+
+def test_checkpoints_that_cannot_be_written_refuse_the_run(
+    blocked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def starts(*_: object) -> None:
+        raise Worked
+
+    monkeypatch.setattr("suite.bench.measure.Session.__init__", starts)
+    for folder in (blocked, blocked.parent, Path("/proc/x")):
+        (record,) = run([*SHORT, f"reports={tmp_path}", f"resume.folder={folder}"])
+        assert record.outcome is Outcome.UNSUPPORTED
+        assert record.reason.startswith(f"resume.folder={folder}: ")
+
+
+@pytest.mark.exhaustive
+def test_a_save_that_fails_is_the_outcome_of_the_run(tmp_path: Path) -> None:
+    command = [*SHORT, f"reports={tmp_path}", f"resume.folder={tmp_path / 'saves'}", "resume.every=1"]
+    (run_,) = expand(command)
+    (tmp_path / "saves").mkdir()
+    (tmp_path / "saves" / provenance.key(run_.config)).touch()  # where its folder of checkpoints would be
+    (record,) = run(command)
+    assert record.outcome is Outcome.FAILED
+    assert "Error" in record.reason.splitlines()[-1]
+    assert str(tmp_path / "saves") in record.reason
+
+
+def executed(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A printed command line, by the interpreter of these tests."""
+    program, *words = shlex.split(line)
+    assert program == "python"
+    return subprocess.run([sys.executable, *words], cwd=folder, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
+        capture_output=True, text=True, timeout=100, check=False)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["it's one, two"])
+def test_the_printed_command_makes_the_page_of_the_folder(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / name
+    quoted = str(folder).replace("'", "\\'")
+    assert main([*CHECKED, f"reports='{quoted}'"]) == Exit.OK
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.endswith(" makes the page")]
+    done = executed(line.removesuffix(" makes the page"), tmp_path)
+    assert done.stdout == f"{folder / 'index.html'}\n", done.stderr
+    assert (folder / "index.html").is_file()
+
+
+def test_a_tuned_plan_runs_again_in_its_folder_with_what_was_typed() -> None:
+    typed = ["system=axonn", "batch.size=4", "reports=/tmp/a b", "launch.python_path=[x]", "machine=local"]
+    line = again(Path("/tmp/a b/tuned/p.yaml"), typed)
+    assert shlex.split(line)[3:] == ["@/tmp/a b/tuned/p.yaml", "reports=/tmp/a b", "launch.python_path=[x]"]
