@@ -28,13 +28,13 @@ from suite.comm import here, started
 from suite.comm.meeting import Meeting
 from suite.comm.waiting import short_sleeps
 from suite.core.build import build, locate, search
-from suite.core.errors import Diverged, MissingDependency, Refused, SuiteError
+from suite.core.errors import Diverged, MissingDependency, PeerEnded, Refused, SuiteError
 from suite.core.keys import in_config_keys
 from suite.core.protocols import Missing
 from suite.core.record import Outcome
 from suite.data.batches import Lazy, drawn
 
-# what a rank raises because another one is gone: the reason stands with the other
+# messages of connections whose other rank is gone
 _SECONDARY = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe")
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "Cannot allocate memory")
 
@@ -50,6 +50,11 @@ def outcome_of(error: BaseException) -> Outcome:
     if isinstance(error, MissingDependency | ModuleNotFoundError):
         return Outcome.MISSING_DEPENDENCY
     return Outcome.FAILED
+
+
+def follows_another(error: BaseException) -> bool:
+    """Whether a rank raised because another one had ended: the reason of the run stands with that one."""
+    return isinstance(error, PeerEnded) or any(text in str(error) for text in _SECONDARY)
 
 
 def probed(path: str, config: Mapping[str, Any]) -> Any:
@@ -320,7 +325,7 @@ def main(job: Path) -> None:
             reason = str(error)
         elif isinstance(error, SuiteError):  # what it says comes first
             reason = f"{error}\n{reason}"
-        secondary = any(text in str(error) for text in _SECONDARY)
+        secondary = follows_another(error)
         control.say(event="failed", outcome=outcome_of(error).value, reason=reason, secondary=secondary)
         raise
 

@@ -23,7 +23,7 @@ import torch
 from suite.comm.leaving import LEAVE, closed_early, deserted, raised
 from suite.comm.message import CAPACITY, CLOSING, pack, receiver, unpack
 from suite.comm.waiting import LOOK, look_around
-from suite.core.errors import RankError
+from suite.core.errors import PeerEnded, RankError
 from suite.core.op import Kind, Op
 from suite.core.protocols import Value
 
@@ -137,7 +137,7 @@ class GlooTransport:
         """The threads move messages; what went wrong there is raised here."""
         if self.failure is not None:
             look_around()
-            raise RankError(f"a lane of rank {self.world.rank} broke: {self.failure}") from self.failure
+            raise PeerEnded(f"a lane of rank {self.world.rank} broke: {self.failure}") from self.failure
 
     def close(self, timeout: float | None = None) -> None:
         """Every neighbour closes too: its closing message ends the thread that listens to it. After `timeout` seconds

@@ -22,7 +22,7 @@ from suite.comm.message import INLINE, check_inline
 from suite.comm.nccl import NcclTransport
 from suite.comm.start import Start
 from suite.comm.waiting import look_around, until
-from suite.core.errors import RankError, Refused
+from suite.core.errors import PeerEnded, Refused
 from suite.core.protocols import Group, Handle, Transport
 
 PATIENCE = timedelta(days=30)  # a lane may be silent for as long as a rank sleeps between its turns
@@ -55,12 +55,12 @@ class _Work:
 
 
 def _wait(work: Any) -> None:
-    """Raises RankError where it broke, with the rank that has ended if one has left a note."""
+    """Raises PeerEnded where it broke, with the rank that has ended if one has left a note."""
     try:
         work.wait()
     except RuntimeError as error:
         look_around()
-        raise RankError(f"a collective broke, as another rank may have ended: {error}") from error
+        raise PeerEnded(f"a collective broke, as another rank may have ended: {error}") from error
 
 
 class _Works:

@@ -93,6 +93,10 @@ class RankError(SuiteError):
     """A rank did not do its part."""
 
 
+class PeerEnded(RankError):
+    """A rank cannot go on because another rank may have ended. The cause is on that other rank."""
+
+
 class Late(RankError):
     """A rank was not done at the deadline."""
 

@@ -26,7 +26,7 @@ SHOWN = re.findall(r"^    (law .*)$", OWN, flags=re.M)
 
 def untimed(line: str) -> str:
     """A printed line without its seconds."""
-    return re.sub(r"\d+\.\d s", "s", line)
+    return re.sub(r" +\d+\.\d s", " s", line)
 
 
 FEW, RANKS = {"composes", "order", "versions", "gradients"}, {"replay", "clocks", "resume", "mpi", "killed"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from suite.bench.rank import outcome_of
-from suite.core.errors import Diverged, MissingDependency, Refused, Unsupported
+from suite.bench.rank import follows_another, outcome_of
+from suite.core.errors import Diverged, MissingDependency, PeerEnded, RankError, Refused, Unsupported
 from suite.core.record import Outcome
 
 
@@ -25,3 +25,16 @@ from suite.core.record import Outcome
 )
 def test_every_error_has_its_outcome(error: BaseException, outcome: Outcome) -> None:
     assert outcome_of(error) is outcome
+
+
+@pytest.mark.parametrize(
+    ("error", "follows"),
+    [
+        (PeerEnded("a collective broke: Application timeout caused pair closure"), True),
+        (RuntimeError("Connection reset by peer"), True),
+        (RankError("rank 0 closes with values unreceived"), False),
+        (ValueError("wrong"), False),
+    ],
+)
+def test_a_rank_that_lost_its_peer_names_no_cause(error: BaseException, follows: bool) -> None:
+    assert follows_another(error) is follows
