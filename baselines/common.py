@@ -17,15 +17,19 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from suite.comm.process_group import stay_on_host
-from suite.core.build import build, module
+from suite.config.locate import module
+from suite.config.plugins import Plugin, build
+from suite.config.protocols import LossScale
+from suite.config.run import RunConfig
 from suite.core.errors import Refused, UnknownName, Unsupported
-from suite.core.fits import number
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from suite.engine.host import check_half
 from suite.engine.random import drawing, initial
 from suite.engine.rate import Rate, as_rate
+from suite.engine.scale import Dynamic, unscaled
 from suite.memory.checkpointing import interval
+from suite.workload import Transformer
 from suite.workload.recurrent import GNMT
 from suite.workload.split import Split, divide
 
@@ -41,39 +45,50 @@ _HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a config asks of a training loop beyond its plan; a key that it does not have is null.
+    """What a config asks of a training loop beyond its plan.
 
-    half: the dtype of passes and gradients, None for that of the model; loss_scale: the config of a scale, for float16;
+    half: the dtype of passes and gradients, None for that of the model; loss_scale: a scale, for float16;
     clip: the largest norm of all gradients; checkpoints: blocks per recomputed piece
     """
 
     half: torch.dtype | None
-    loss_scale: Mapping[str, Any] | None
+    loss_scale: Plugin[LossScale] | None
     clip: float | None
     checkpoints: int | None
 
+    def scale(self) -> Dynamic:
+        """The scale of losses in float16, 1 without one. Raises Unsupported for a class of the user's own."""
+        made = self.loss_scale.build() if self.loss_scale else unscaled()
+        if not isinstance(made, Dynamic):
+            what = f"precision.loss_scale of {type(made).__name__} in a peer"
+            raise Unsupported(what, rule="a peer scales by its own rule", legal="suite.engine.scale.Dynamic")
+        return made
 
-def asked(config: Mapping[str, Any]) -> Asked:
-    """Raises Refused for a half that is none, a clip that is no norm, and checkpoints that no blocks are between."""
-    precision, update = config.get("precision") or {}, config.get("update") or {}
-    half, clip, checkpoints = precision.get("half"), update.get("clip"), config.get("checkpoints")
+
+def asked(config: RunConfig) -> Asked:
+    """Raises UnknownName for a half precision that there is none of."""
+    half, checkpoints = config.precision.half, config.checkpoints
     if half is not None and half not in _HALVES:
-        raise UnknownName("precision.half", str(half), _HALVES)
-    if clip is not None and not (number(clip) and clip > 0):
-        raise Refused(f"update.clip={clip}", rule="a norm above 0, or null", legal="update.clip=1.0")
+        raise UnknownName("precision.half", half, _HALVES)
     if checkpoints == "auto":
-        shapes = build(config["model"]["shape"]).shapes()
-        checkpoints = interval(sum(layer.checkpointed for layer in shapes), config["grid"]["inter"])
-    if checkpoints is not None and not (type(checkpoints) is int and checkpoints > 0):
-        raise Refused(f"checkpoints={checkpoints}", rule="blocks, at least 1, or auto, or null", legal="checkpoints=1")
-    return Asked(_HALVES[half] if half else None, precision.get("loss_scale"), clip, checkpoints)
+        shapes = config.network().shapes()
+        checkpoints = interval(sum(layer.checkpointed for layer in shapes), config.grid.inter)
+    return Asked(_HALVES[half] if half else None, config.precision.loss_scale, config.update.clip, checkpoints)
 
 
-def check_device(config: Mapping[str, Any], device: torch.device) -> None:
+def gpt(config: RunConfig) -> Transformer:
+    """The shape of the config's GPT. Raises Unsupported for another network."""
+    shape = config.model.shape.build()
+    if not isinstance(shape, Transformer):
+        what = f"{config.system.name} with model={config.model.name} and grid.tensor={config.grid.tensor}"
+        raise Unsupported(what, rule="it splits the blocks of a GPT", legal="model=gpt_tiny")
+    return shape
+
+
+def check_device(config: RunConfig, device: torch.device) -> None:
     """Raises Unsupported for a half precision that the device has no kernels for, as the suite's engine does."""
-    half = (config.get("precision") or {}).get("half")
-    if half:
-        check_half(half, device)
+    if config.precision.half:
+        check_half(config.precision.half, device)
 
 
 class Plan:
@@ -82,16 +97,16 @@ class Plan:
     ties: as Engine's `tied`; split: layers of each stage; microbatches: per replica and batch; asked: of the training
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        model, batch = config["model"], config["batch"]
-        self.grid = Grid(**config["grid"])
-        self.network, self.shape = module(model["network"]), build(model["shape"])
-        self.makers = self.network.layers(self.shape, dropout=model["dropout"], dtype=model["dtype"])
+    def __init__(self, config: RunConfig) -> None:
+        model, batch = config.model, config.batch
+        self.grid = config.grid.build()
+        self.network, self.shape = module(model.network), config.network()
+        self.makers = self.network.layers(self.shape, dropout=model.dropout, dtype=model.dtype)
         self.blocks = [layer.checkpointed for layer in self.shape.shapes()]
         self.ties: list[tuple[int, str, int, str]] = self.network.ties(self.shape)
-        self.split: Split = divide(self.shape, self.grid.inter, config["split"])
-        self.seed, self.microbatch = config["seed"], batch["microbatch"]
-        self.size, self.microbatches = batch["size"], microbatches(config)
+        self.split: Split = divide(self.shape, self.grid.inter, config.split)
+        self.seed, self.microbatch = config.seed, batch.microbatch
+        self.size, self.microbatches = batch.size, microbatches(config)
         self.asked = asked(config)
 
     def layer(self, number: int) -> nn.Module:
@@ -117,9 +132,9 @@ class Plan:
         return chunks[:, replica]
 
 
-def microbatches(config: Mapping[str, Any]) -> int:
+def microbatches(config: RunConfig) -> int:
     """Microbatches per replica and batch. Raises Refused for a batch that is not a whole number of them."""
-    size, chunk = config["batch"]["size"], config["batch"]["microbatch"] * config["grid"]["data"]
+    size, chunk = config.batch.size, config.batch.microbatch * config.grid.data
     if size < chunk or size % chunk:
         raise Refused(
             f"batch.size={size} in microbatches of {chunk} over all replicas",
@@ -129,27 +144,27 @@ def microbatches(config: Mapping[str, Any]) -> int:
     return int(size // chunk)
 
 
-def refuse(config: Mapping[str, Any], *, dtypes: Sequence[str]) -> None:
+def refuse(config: RunConfig, *, dtypes: Sequence[str]) -> None:
     """What a peer does not have: split layers (but for systems that say `tensor: true`), an optimizer that torch does
     not have, another precision."""
-    name, tensor, dtype = config["system"]["name"], config["grid"]["tensor"], config["model"]["dtype"]
-    if tensor != 1 and not config["system"].get("tensor"):
+    name, tensor, dtype = config.system.name, config.grid.tensor, config.model.dtype
+    if tensor != 1 and not config.system.tensor:
         raise Unsupported(f"{name} with grid.tensor={tensor}", rule="no layer is split", legal="grid.tensor=1")
     if dtype not in dtypes:
         legal = f"model.dtype={dtypes[0]}"
         raise Unsupported(f"{name} with model.dtype={dtype}", rule=f"one of {', '.join(dtypes)}", legal=legal)
     if asked(config).half and dtype != "float32":
-        what = f"{name} with precision.half={config['precision']['half']} and model.dtype={dtype}"
+        what = f"{name} with precision.half={config.precision.half} and model.dtype={dtype}"
         raise Unsupported(what, rule="weights beside half precision are float32", legal="model.dtype=float32")
     optimizer_class(config)
     microbatches(config)
     refuse_pairs(config)
 
 
-def refuse_pairs(config: Mapping[str, Any]) -> None:
+def refuse_pairs(config: RunConfig) -> None:
     """Raises Unsupported for a network whose batches hold more than one tensor of inputs, as a translator's do."""
-    if isinstance(build(config["model"]["shape"]), GNMT):
-        what = f"{config['system']['name']} with model={config['model']['name']}"
+    if isinstance(config.model.shape.build(), GNMT):
+        what = f"{config.system.name} with model={config.model.name}"
         raise Unsupported(what, rule="it is given one tensor a batch, a translator reads two", legal="system=axonn")
 
 
@@ -161,21 +176,19 @@ def join(layers: Mapping[int, nn.Module], ties: Iterable[tuple[int, str, int, st
             setattr(layers[last].get_submodule(owner), leaf, layers[first].get_parameter(first_name))
 
 
-def optimizer_class(config: Mapping[str, Any]) -> type[torch.optim.Optimizer]:
+def optimizer_class(config: RunConfig) -> type[torch.optim.Optimizer]:
     """torch's optimizer of the same name as the suite's rule."""
-    name = config["optimizer"]["_target_"].rpartition(".")[2]
+    name = config.optimizer.target.rpartition(".")[2]
     if name not in _OPTIMIZERS:
-        what = f"{config['system']['name']} with {name}"
+        what = f"{config.system.name} with {name}"
         raise Unsupported(what, rule=f"one of {', '.join(_OPTIMIZERS)}", legal="optimizer=adamw")
     return _OPTIMIZERS[name]
 
 
-def optimizer(
-    config: Mapping[str, Any], parameters: Iterable[nn.Parameter], **more: Any
-) -> tuple[torch.optim.Optimizer, Rate]:
+def optimizer(config: RunConfig, parameters: Iterable[nn.Parameter], **more: Any) -> tuple[torch.optim.Optimizer, Rate]:
     """torch's own optimizer with the arguments of the suite's rule of the same name, and the rate of each update."""
-    rule = config["optimizer"]
-    arguments = {key: value for key, value in rule.items() if key not in ("_target_", "lr", "beta1", "beta2", *_AHEAD)}
+    rule = config.optimizer.arguments
+    arguments = {key: value for key, value in rule.items() if key not in ("lr", "beta1", "beta2", *_AHEAD)}
     if "beta1" in rule:
         arguments["betas"] = (rule["beta1"], rule["beta2"])
     rate, made = as_rate(build(rule["lr"])), optimizer_class(config)

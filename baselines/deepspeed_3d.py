@@ -36,7 +36,7 @@ import math
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
 from typing import Any
@@ -49,6 +49,7 @@ from baselines.common import (
     asked,
     bytes_of,
     bytes_of_moments,
+    gpt,
     optimizer,
     refuse,
     set_rate,
@@ -57,12 +58,12 @@ from baselines.deepspeed_layers import module
 from baselines.tensor_parallel import check_heads
 from suite.bench.locks import build_folders, stale_locks
 from suite.comm import started
-from suite.core.build import build
+from suite.config.run import RunConfig
+from suite.config.system import System
 from suite.core.errors import UnknownName, Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
 from suite.engine.live import LiveBytes
-from suite.engine.scale import unscaled
 
 _NEVER = 1 << 62  # batches between two printed lines
 _DTYPES = ("half", "float32")
@@ -73,9 +74,9 @@ class DeepSpeed3D:
     """One rank of DeepSpeed's pipeline on grid.inter stages and grid.data replicas."""
 
     @classmethod
-    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+    def probe(cls, config: RunConfig) -> Ready | Missing:
         refuse(config, dtypes=("float32",))
-        stage = config["system"]["zero_stage"]
+        stage = config.system.more["zero_stage"]
         if stage not in (0, 1):
             raise Unsupported(
                 f"deepspeed_3d with system.zero_stage={stage}",
@@ -86,11 +87,11 @@ class DeepSpeed3D:
         _check_tensor(config)
         if find_spec("deepspeed") is None:
             return Missing("deepspeed is not installed: pip install deepspeed")
-        if config["system"]["shm_comm"] and config["launch"]["device"] == "cpu":
+        if config.system.more["shm_comm"] and config.launch.device == "cpu":
             return _can_build()
         return Ready()
 
-    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+    def __init__(self, world: World, config: RunConfig) -> None:
         self.plan = Plan(config)
         # DeepSpeed reads both of them from the environment and has no other way to be told
         os.environ["DS_ACCELERATOR"] = world.device.type
@@ -138,19 +139,19 @@ class DeepSpeed3D:
         return zip(inputs, targets, strict=True)
 
 
-def _engine(plan: Plan, config: Mapping[str, Any]) -> tuple[Any, Any]:
+def _engine(plan: Plan, config: RunConfig) -> tuple[Any, Any]:
     """DeepSpeed's engine on this rank, and the rate of each update."""
     import deepspeed
 
-    settings = config["system"]
-    if not settings["shm_comm"]:
+    settings = config.system
+    if not settings.more["shm_comm"]:
         _leave_out_shared_memory()
     deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
     with torch.no_grad():  # it broadcasts weights, and autograd would watch
         layers = module(plan)
     trained = [p for p in layers.parameters() if p.requires_grad]
-    own, rate = optimizer(config, trained, fused=settings["fused"] or None)
-    bucket = settings["bucket_entries"] or sum(p.numel() for p in trained)
+    own, rate = optimizer(config, trained, fused=settings.more["fused"] or None)
+    bucket = settings.more["bucket_entries"] or sum(p.numel() for p in trained)
     before = [weight.detach().clone() for weight in trained] if plan.asked.half else []
     engine, *_ = deepspeed.initialize(model=layers, optimizer=own, config=_told(plan, settings, bucket))
     for weight, value in zip(trained, before, strict=False):  # DeepSpeed's masters begin as rounded weights
@@ -158,14 +159,14 @@ def _engine(plan: Plan, config: Mapping[str, Any]) -> tuple[Any, Any]:
     return engine, rate
 
 
-def _told(plan: Plan, settings: Mapping[str, Any], bucket: int) -> dict[str, Any]:
+def _told(plan: Plan, settings: System, bucket: int) -> dict[str, Any]:
     """The configuration that DeepSpeed is given. No timer, no printing."""
-    clip, zero_stage = plan.asked.clip, settings["zero_stage"]
+    clip, zero_stage = plan.asked.clip, settings.more["zero_stage"]
     zero = {
         "reduce_bucket_size": bucket,
         "allgather_bucket_size": bucket,
-        "contiguous_gradients": settings["contiguous_gradients"],
-        "reduce_scatter": settings["reduce_scatter"],
+        "contiguous_gradients": settings.more["contiguous_gradients"],
+        "reduce_scatter": settings.more["reduce_scatter"],
         "overlap_comm": False,  # DeepSpeed has none with a pipeline
         # wanted for clipping alone, and by BF16_Optimizer, which always takes it
         "compute_grad_norm": bool(clip or plan.asked.half),
@@ -178,11 +179,11 @@ def _told(plan: Plan, settings: Mapping[str, Any], bucket: int) -> dict[str, Any
         "zero_allow_untested_optimizer": True,  # SGD
         "pipeline": {
             "use_reentrant": False,  # recomputation must take tokens, which have no gradient
-            "pipe_partitioned": settings["partitioned"],
-            "grad_partitioned": settings["partitioned"],
+            "pipe_partitioned": settings.more["partitioned"],
+            "grad_partitioned": settings.more["partitioned"],
         },
         "gradient_clipping": clip or 0.0,
-        "disable_python_gc": settings["disable_python_gc"],
+        "disable_python_gc": settings.more["disable_python_gc"],
         "steps_per_print": _NEVER,
         "wall_clock_breakdown": False,
         "timers": {"throughput": {"enabled": False}},
@@ -190,7 +191,7 @@ def _told(plan: Plan, settings: Mapping[str, Any], bucket: int) -> dict[str, Any
     }
 
 
-def _half(plan: Plan, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _half(plan: Plan, settings: System) -> dict[str, Any]:
     """What DeepSpeed is told of mixed precision. Its scale has no upper bound."""
     asked = plan.asked
     if asked.half is None:
@@ -199,14 +200,14 @@ def _half(plan: Plan, settings: Mapping[str, Any]) -> dict[str, Any]:
     mode: dict[str, Any] = {"bf16": {"enabled": True, "check_grad_overflow": False}}  # its range is that of float32
     if asked.half is torch.float16:
         names["half"] = "fp16"
-        scale = build(asked.loss_scale) if asked.loss_scale else unscaled()
+        scale = asked.scale()
         dynamic = {"loss_scale": 0, "initial_scale_power": int(math.log2(scale.start)), "hysteresis": 1}
         window = {"loss_scale_window": scale.patience, "min_loss_scale": scale.least}
         mode = {"fp16": {"enabled": True, **dynamic, **window}}
     return {
         **mode,
-        "data_types": {"grad_accum_dtype": names[settings["accumulate"]]},
-        "communication_data_type": names[settings["reduce"]],
+        "data_types": {"grad_accum_dtype": names[settings.more["accumulate"]]},
+        "communication_data_type": names[settings.more["reduce"]],
     }
 
 
@@ -234,25 +235,25 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _check_precision(config: Mapping[str, Any]) -> None:
-    settings, half = config["system"], asked(config).half
+def _check_precision(config: RunConfig) -> None:
+    settings, half = config.system, asked(config).half
     for key in ("accumulate", "reduce"):
-        if settings[key] not in _DTYPES:
-            raise UnknownName(f"system.{key}", str(settings[key]), _DTYPES)
+        if settings.more[key] not in _DTYPES:
+            raise UnknownName(f"system.{key}", str(settings.more[key]), _DTYPES)
     if half is torch.float16:
-        if config["launch"]["device"] == "cpu" and not torch.ops.mkldnn._is_mkldnn_fp16_supported():
+        if config.launch.device == "cpu" and not torch.ops.mkldnn._is_mkldnn_fp16_supported():
             raise Unsupported(
                 "deepspeed_3d with precision.half=float16",
                 rule="DeepSpeed has float16 on CUDA, and on a CPU with instructions for it",
                 legal="precision=bf16",
             )
-        if settings["zero_stage"] == 0:
+        if settings.more["zero_stage"] == 0:
             raise Unsupported(
                 "deepspeed_3d with precision.half=float16 and system.zero_stage=0",
                 rule="in ZeRO stage 0 DeepSpeed has another loss scale",
                 legal="system.zero_stage=1",
             )
-    if half and settings["accumulate"] == "float32" and settings["zero_stage"] == 0:
+    if half and settings.more["accumulate"] == "float32" and settings.more["zero_stage"] == 0:
         raise Unsupported(
             "deepspeed_3d with system.accumulate=float32 and system.zero_stage=0",
             rule="DeepSpeed adds half-precision gradients in float32 in ZeRO stage 1 alone",
@@ -260,10 +261,10 @@ def _check_precision(config: Mapping[str, Any]) -> None:
         )
 
 
-def _check_tensor(config: Mapping[str, Any]) -> None:
-    tensor, dropout = config["grid"]["tensor"], config["model"]["dropout"]
+def _check_tensor(config: RunConfig) -> None:
+    tensor, dropout = config.grid.tensor, config.model.dropout
     if tensor > 1:
-        check_heads(config["model"]["shape"]["heads"], tensor)
+        check_heads(gpt(config).heads, tensor)
         if dropout:
             raise Unsupported(
                 f"deepspeed_3d with grid.tensor={tensor} and model.dropout={dropout}",

@@ -19,15 +19,26 @@ from typing import Any
 import torch
 from torch import nn
 
-from baselines.common import DefaultGroup, Plan, asked, bytes_of, join, microbatches, optimizer_class, refuse, set_rate
+from baselines.common import (
+    DefaultGroup,
+    Plan,
+    asked,
+    bytes_of,
+    gpt,
+    join,
+    microbatches,
+    optimizer_class,
+    refuse,
+    set_rate,
+)
 from baselines.megatron_weights import renamed
 from baselines.tensor_parallel import check_heads
-from suite.core.build import build
+from suite.config.plugins import build
+from suite.config.run import RunConfig
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
 from suite.engine.rate import as_rate
-from suite.engine.scale import unscaled
 
 _DTYPES = ("half", "float32")
 
@@ -50,12 +61,11 @@ class Arguments:
     passes: dict[str, Any]
 
 
-def arguments(config: Mapping[str, Any]) -> Arguments:
+def arguments(config: RunConfig) -> Arguments:
     """Pure: nothing of Megatron is imported. Raises Refused, or a kind of it, for what Megatron cannot be told."""
     check(config)
-    grid, model, settings, wanted = config["grid"], config["model"], config["system"], asked(config)
-    shape = build(model["shape"])
-    sizes = {"tensor_model_parallel_size": grid["tensor"], "pipeline_model_parallel_size": grid["inter"]}
+    grid, settings, wanted, shape = config.grid, config.system, asked(config), gpt(config)
+    sizes = {"tensor_model_parallel_size": grid.tensor, "pipeline_model_parallel_size": grid.inter}
     dtype = wanted.half or torch.float32
     halves = {"fp16": dtype is torch.float16, "bf16": dtype is torch.bfloat16, "params_dtype": dtype}
     recompute: dict[str, Any] = {}
@@ -76,14 +86,14 @@ def arguments(config: Mapping[str, Any]) -> Arguments:
             "attention_dropout": 0.0,
         },
         model={
-            "vocab_size": -(-shape.vocabulary // grid["tensor"]) * grid["tensor"],
+            "vocab_size": -(-shape.vocabulary // grid.tensor) * grid.tensor,
             "max_sequence_length": shape.sequence,
             "share_embeddings_and_output_weights": shape.tied,
             "position_embedding_type": "learned_absolute",
         },
         ddp={
-            "grad_reduce_in_fp32": settings["reduce"] == "float32",
-            "overlap_grad_reduce": settings["overlap_grad_reduce"],
+            "grad_reduce_in_fp32": settings.more["reduce"] == "float32",
+            "overlap_grad_reduce": settings.more["overlap_grad_reduce"],
         },
         optimizer={
             **halves,
@@ -94,20 +104,20 @@ def arguments(config: Mapping[str, Any]) -> Arguments:
         passes={
             "num_microbatches": microbatches(config),
             "seq_length": shape.sequence,
-            "micro_batch_size": config["batch"]["microbatch"],
+            "micro_batch_size": config.batch.microbatch,
         },
     )
 
 
-def check(config: Mapping[str, Any]) -> None:
+def check(config: RunConfig) -> None:
     """Raises Refused, or a kind of it, for a combination that Megatron does not have."""
     refuse(config, dtypes=("float32",))
-    grid, settings, shape, wanted = config["grid"], config["system"], config["model"]["shape"], asked(config)
-    check_heads(shape["heads"], grid["tensor"])
-    own, rest = divmod(shape["layers"], grid["inter"])
-    if rest or config["split"] != "even":
-        what = f"megatron_lm with {shape['layers']} blocks on {grid['inter']} stages and split={config['split']}"
-        legal = max(n for n in range(1, grid["inter"] + 1) if shape["layers"] % n == 0)
+    grid, settings, shape, wanted = config.grid, config.system, gpt(config), asked(config)
+    check_heads(shape.heads, grid.tensor)
+    own, rest = divmod(shape.layers, grid.inter)
+    if rest or config.split != "even":
+        what = f"megatron_lm with {shape.layers} blocks on {grid.inter} stages and split={config.split}"
+        legal = max(n for n in range(1, grid.inter + 1) if shape.layers % n == 0)
         raise Unsupported(what, rule="the same blocks on every stage", legal=f"grid.inter={legal} split=even")
     if wanted.checkpoints and own % wanted.checkpoints:
         legal = max(n for n in range(1, wanted.checkpoints) if own % n == 0)
@@ -116,16 +126,16 @@ def check(config: Mapping[str, Any]) -> None:
             rule="Megatron computes pieces of one size again",
             legal=f"checkpoints={legal}",
         )
-    if config["model"]["dropout"]:
-        what = f"megatron_lm with model.dropout={config['model']['dropout']}"
+    if config.model.dropout:
+        what = f"megatron_lm with model.dropout={config.model.dropout}"
         raise Unsupported(what, rule="Megatron drops embeddings too", legal="model.dropout=0.0")
-    if settings["reduce"] not in _DTYPES:
-        raise UnknownName("system.reduce", str(settings["reduce"]), _DTYPES)
+    if settings.more["reduce"] not in _DTYPES:
+        raise UnknownName("system.reduce", str(settings.more["reduce"]), _DTYPES)
 
 
-def _rule(config: Mapping[str, Any]) -> dict[str, Any]:
+def _rule(config: RunConfig) -> dict[str, Any]:
     """The optimizer, and the loss scale, as OptimizerConfig has them."""
-    rule, scaling = config["optimizer"], asked(config)
+    rule, scaling = config.optimizer.arguments, asked(config)
     told = {"lr": as_rate(build(rule["lr"]))(0), "weight_decay": rule["weight_decay"]}
     if optimizer_class(config) is torch.optim.SGD:
         if rule["dampening"]:
@@ -136,7 +146,7 @@ def _rule(config: Mapping[str, Any]) -> dict[str, Any]:
         told |= {"optimizer": "adam", "adam_beta1": rule["beta1"], "adam_beta2": rule["beta2"]}
         told |= {"adam_eps": rule["eps"], "decoupled_weight_decay": optimizer_class(config) is torch.optim.AdamW}
     if scaling.half is torch.float16:
-        scale = build(scaling.loss_scale) if scaling.loss_scale else unscaled()
+        scale = scaling.scale()
         told |= {"initial_loss_scale": scale.start, "min_loss_scale": scale.least}
         told |= {"loss_scale_window": scale.patience, "hysteresis": 1}
     return told
@@ -157,11 +167,11 @@ class MegatronLM:
     """One rank of Megatron's pipeline on grid.inter stages, grid.tensor parts of every layer and grid.data replicas."""
 
     @classmethod
-    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+    def probe(cls, config: RunConfig) -> Ready | Missing:
         arguments(config)
-        return missing(config["launch"]["device"]) or Ready()
+        return missing(config.launch.device) or Ready()
 
-    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+    def __init__(self, world: World, config: RunConfig) -> None:
         from megatron.core import parallel_state
         from megatron.core.distributed import (
             DistributedDataParallel,
@@ -181,7 +191,7 @@ class MegatronLM:
         self.group = DefaultGroup(world, grid)
         self.place = grid.place(world.rank)
         parallel_state.initialize_model_parallel(**told.parallel)
-        model_parallel_cuda_manual_seed(config["seed"])  # its attention wants generators, also where nothing is drawn
+        model_parallel_cuda_manual_seed(config.seed)  # its attention wants generators, also where nothing is drawn
         transformer = TransformerConfig(**told.transformer)
         with torch.device(world.device):
             model = GPTModel(
@@ -201,7 +211,8 @@ class MegatronLM:
         transformer.finalize_model_grads_func = finalize_model_grads
         if told.ddp["overlap_grad_reduce"]:
             transformer.no_sync_func = self.model.no_sync
-        self.run, self.rate, self.updates = get_forward_backward_func(), as_rate(build(config["optimizer"]["lr"])), 0
+        self.rate = as_rate(build(config.optimizer.arguments["lr"]))
+        self.run, self.updates = get_forward_backward_func(), 0
 
     def train_batch(self, batch: Value) -> float:
         self.model.train()

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 
 from suite.core.errors import Refused
 from suite.core.op import Kind, Op
-from suite.core.protocols import Clock, Read
+from suite.core.protocols import Clock, Read, WeightPolicy
 from suite.weights.policy import GRAPHS, check_streams, known, read_again
 
 
 @dataclass(frozen=True, slots=True)
-class Stash:
+class Stash(WeightPolicy):
     """PipeDream: a forward pass reads the newest weights, its backward pass the version that the forward pass read."""
 
     graph: str = "recompute"
@@ -46,7 +46,7 @@ class Stash:
 
 
 @dataclass(frozen=True, slots=True)
-class DoubleBuffer:
+class DoubleBuffer(WeightPolicy):
     """PipeDream-2BW: both passes read the version before the one that the gradient is added to; the first update group
     after a drain, which has none before it, reads the weights of the drain."""
 

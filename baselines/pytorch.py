@@ -8,13 +8,13 @@ precision, as the suite's own do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from baselines.common import Plan, asked, check_device, join, refuse_pairs, stage_of
 from baselines.stepping import Stepper
+from suite.config.run import RunConfig
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import BACKWARD, FORWARD, STEP, Trace
 from suite.engine.host import now
@@ -24,12 +24,12 @@ class PyTorch:
     """One process; gradients accumulate over the microbatches of a batch."""
 
     @classmethod
-    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+    def probe(cls, config: RunConfig) -> Ready | Missing:
         asked(config)
         refuse_pairs(config)
         return Ready()
 
-    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+    def __init__(self, world: World, config: RunConfig) -> None:
         check_device(config, world.device)
         plan = Plan(config)
         layers = {number: plan.layer(number) for number in range(len(plan.makers))}

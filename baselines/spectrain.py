@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from suite.core.op import Kind, Op
-from suite.core.protocols import Clock, Read
+from suite.core.protocols import Clock, Read, WeightPolicy
 from suite.weights.policy import GRAPHS, check_each, known
 
 
 @dataclass(frozen=True, slots=True)
-class SpecTrain:
+class SpecTrain(WeightPolicy):
     """Both passes read the newest weights, predicted to one future version."""
 
     graph: str = "recompute"

@@ -8,17 +8,16 @@ back. A batch whose gradients overflow changes nothing but the scale; it is no u
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from baselines.common import asked, bytes_of, bytes_of_moments, optimizer, set_rate
-from suite.core.build import build
+from suite.config.run import RunConfig
 from suite.engine.live import LiveBytes
-from suite.engine.scale import Dynamic, unscaled
+from suite.engine.scale import Dynamic
 
 
 class Stepper:
@@ -30,7 +29,7 @@ class Stepper:
 
     def __init__(
         self,
-        config: Mapping[str, Any],
+        config: RunConfig,
         weights: Sequence[nn.Parameter],
         *,
         fused: bool | None = None,
@@ -49,7 +48,7 @@ class Stepper:
         self.whole = whole
         self.scale: Dynamic | None = None
         if self.asked.half is torch.float16:
-            self.scale = build(self.asked.loss_scale) if self.asked.loss_scale else unscaled()
+            self.scale = self.asked.scale()
         self.optimizer, self.rate = optimizer(config, self.masters, fused=fused)
         self.updates = 0
         self.live: LiveBytes | None = None  # told that a step has begun, while bytes are counted

@@ -28,6 +28,7 @@ from baselines.common import (
 )
 from baselines.stepping import Stepper
 from suite.bench.order import PIPELINES
+from suite.config.run import RunConfig
 from suite.core.errors import UnknownName
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
@@ -39,20 +40,20 @@ class TorchPipelining:
     """One rank's stage of a PyTorch pipeline on grid.inter stages and grid.data replicas."""
 
     @classmethod
-    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+    def probe(cls, config: RunConfig) -> Ready | Missing:
         refuse(config, dtypes=("float32", "float64", "bfloat16"))
-        settings = config["system"]
+        settings = config.system
         for key, known in (("schedule", PIPELINES), ("data_parallel", _DATA_PARALLEL)):
-            if settings[key] not in known:
-                raise UnknownName(f"system.{key}", str(settings[key]), known)
+            if settings.more[key] not in known:
+                raise UnknownName(f"system.{key}", str(settings.more[key]), known)
         return Ready()
 
-    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+    def __init__(self, world: World, config: RunConfig) -> None:
         from torch.distributed import pipelining
 
         check_device(config, world.device)
         self.world, self.plan = world, Plan(config)
-        plan, grid, settings = self.plan, self.plan.grid, config["system"]
+        plan, grid, settings = self.plan, self.plan.grid, config.system
         self.group = DefaultGroup(world, grid)
         self.place = place = grid.place(world.rank)
         replicas = [grid.rank(data=replica, inter=0) for replica in range(grid.data)]
@@ -69,11 +70,11 @@ class TorchPipelining:
         self.stepper = Stepper(
             config,
             self.trained,
-            fused=settings["fused"] or None,
+            fused=settings.more["fused"] or None,
             uncounted=() if place.first else self.tied,
             whole=lambda own: world.total(own, lambda: None) / grid.data,
         )
-        self.ddp = settings["data_parallel"] == "ddp" and grid.data > 1
+        self.ddp = settings.more["data_parallel"] == "ddp" and grid.data > 1
         if self.ddp:
             self.model = nn.parallel.DistributedDataParallel(
                 self.model,
@@ -91,7 +92,7 @@ class TorchPipelining:
             self.model, place.stage, grid.inter, world.device, group=pipelines[place.replica]
         )
         # the loss is divided by the number of microbatches, so that no gradient has to be
-        self.schedule = getattr(pipelining, settings["schedule"])(
+        self.schedule = getattr(pipelining, settings.more["schedule"])(
             stage, plan.microbatches, loss_fn=self._loss, scale_grads=False
         )
 

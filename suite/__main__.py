@@ -26,12 +26,12 @@ from suite.core.units import seconds
 from suite.core.words import count, for_reports
 
 if TYPE_CHECKING:
-    from suite.bench.experiment import Run
+    from suite.bench.runs import Run
 
 
 def run(overrides: Sequence[str], progress: Progress | None = None) -> list[Record]:
     """Makes the runs of one command line; says a line for each."""
-    from suite.bench.experiment import expand
+    from suite.bench.runs import expand
 
     return made(expand(overrides), progress)
 
@@ -40,7 +40,7 @@ def made(runs: Sequence[Run], progress: Progress | None = None) -> list[Record]:
     """The records of these runs; says a line for each."""
     from suite.bench.measure import measure
 
-    progress = progress or Progress(float(runs[0].config["experiment"]["seconds"]))
+    progress = progress or Progress(float(runs[0].outline.experiment.seconds))
     with ending_ranks():
         records = measure(runs, progress)
     for record in records:
@@ -57,8 +57,9 @@ def summary(record: Record) -> str:
 
 
 def command(arguments: Arguments) -> int:
-    from suite.bench.experiment import expand, register
     from suite.bench.labels import FLAG
+    from suite.bench.runs import expand
+    from suite.config.compose import register
     from suite.sweep import counted, planned, scheduled, sweep, together
 
     register()
@@ -69,17 +70,17 @@ def command(arguments: Arguments) -> int:
         return sweep(for_hydra(arguments.given), dry, asked.label)
     begun = Progress(1.0)
     runs = expand(words)
-    if runs and runs[0].config["launch"].get("submit"):
+    if runs and runs[0].outline.launch.submit:
         return together(scheduled([words], dry))
     if dry:
         plan = planned(runs)
         print("\n".join([*plan.lines, counted([plan])]))
         return plan.exit
     records = made(runs)
-    folder = Path(runs[0].config["reports"]) if runs else Path("reports")
+    folder = Path(runs[0].outline.reports) if runs else Path("reports")
     print(f"{count(records, 'record')} in {folder / 'records'}, {seconds(begun.clock() - begun.begin)}")
     print(f"{for_reports('suite.report', folder)} makes the page")
-    return exit_code(records, runs[0].config["on_error"] if runs else "record")
+    return exit_code(records, runs[0].outline.on_error if runs else "record")
 
 
 def for_hydra(arguments: Sequence[str]) -> list[str]:

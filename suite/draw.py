@@ -15,17 +15,15 @@ trains a whole graph shows its plan instead: which rows each process needs. `dra
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from suite.bench.reads import BOOKKEEPING, below
 from suite.cli import Arguments, Command
-from suite.core.build import build
 from suite.core.errors import Refused
 from suite.core.exits import Exit
 from suite.core.files import check_file
-from suite.core.grid import Grid
 from suite.core.keys import in_config_keys
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import WeightPolicy
@@ -35,6 +33,8 @@ from suite.weights import Ledger
 from suite.weights.account import PASSES, ahead, entries, follow, staleness
 
 if TYPE_CHECKING:
+    from suite.config.checks import Drawing
+    from suite.config.run import RunConfig
     from suite.gnn.plan import Placement
 
 # keys that a drawing reads; a name stands for all keys below it
@@ -57,33 +57,34 @@ TABLE_2 = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
 def draw(overrides: Sequence[str]) -> str:
     """The grid, its makespan and idle times, and what each stage holds at most."""
     from suite.bench import order, refuse, streamed
-    from suite.bench.experiment import well_formed
+    from suite.config import checks
+    from suite.config.compose import composed
 
-    config = well_formed(overrides, drawing=True)
-    name, grid, every = config["system"]["name"], Grid(**config["grid"]), config["update"]["every"]
-    if config["system"].get("graphs"):
+    data = composed(overrides)
+    config, drawing = checks.checked_run(data), checks.checked(checks.Drawing, data)
+    name, grid, every = config.system.name, config.grid.build(), config.update.every
+    if config.system.graphs:
         check_read(overrides, name, (*ALWAYS, *WHOLE_GRAPH))
-        return graph(config, given=overrides)
-    plan = config["draw"]
-    wanted = config["system"].get("microbatches") or plan["microbatches"]
-    if plan["microbatches"] != wanted:
-        what = f"draw.microbatches={plan['microbatches']} of system={name}"
+        return graph(config, drawing, given=overrides)
+    plan = drawing.draw
+    wanted = config.system.microbatches or plan.microbatches
+    if plan.microbatches != wanted:
+        what = f"draw.microbatches={plan.microbatches} of system={name}"
         raise Refused(what, rule=f"its batch is {wanted} per replica", legal=f"draw.microbatches={wanted}")
     refuse.check_tensor(config)
     streamed.check_engine(config)
-    policy = build(config["weights"])
-    if hasattr(policy, "check"):
-        policy.check(grid.inter, every)
+    policy = config.weights.build()
+    policy.check(grid.inter, every)
     schedule = order.schedule_of(config, microbatches=wanted)
     check_read(overrides, name, (*ALWAYS, *PIPELINE, *(("weights",) if every is not None else ())))
-    ticks = {Kind.FORWARD: plan["forward"], Kind.BACKWARD: plan["backward"]}
+    ticks = {Kind.FORWARD: plan.forward, Kind.BACKWARD: plan.backward}
 
     def cost(op: Op) -> float:
         return float(ticks.get(op.kind, 0))
 
     stages = grid.inter
-    check_size(plan["microbatches"], stages, SHORT)
-    work = Work(0, plan["microbatches"], every, 0)
+    check_size(plan.microbatches, stages, SHORT)
+    work = Work(0, plan.microbatches, every, 0)
     timeline = check(schedule, stages, work, cost=cost)
     peaks = ", ".join(map(str, timeline.peak))
     drawing = f"{chart(timeline.slots, stages)}\nactivations alive per stage at most {peaks}"
@@ -108,7 +109,7 @@ def check_read(overrides: Sequence[str], name: str, read: Sequence[str]) -> None
             raise Refused(override, rule=rule, legal=f"system, {', '.join(keys)}")
 
 
-def graph(config: Mapping[str, Any], given: Sequence[str] = ()) -> str:
+def graph(config: RunConfig, drawing: Drawing, given: Sequence[str] = ()) -> str:
     """The plan of a full-graph system's forward product: its needs as a picture, and its volumes. Raises Refused for a
     plan in a file whose processes are not those that the overrides give."""
     from suite.gnn import prepare
@@ -117,7 +118,9 @@ def graph(config: Mapping[str, Any], given: Sequence[str] = ()) -> str:
     from suite.gnn.holding import plans
     from suite.gnn.plan import Plan
 
-    file = Path(config["draw"]["plan"]) if config["draw"]["plan"] else None
+    groups = {"graph": drawing.graph, "partitioner": drawing.partitioner, "exchange": drawing.exchange}
+    config = config.model_copy(update=groups)
+    file = Path(drawing.draw.plan) if drawing.draw.plan else None
     origin = ""
     if file is not None and file.exists():
         plan, origin = Plan.load(file), f"plan read from {file}, whose graph and parts are drawn\n\n"
@@ -137,7 +140,7 @@ def graph(config: Mapping[str, Any], given: Sequence[str] = ()) -> str:
         plan, _ = plans(matrix, prepare.partition_of(config, place.parts).parts, place)
         if file is not None:
             plan.save(file)
-    return f"{origin}{chart_of(plan, config['draw']['width'])}\n\n{tables(plan)}"
+    return f"{origin}{chart_of(plan, drawing.draw.width)}\n\n{tables(plan)}"
 
 
 def placement(of: Placement) -> str:
@@ -164,20 +167,20 @@ def _told(version: int, further: int) -> str:
     return f"{version}+{further}" if further else str(version)
 
 
-def table_2(config: Mapping[str, Any]) -> str:
+def table_2(config: RunConfig) -> str:
     """PipeOptim Table II at this depth: of steady mini-batches, stage by stage."""
-    from suite.bench.experiment import resolve
+    from suite.config.compose import resolve
 
-    stages = config["grid"]["inter"]
-    name = config["system"]["name"]
+    stages = config.grid.inter
+    name = config.system.name
     rows = [["Table II, by stage", "F lacks", "B lacks", "F ahead", "B ahead", "copies"]]
     for system in (*TABLE_2, *([] if name in TABLE_2 else [name])):
         own = config
         if system != name:
             own = resolve([f"system={system}", f"grid.inter={stages}"])
-        every = own["update"]["every"]
+        every = own.update.every
         work = Work(0, (stages + 2) * 2 * every, every, 0)
-        found = account(build(own["weights"]), check(build(own["schedule"]), stages, work), work)
+        found = account(own.weights.build(), check(own.schedule.build(), stages, work), work)
         lacks = [[f"{staleness(each, kind):g}" for each in found] for kind in PASSES]
         further = [[f"{ahead(each, kind):g}" for each in found] for kind in PASSES]
         rows.append([system, *(" ".join(part) for part in (*lacks, *further, [str(each.peak) for each in found]))])

@@ -19,7 +19,6 @@ from suite.cli import Arguments, Command
 from suite.core.errors import Unsupported
 from suite.core.exits import Exit
 from suite.core.files import check_folder
-from suite.core.grid import Grid
 from suite.core.units import si
 from suite.core.words import override
 
@@ -44,15 +43,16 @@ def told(name: str, plan: Partition) -> str:
 
 
 def partition(arguments: Arguments) -> int:
-    from suite.bench.experiment import well_formed
-    from suite.core.build import build
+    from suite.config import checks
+    from suite.config.compose import composed
     from suite.engine.profile import measure
     from suite.workload.partition import any_replicas, equal
 
-    config = well_formed(arguments.words)
-    folder = check_folder(Path(config["reports"]) / "profiles", "reports")
-    grid = Grid(**config["grid"])
-    found = measure(config, bandwidth=build(config["machine"]).within.bandwidth)
+    data = composed(arguments.words)
+    config, machine = checks.checked_run(data), checks.checked(checks.Profiling, data).machine.build()
+    folder = check_folder(Path(config.reports) / "profiles", "reports")
+    grid = config.grid.build()
+    found = measure(config, bandwidth=machine.within.bandwidth)
     print("\n".join(table(found)))
     print(told(f"{grid.inter} stages of {grid.data}", equal(found.profile, grid.inter, grid.data)))
     free = any_replicas(found.profile, grid.inter * grid.data)

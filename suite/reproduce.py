@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suite.__main__ import run
 from suite.bench.progress import Progress
@@ -28,6 +28,10 @@ from suite.core.files import check_access, check_folder
 from suite.core.record import CANNOT, Record
 from suite.core.units import seconds
 from suite.core.words import count
+
+if TYPE_CHECKING:
+    from suite.bench.runs import Run
+    from suite.config.run import RunConfig
 
 
 def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
@@ -44,63 +48,68 @@ def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
 def shared(entries: Sequence[Any], overrides: Sequence[str]) -> list[list[str]]:
     """The command line of each entry of a scale, with those of `overrides` that some run of it reads. Raises Refused
     for an override that none of the entries reads."""
-    from suite.bench.experiment import expand
     from suite.bench.labels import key_of
+    from suite.bench.runs import expand
 
     commands = [command(entry, overrides) for entry in entries]
     if all((key := key_of(override)) in CHOICES or below(key, BOOKKEEPING) for override in overrides):
         return commands
     expanded = [expand(arguments) for arguments in commands]
-    idle = [{o for run in runs for o in run.config.get("unread", ())} & {*overrides} for runs in expanded]
+    idle = [{o for run in runs for o in unread(run)} & {*overrides} for runs in expanded]
     for override in overrides:
         if all(override in one for one in idle):
-            raise next(run.refusal for run in expanded[0] if run.refusal and override in run.config.get("unread", ()))
+            raise next(run.refusal for run in expanded[0] if run.refusal and override in unread(run))
     return [[o for o in one if o not in out] for one, out in zip(commands, idle, strict=True)]
 
 
+def unread(run: Run) -> Sequence[str]:
+    """The overrides that a run does not read, for which it is refused."""
+    return (run.checked.unread or ()) if run.checked else ()
+
+
 def reproduce(given: Arguments) -> int:
-    from suite.bench.experiment import well_formed
+    from suite.config.compose import resolve
     from suite.sweep import counted, plan_of, scheduled, together
 
     dry, overrides = bool(given.options.dry_run), list(given.words)
-    base = well_formed(overrides)
-    commands = shared(base["scale"]["reproduce"], overrides)
-    expected = sum(float(well_formed(arguments)["experiment"]["seconds"]) for arguments in commands)
-    if base["launch"].get("submit"):
+    base = resolve(overrides)
+    commands = shared(base.scale.reproduce, overrides)
+    expected = sum(resolve(arguments).experiment.seconds for arguments in commands)
+    if base.launch.submit:
         status = together(scheduled(commands, dry))
         print("" if dry else f"The page: {_page(base)}")
         return status
     if dry:
-        check_access(Path(base["reports"]), "reports")
+        check_access(Path(base.reports), "reports")
         plans = [plan_of(arguments) for arguments in commands]
-        for entry, plan in zip(base["scale"]["reproduce"], plans, strict=True):
+        for entry, plan in zip(base.scale.reproduce, plans, strict=True):
             print("\n".join([str(entry), *plan.lines]))
         print(counted(plans))
         return Exit.OK  # a run that this machine refuses is a row of the page
-    check_folder(Path(base["reports"]), "reports")
+    check_folder(Path(base.reports), "reports")
     progress = Progress(expected)
-    progress.say(f"{count(commands, 'experiment')} at scale {base['scale']['name']}, about {seconds(progress.left)}")
+    progress.say(f"{count(commands, 'experiment')} at scale {base.scale.name}, about {seconds(progress.left)}")
     records: list[Record] = []
     refused = Exit.OK
-    for number, (entry, arguments) in enumerate(zip(base["scale"]["reproduce"], commands, strict=True), 1):
+    for number, (entry, arguments) in enumerate(zip(base.scale.reproduce, commands, strict=True), 1):
         progress.say(f"[{number}/{len(commands)}] {entry}")
         try:
             records += run(arguments, progress)
         except SuiteError as error:
             progress.say(f"  refused: {error}")
             refused = Exit.SOME_FAILED
-        if exit_code(records, base["on_error"]) is Exit.STOPPED:
+        if exit_code(records, base.on_error) is Exit.STOPPED:
             break
     page = _page(base)
     print(f"\n{count(records, 'record')} in {seconds(progress.clock() - progress.begin)}. The page: {page}")
     tried = [record for record in records if record.outcome not in CANNOT]
-    return max(refused, exit_code(tried, base["on_error"]))
+    return max(refused, exit_code(tried, base.on_error))
 
 
-def _page(config: Mapping[str, Any]) -> Path:
+def _page(config: RunConfig) -> Path:
     from suite.report import write_report
 
-    return write_report(Path(config["reports"]))
+    return write_report(Path(config.reports))
 
 
 def options(parser: argparse.ArgumentParser) -> None:

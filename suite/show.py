@@ -19,9 +19,9 @@ from suite.bench.result_line import result
 from suite.cli import Arguments, Command
 from suite.core.errors import DamagedRecord, Refused, SuiteError
 from suite.core.exits import Exit
-from suite.core.fits import typed
 from suite.core.record import LINES, Metric, Outcome, Record, readers
 from suite.core.units import si
+from suite.core.values import typed
 from suite.core.words import count
 from suite.report.load import check_records
 
@@ -160,19 +160,19 @@ def series_lines(series: Mapping[str, Sequence[float]]) -> Iterator[str]:
 
 def changes(config: Mapping[str, Any]) -> list[str]:
     """The choices and keys of a record's config that differ from what an empty command line gives."""
-    from suite.bench.experiment import resolve
+    from suite.config.compose import composed
 
     choices = dict(_choices(config))
     executor = config.get("executor", {})
     needed = [f"executor.{key}={executor[key]}" for key in NEEDED if key in executor]
     chosen = [f"{group}={choice}" for group, choice in choices.items()]
     # what a system chooses itself (memory, weights, schedule) is no difference
-    usual = dict(_choices(resolve([one for one in chosen if one.startswith("system=")])))
-    usual["system"] = resolve([])["system"]["name"]
+    usual = dict(_choices(composed([one for one in chosen if one.startswith("system=")])))
+    usual["system"] = composed([])["system"]["name"]
     try:
-        base = resolve([*chosen, *needed])
+        base = composed([*chosen, *needed])
     except SuiteError:  # a choice that is no longer there, or wants more
-        base = resolve([])
+        base = composed([])
     told = [f"{group}={choice}" for group, choice in choices.items() if usual.get(group) != choice]
     before = dict(_flat({key: value for key, value in base.items() if key in config}))
     names = {f"{group}.name" for group in choices}
@@ -183,7 +183,7 @@ def changes(config: Mapping[str, Any]) -> list[str]:
 
 def _choices(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The choices of config groups that a record names; an executor that simulates holds its own machine and stack."""
-    from suite.bench.experiment import groups
+    from suite.config.compose import groups
 
     known = groups()
     executor = config.get("executor")

@@ -29,12 +29,13 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from suite.bench import provenance, unranked
-from suite.bench.experiment import CONF, Run, check_names, expand, explained, given, parsed, searched
 from suite.bench.interrupt import Interrupted, die_with_parent
 from suite.bench.labels import COMMON, FLAG, key_of
 from suite.bench.override_files import read_files
 from suite.bench.reads import below
+from suite.bench.runs import Run, expand
 from suite.bench.store import Store
+from suite.config.compose import CONF, check_names, explained, given, parsed, searched
 from suite.core.errors import Refused, SuiteError
 from suite.core.exits import Exit
 from suite.core.files import check_access, check_folder, write_atomically
@@ -157,11 +158,11 @@ class Plan:
 def planned(runs: Sequence[Run]) -> Plan:
     """A line for each run: it has a record, is refused, or would run. Raises Refused where no record can be written."""
     lines, recorded, refused = [], 0, 0
-    for reports in {str(run.config["reports"]) for run in runs}:
+    for reports in {str(run.outline.reports) for run in runs}:
         check_access(Path(reports), "reports")
     for run in runs:
-        store, key = Store(Path(run.config["reports"])), provenance.key(run.config)
-        standing = store.standing(run.config, key, run.config["rerun"])
+        store, key = Store(Path(run.outline.reports)), provenance.key(run)
+        standing = store.standing(run.settings, key, run.outline.rerun)
         if standing:
             recorded, what = recorded + 1, f"has a record ({standing.outcome})"
         elif refusal := run.refusal or _unwritable(run):
@@ -174,7 +175,7 @@ def planned(runs: Sequence[Run]) -> Plan:
 
 def _unwritable(run: Run) -> Refused | None:
     """Why a run's checkpoints cannot be written, as far as it is known without writing."""
-    if (folder := run.config["resume"]["folder"]) is not None:
+    if (folder := run.config.resume.folder) is not None:
         try:
             check_access(Path(folder), "resume.folder")
         except Refused as error:
@@ -282,8 +283,8 @@ def ended(status: int) -> tuple[Outcome, str]:
 def leave_records(overrides: Sequence[str], outcome: Outcome, reason: str) -> None:
     """For every run of a command line that has no record, one that says why."""
     for run in expand(overrides):
-        store, key = Store(Path(run.config["reports"])), provenance.key(run.config)
-        if store.find(key) is None and store.standing(run.config, key, run.config["rerun"]) is None:
+        store, key = Store(Path(run.outline.reports)), provenance.key(run)
+        if store.find(key) is None and store.standing(run.settings, key, run.outline.rerun) is None:
             store.write(unranked.lost(run, key, outcome, reason))
 
 

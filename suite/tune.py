@@ -28,11 +28,11 @@ def systems(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def here(system: str, overrides: Sequence[str]) -> list[str]:
     """The overrides, with this machine for predictions unless they name another; it is measured where it was not."""
-    from suite.bench.experiment import resolve
+    from suite.config.compose import resolve
     from suite.doctor.finding import Ill
     from suite.doctor.measure import FILE, measure
 
-    folder = check_folder(Path(resolve([f"system={system}", *overrides])["reports"]), "reports")
+    folder = check_folder(Path(resolve([f"system={system}", *overrides]).reports), "reports")
     if any(word.partition("=")[0] == "machine" for word in overrides):
         return list(overrides)
     if not (folder / FILE).exists():

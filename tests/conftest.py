@@ -30,7 +30,7 @@ def _one_thread() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _own_modules() -> None:
     """Tests name classes of their own in configs, as a user does who has chosen their folder."""
-    from suite.core.build import search
+    from suite.config.locate import search
 
     search([Path(__file__).parents[1], Path(__file__).parent / "support"])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median, quantiles
 from typing import Any
@@ -15,8 +16,8 @@ from typing import Any
 from baselines.sputnik import UNTRIED
 from suite.bench.sampling import Sampling
 from suite.claims import load
+from suite.config.run import RunConfig
 from suite.core.errors import Refused, UnknownName
-from suite.core.grid import Grid
 from suite.core.protocols import Carried, Value, World
 from suite.core.record import Metric, Source
 
@@ -27,54 +28,84 @@ DTYPES = ("float64", "float32", "float16", "bfloat16")
 Sweep = dict[str, dict[str, list[list[float]]]]  # by way and product, for each width, seconds
 
 
-class Products(Sampling):
-    """The one rank of a study of products. A batch is one sweep over all widths; its own content is ignored."""
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Ids of the claims that a study answers, and the widths that they are of."""
+
+    ratio: str
+    order: str
+    widths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The keys of executor=products: widths of square weights, rows of activations, samples at each width and turn."""
+
+    widths: tuple[int, ...]
+    batch: int
+    sparsity: float
+    dtype: str
+    rounds: int
+    claims: Claims
 
     @classmethod
-    def check(cls, config: Mapping[str, Any]) -> None:
-        """Raises Refused for a study that cannot be made."""
-        plan, ranks = config["executor"], Grid(**config["grid"]).size
-        if ranks != 1:
-            raise Refused(f"{ranks} ranks under executor={plan['name']}", rule="a layer is one rank's", legal="1")
-        _widths(plan["widths"])
+    def of(cls, config: RunConfig) -> Plan:
+        """Raises Refused for a key with a wrong value."""
+        keys = config.executor.more
+        widths, sparsity, claims = _widths(keys["widths"]), keys["sparsity"], keys["claims"]
         for name in ("batch", "rounds"):
-            value = plan[name]
+            value = keys[name]
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise Refused(f"executor.{name}={value}", rule="a whole number, at least 1", legal="3")
-        if plan["dtype"] not in DTYPES:
-            raise UnknownName("executor.dtype", str(plan["dtype"]), DTYPES)
-        sparsity, least = plan["sparsity"], plan["widths"][0] ** 2
+        if keys["dtype"] not in DTYPES:
+            raise UnknownName("executor.dtype", str(keys["dtype"]), DTYPES)
+        least = widths[0] ** 2
         share = isinstance(sparsity, int | float) and not isinstance(sparsity, bool) and 0 <= sparsity < 1
         if not share or not round((1 - sparsity) * least):
             rule = f"a share from 0 to below 1 that leaves something of {least} entries"
             raise Refused(f"executor.sparsity={sparsity}", rule=rule, legal="0.9")
-        claims = plan["claims"]
         if not isinstance(claims, Mapping) or set(claims) != {"ratio", "order", "widths"}:
             raise Refused(f"executor.claims={claims}", rule="ids of a ratio and an order, and the widths they are of")
         if not all(isinstance(claims[name], str) for name in ("ratio", "order")):
             raise Refused(f"executor.claims={dict(claims)}", rule="the id of a claim is text")
-        _widths(claims["widths"], "claims.widths")
+        answered = Claims(claims["ratio"], claims["order"], _widths(claims["widths"], "claims.widths"))
+        return cls(widths, keys["batch"], sparsity, keys["dtype"], keys["rounds"], answered)
+
+
+class Products(Sampling):
+    """The one rank of a study of products. A batch is one sweep over all widths; its own content is ignored."""
 
     @classmethod
-    def bytes_per_rank(cls, config: Mapping[str, Any]) -> list[int]:
-        """The widest layer's weights and activations, in single precision or in half the bytes."""
-        plan, width = config["executor"], max(config["executor"]["widths"])
-        return [(4 if plan["dtype"] == "float32" else 2) * width * (width + 2 * plan["batch"])]
+    def check(cls, config: RunConfig) -> None:
+        """Raises Refused for a study that cannot be made."""
+        ranks = config.grid.build().size
+        if ranks != 1:
+            raise Refused(
+                f"{ranks} ranks under executor={config.executor.name}", rule="a layer is one rank's", legal="1"
+            )
+        Plan.of(config)
 
-    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+    @classmethod
+    def bytes_per_rank(cls, config: RunConfig) -> list[int]:
+        """The widest layer's weights and activations, in single precision or in half the bytes."""
+        plan = Plan.of(config)
+        width = max(plan.widths)
+        return [(4 if plan.dtype == "float32" else 2) * width * (width + 2 * plan.batch)]
+
+    def __init__(self, world: World, config: RunConfig) -> None:
         import torch
 
         from baselines.sputnik.ways import Study
 
-        plan = config["executor"]
-        self.rounds, self.device = plan["rounds"], str(world.device)
+        plan = Plan.of(config)
+        self.rounds, self.device = plan.rounds, str(world.device)
         self.study = Study(
-            widths=plan["widths"],
+            widths=plan.widths,
             device=self.device,
-            batch=plan["batch"],
-            sparsity=plan["sparsity"],
-            dtype=getattr(torch, plan["dtype"]),
-            seed=config["seed"],
+            batch=plan.batch,
+            sparsity=plan.sparsity,
+            dtype=getattr(torch, plan.dtype),
+            seed=config.seed,
         )
         self.swept: list[Sweep] = []
 
@@ -88,26 +119,27 @@ class Products(Sampling):
         return {"sweeps": swept, "cuda": self.study.clock.cuda, "notes": list(self.study.told)}
 
     @classmethod
-    def left(cls, config: Mapping[str, Any], told: Mapping[str, Any], sweeps: Sequence[Sequence[Sweep]]) -> Carried:
+    def left(cls, config: RunConfig, told: Mapping[str, Any], sweeps: Sequence[Sequence[Sweep]]) -> Carried:
         """What a record keeps of `sweeps` (one per turn, of the one rank)."""
-        return left(config["executor"], told, [ranks[0] for ranks in sweeps])
+        return left(Plan.of(config), told, [ranks[0] for ranks in sweeps])
 
 
-def _widths(widths: Any, key: str = "widths") -> None:
+def _widths(widths: Any, key: str = "widths") -> tuple[int, ...]:
     whole = isinstance(widths, Sequence) and not isinstance(widths, str) and widths
     if not whole or any(not isinstance(w, int) or isinstance(w, bool) or w < 1 for w in widths):
         raise Refused(f"executor.{key}={widths}", rule="whole numbers above 0, rising", legal="[128,256,512,1024]")
     if any(after <= before for before, after in pairwise(widths)):
         raise Refused(f"executor.{key}={list(widths)}", rule="rising", legal=str(sorted(set(widths))))
+    return tuple(widths)
 
 
 # -- what a record keeps ---------------------------------------------------------------------------------------------
 
 
-def left(plan: Mapping[str, Any], told: Mapping[str, Any], turns: Sequence[Sweep]) -> Carried:
+def left(plan: Plan, told: Mapping[str, Any], turns: Sequence[Sweep]) -> Carried:
     """Raw samples by product, way and width; panels of medians, with the ratios to the dense products beside what the
     paper prints; on CUDA answers to its claims."""
-    widths = [int(width) for width in plan["widths"]]
+    widths = plan.widths
     ways = [way for way in (DENSE, CSR, SPUTNIK, ALONE) if way in turns[0]]
     seen = {
         (product, way): [[s for turn in turns for s in turn[way][product][at]] for at in range(len(widths))]
@@ -131,7 +163,7 @@ def left(plan: Mapping[str, Any], told: Mapping[str, Any], turns: Sequence[Sweep
     axis, title = f"width of the weight: {','.join(map(str, widths))}", "A fully connected layer"
     series = _panel(f"{title}: forward and both backward products|s|{axis}", times)
     series |= _panel(f"{title}: time over that of the dense products||{axis}", ratios)
-    series |= _printed(f"{title}: time over that of the dense products||{axis}", plan["claims"]["ratio"], len(widths))
+    series |= _printed(f"{title}: time over that of the dense products||{axis}", plan.claims.ratio, len(widths))
     for product in PRODUCTS:
         medians = {way: list(map(median, seen[product, way])) for way in ways}
         series |= _panel(f"{title}: {product}|s|{axis}", medians)
@@ -161,17 +193,17 @@ def _printed(head: str, claim: str, points: int) -> dict[str, list[float]]:
 
 
 def _answers(
-    plan: Mapping[str, Any], widths: Sequence[int], times: Mapping[str, Sequence[float]], ratios: Mapping[str, Any]
+    plan: Plan, widths: Sequence[int], times: Mapping[str, Sequence[float]], ratios: Mapping[str, Any]
 ) -> dict[str, Metric]:
     """The claims that the config names, of the paper's widths alone: one of the dense product is cuBLAS's on CUDA."""
-    asked = plan["claims"]
-    if list(widths) != list(asked["widths"]):
+    asked = plan.claims
+    if tuple(widths) != asked.widths:
         return {}
     pairs = tuple(seconds for pair in zip(times[DENSE], times[SPUTNIK], strict=True) for seconds in pair)
     note = "medians of the three products together, the sparse layer's transpositions among them"
     return {
-        asked["ratio"]: Metric("ratio", "", tuple(ratios[SPUTNIK]), note),
-        asked["order"]: Metric("second", "", pairs, note),
+        asked.ratio: Metric("ratio", "", tuple(ratios[SPUTNIK]), note),
+        asked.order: Metric("second", "", pairs, note),
     }
 
 
@@ -183,9 +215,9 @@ def _middle_half(values: Sequence[float]) -> float:
     return 100 * (high - low) / middle
 
 
-def _notes(plan: Mapping[str, Any], told: Mapping[str, Any]) -> tuple[str, ...]:
+def _notes(plan: Plan, told: Mapping[str, Any]) -> tuple[str, ...]:
     """What a reader of the times must know."""
-    ran = f"{100 * plan['sparsity']:g} percent of the weights are zero; {plan['batch']} rows, {plan['dtype']}"
+    ran = f"{100 * plan.sparsity:g} percent of the weights are zero; {plan.batch} rows, {plan.dtype}"
     if told["cuda"]:
         own = ["seconds of the device, between events", "Sputnik-style: Triton kernels after Gale et al. (2020)"]
     else:

@@ -20,7 +20,7 @@ from torch import nn
 from baselines.sputnik import UNTRIED
 from baselines.sputnik.linear import SparseLinear, kernels_of
 from suite.bench.predict import counts
-from suite.core.build import build
+from suite.config.run import RunConfig
 from suite.core.errors import Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.units import si
@@ -37,28 +37,28 @@ class Sputnik(EngineSystem):
     """AxoNN on sparse weights and sparse kernels. Raises Unsupported where `check` does, and for convolutions."""
 
     @classmethod
-    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+    def probe(cls, config: RunConfig) -> Ready | Missing:
         check(config)
-        if config["launch"]["device"] == "cuda" and find_spec("triton") is None:
+        if config.launch.device == "cuda" and find_spec("triton") is None:
             return Missing("sparse products on CUDA are Triton kernels; pip install triton")
         return super().probe(config)
 
-    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
-        self.asked, self.flops = config["pruning"], counts(config)
+    def __init__(self, world: World, config: RunConfig) -> None:
+        self.asked, self.flops = config.pruning, counts(config)
         super().__init__(world, config)
 
     @classmethod
-    def settings(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+    def settings(cls, config: RunConfig) -> dict[str, Any]:
         """Pruned as layers are made: what the engine then has to train is dense."""
         return super().settings(config) | {"pruning": None}
 
     @classmethod
-    def makers(cls, config: Mapping[str, Any], shape: Any) -> Sequence[Layer]:
+    def makers(cls, config: RunConfig, shape: Any) -> Sequence[Layer]:
         """The model's own, each followed by its ticket."""
-        made, asked = super().makers(config, shape), config["pruning"]
-        method: Method = build(asked["ticket"])
-        sparsity = check_sparsity(asked["sparsity"])
-        draw = partial(method_draw, method, sparsity=sparsity, seed=config["seed"], layers=len(made))
+        made, ticket = super().makers(config, shape), config.pruning.ticket
+        assert ticket is not None, "a run without a ticket is refused"
+        method, sparsity = ticket.build(), check_sparsity(config.pruning.sparsity)
+        draw = partial(method_draw, method, sparsity=sparsity, seed=config.seed, layers=len(made))
         return [partial(sparse, make, number, draw) for number, make in enumerate(made)]
 
     @property
@@ -73,7 +73,7 @@ class Sputnik(EngineSystem):
         useful, dense = (si(self.flops[name], "flop") for name in ("useful_flops_per_batch", "flops_per_batch"))
         counted = f"a batch is {useful} of kept weights, and {dense} by dense products, as percent of peak counts it"
         notes = [f"sparse products: {kernels_of(device).NAME}", *widened, *untried, counted]
-        return {**super().told(), "sparsity": self.asked["sparsity"], "notes": notes}
+        return {**super().told(), "sparsity": self.asked.sparsity, "notes": notes}
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
         """As the engine counts them, and the bytes of the indices beside."""
@@ -87,27 +87,26 @@ class Sputnik(EngineSystem):
         return loaded
 
 
-def check(config: Mapping[str, Any]) -> None:
+def check(config: RunConfig) -> None:
     """Raises Unsupported for a ticket that cannot be drawn layer by layer before training, and for other states than
     sparse layers have."""
-    asked, legal = config["pruning"], "pruning=magnitude"
-    if not asked["ticket"]:
-        raise Unsupported(
-            f"system=sputnik with pruning={asked['name']}", rule="sparse weights want a ticket", legal=legal
-        )
-    if asked["what"] != "weights":
+    asked, legal = config.pruning, "pruning=magnitude"
+    if not asked.ticket:
+        raise Unsupported(f"system=sputnik with pruning={asked.name}", rule="sparse weights want a ticket", legal=legal)
+    if asked.what != "weights":
         rule = "biases, norms and embeddings stay dense: no sparse product has them"
-        raise Unsupported(f"system=sputnik with pruning.what={asked['what']}", rule=rule, legal="pruning.what=weights")
-    method = build(asked["ticket"])
+        raise Unsupported(f"system=sputnik with pruning.what={asked.what}", rule=rule, legal="pruning.what=weights")
+    method = asked.ticket.build()
     if not method.due(0):
         rule = "layers are made sparse, before the first batch; a ticket that is drawn later can be saved and given"
-        raise Unsupported(f"system=sputnik with pruning={asked['name']}", rule=rule, legal="pruning=saved")
-    if getattr(method, "scope", "layer") != "layer":
+        raise Unsupported(f"system=sputnik with pruning={asked.name}", rule=rule, legal="pruning=saved")
+    scope = getattr(method, "scope", "layer")
+    if scope != "layer":
         rule = "each layer is made by itself, and a threshold over all needs them all"
-        raise Unsupported(f"system=sputnik with pruning.ticket.scope={method.scope}", rule=rule, legal="layer")
-    if config["memory"]["name"] != "sparse":
+        raise Unsupported(f"system=sputnik with pruning.ticket.scope={scope}", rule=rule, legal="layer")
+    if config.memory.name != "sparse":
         rule = "states of what stays, on the device"
-        raise Unsupported(f"system=sputnik with memory={config['memory']['name']}", rule=rule, legal="memory=sparse")
+        raise Unsupported(f"system=sputnik with memory={config.memory.name}", rule=rule, legal="memory=sparse")
 
 
 def method_draw(

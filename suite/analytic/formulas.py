@@ -8,6 +8,7 @@ from typing import Any
 from suite import claims
 from suite.analytic import costs, states, tables  # noqa: F401 (each enters its answers)
 from suite.analytic.question import Papers, Question, answer, ids
+from suite.config.run import RunConfig
 from suite.core.claim import Claim
 from suite.core.errors import UnknownName
 from suite.core.protocols import Carried
@@ -32,11 +33,11 @@ class Formulas:
         self.paper = paper
         self.shapes = transformers(models)
 
-    def check(self, config: Mapping[str, Any]) -> None:
+    def check(self, config: RunConfig) -> None:
         if self.paper not in PAPERS:
             raise UnknownName("paper with formulas", self.paper, PAPERS)
 
-    def run(self, config: Mapping[str, Any]) -> Carried:
+    def run(self, config: RunConfig) -> Carried:
         return Carried(Source.ANALYTIC, metrics=metrics(self.paper, claims.load(), claims.settings(), self.shapes))
 
 

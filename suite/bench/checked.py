@@ -7,13 +7,11 @@ run the same order, so one of them is driven; models, data and messages have no 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from suite.bench import streamed
 from suite.bench.order import schedule_of
-from suite.core.build import build
+from suite.config.run import RunConfig
 from suite.core.errors import Refused
-from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Source
@@ -40,20 +38,19 @@ class Checked:
                 raise Refused(f"{told}={value}", rule=rule, legal=f"{told}=1")
         self.ticks = {KINDS[kind]: float(value) for kind, value in ticks.items()}
 
-    def check(self, config: Mapping[str, Any]) -> None:
+    def check(self, config: RunConfig) -> None:
         """Raises Unsupported for a system whose order is not known, Refused for what no batch or stream can be."""
-        grid, work = config["grid"], work_of(config)
+        grid, work = config.grid, work_of(config)
         schedule_of(config)
         streamed.check_engine(config)
-        check_size(work.microbatches, grid["inter"], SHORT)
-        policy = build(config["weights"])
-        if hasattr(policy, "check"):
-            policy.check(grid["inter"], work.update_every)
+        check_size(work.microbatches, grid.inter, SHORT)
+        policy = config.weights.build()
+        policy.check(grid.inter, work.update_every)
 
-    def run(self, config: Mapping[str, Any]) -> Carried:
+    def run(self, config: RunConfig) -> Carried:
         """Raises IllegalSchedule for an order that breaks a law."""
-        stages, work = config["grid"]["inter"], work_of(config)
-        timeline = check(build(config["schedule"]), stages, work, cost=self.cost)
+        stages, work = config.grid.inter, work_of(config)
+        timeline = check(config.schedule.build(), stages, work, cost=self.cost)
         busy = sum(slot.end - slot.start for slot in timeline.slots)
         metrics = {
             "makespan": Metric("tick", "lower", (timeline.makespan,), f"{work.microbatches} microbatches per replica"),
@@ -78,12 +75,12 @@ class Checked:
         return self.ticks[op.kind]
 
     def versions(
-        self, config: Mapping[str, Any], timeline: Timeline, work: Work, metrics: dict[str, Metric]
+        self, config: RunConfig, timeline: Timeline, work: Work, metrics: dict[str, Metric]
     ) -> tuple[list[int], list[int]]:
         """Updates between a forward and its backward pass, and copies of the weights, by stage; adds their metrics."""
         gaps = [max(stage) for stage in timeline.gaps]
         orders = [timeline.order(stage) for stage in range(timeline.stages)]
-        ledgers = follow(build(config["weights"]), orders, work)
+        ledgers = follow(config.weights.build(), orders, work)
         ahead = max(entry.read.ahead for one in ledgers for kind in PASSES for entry in entries(one, kind))
         copies = [ledger.peak for ledger in ledgers]
         metrics["version_gap"] = Metric("update", "lower", (float(max(gaps)),), "between the passes of a microbatch")
@@ -98,9 +95,9 @@ def _told(values: Sequence[int]) -> str:
     return ", ".join(texts if len(texts) <= SHOWN else [*texts[: SHOWN // 2], "...", *texts[-SHOWN // 2 :]])
 
 
-def work_of(config: Mapping[str, Any]) -> Work:
+def work_of(config: RunConfig) -> Work:
     """A batch, or a stream that is full for a while. Raises Refused for a batch that microbatches do not divide."""
     from suite.bench.refuse import check_batch  # which builds this class by its path
 
-    check_batch(config, Grid(**config["grid"]))
-    return full(streamed.microbatches(config), config["update"]["every"], config["grid"]["inter"])
+    check_batch(config, config.grid.build())
+    return full(streamed.microbatches(config), config.update.every, config.grid.inter)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from suite.bench import order
-from suite.bench.reads import BOOKKEEPING, CHOICES, DECLARED, OF_ENGINE, RANKS, SRUN, Config, Keys, below, reads
-from suite.core.build import TARGET
+from suite.bench.reads import BOOKKEEPING, CHOICES, DECLARED, OF_ENGINE, RANKS, SRUN, Keys, below, reads
+from suite.config.locate import TARGET
+from suite.config.run import RunConfig
 from suite.core.errors import Refused, Unsupported
 from suite.simulate.whatif import by_layers
 
@@ -27,68 +28,67 @@ class Condition:
     """Keys that nothing reads where `idle` holds for a config; why, and a config under which they are read."""
 
     keys: Sequence[str]
-    idle: Callable[[Config], bool]
+    idle: Callable[[RunConfig], bool]
     why: str
-    legal: str | Callable[[Config], str]
+    legal: str | Callable[[RunConfig], str]
 
 
-def _ranks(config: Config) -> int:
-    sizes = config["grid"]
-    return int(config["executor"].get("ranks", sizes["data"] * sizes["inter"] * sizes["tensor"]))
+def _ranks(config: RunConfig) -> int:
+    return config.executor.ranks or config.grid.build().size
 
 
-def _pruned(config: Config) -> str:
+def _pruned(config: RunConfig) -> str:
     """What prunes; ranks hold a pruned network in a compressed layout alone."""
-    compressed = TARGET in config["executor"] or str(config["memory"].get("name")).startswith(("samo", "sparse"))
+    compressed = config.executor.target is not None or str(config.memory.name).startswith(("samo", "sparse"))
     return "pruning=magnitude" if compressed else "pruning=magnitude memory=samo"
 
 
 CONDITIONS = (
     Condition(
         ("pruning.sparsity", "pruning.what"),
-        lambda config: not config["pruning"].get("ticket"),
+        lambda config: not config.pruning.ticket,
         "nothing is pruned with pruning.ticket=null",
         _pruned,
     ),
     Condition(
         ("precision.loss_scale",),
-        lambda config: not config["precision"]["half"],
+        lambda config: not config.precision.half,
         "full precision has no loss scale",
         "precision=fp16",
     ),
     Condition(
         ("resume.every", "resume.keep"),
-        lambda config: config["resume"]["folder"] is None,
+        lambda config: config.resume.folder is None,
         "no checkpoint is written with resume.folder=null",
         "resume.folder=FOLDER",
     ),
     Condition(
         ("measure.validate",),
-        lambda config: not config["measure"]["evaluate"],
+        lambda config: not config.measure.evaluate,
         "nothing is validated with measure.evaluate=0",
         "measure.evaluate=2",
     ),
     Condition(
         ("executor.prediction", "executor.copy"),
-        lambda config: config["update"]["every"] is None,
+        lambda config: config.update.every is None,
         "a pipeline that drains for each update predicts and copies no weights",
         "update.every=1",
     ),
     Condition(
         SRUN,
-        lambda config: config["launch"]["starter"] != "srun" and not config["launch"].get("submit"),
+        lambda config: config.launch.starter != "srun" and not config.launch.submit,
         "only srun and a scheduler place ranks by it",
         "launch.starter=srun",
     ),
     Condition(
         ("launch.mpiexec",),
-        lambda config: config["launch"]["starter"] != "mpiexec",
+        lambda config: config.launch.starter != "mpiexec",
         "another launcher starts the ranks",
         "launch.starter=mpiexec",
     ),
     Condition(
         ("split",),
-        lambda config: config["grid"]["inter"] == 1,
+        lambda config: config.grid.inter == 1,
         "one stage holds every layer",
         "grid.inter=2",
     ),
@@ -116,26 +116,26 @@ LAYERS: Mapping[str, tuple[str, str]] = {  # why the blocks of a simulated GPT d
 GRAPH_GROUPS = ("graph", "partitioner", "exchange")
 
 
-def _simulated(key: str, config: Config) -> tuple[str, str] | None:
+def _simulated(key: str, config: RunConfig) -> tuple[str, str] | None:
     """As `_instead`, of a key that a simulated system has in another place or that only simulated layers read."""
-    executor, system = config["executor"], config["system"]["name"]
-    if executor["plan"] == "search" and below(key, reads({**config, "executor": {**executor, "plan": "given"}}) or ()):
+    executor, system = config.executor, config.system.name
+    if executor.more["plan"] == "search" and below(key, reads(config.changed({"executor.plan": "given"})) or ()):
         return "the search chooses it", "executor.plan=given"
     for prefix, setting in MODELLED.items():
         own = f"executor.systems.{system}.{setting}"
         if below(key, [prefix]) and below(own.partition("=")[0], reads(config) or ()):
             return "the modelled system has its own", f"leave out {key} and set {own}"
     for prefix, (why, further) in LAYERS.items():
-        layered = {**config, "executor": {**executor, "account": "layers"}}
+        layered = config.changed({"executor.account": "layers"})
         read = reads(layered) or frozenset()
         if below(key, [prefix]) and (below(key, read) or any(below(name, [key]) for name in read)):
             return why, f"executor.account=layers{further}"
     return None
 
 
-def _instead(key: str, config: Config) -> tuple[str, str]:
+def _instead(key: str, config: RunConfig) -> tuple[str, str]:
     """Why a run does not read `key`, and what to set instead. Where the key itself has to go, the hint says so."""
-    executor, system = str(config["executor"].get("name", "")), str(config["system"]["name"])
+    executor, system = config.executor.name or "", config.system.name
     subject = f"executor={executor}" if executor != "real" else f"system={system}"
     why, legal = f"{subject} does not read it", ""
     if match := re.fullmatch(r"executor\.systems\.(\w+)\.(\w+).*", key):
@@ -145,7 +145,7 @@ def _instead(key: str, config: Config) -> tuple[str, str]:
             return "the schedule of a simulated system is that of the config", legal
         if name != system:
             return f"system={system} is what is simulated", f"system={name}"
-        if by_layers(config, config["executor"]["account"]):
+        if by_layers(config, config.executor.more["account"]):
             return "layers are modelled with the config's memory, weights and checkpoints", "executor.account=blocks"
         return "the config says what is pruned", f"leave out {key} and set pruning=magnitude pruning.sparsity=0.9"
     if below(key, ["weights"]) and executor in ("check", "emulated"):
@@ -158,9 +158,9 @@ def _instead(key: str, config: Config) -> tuple[str, str]:
     if below(key, ["machine", "stack"]):
         legal = "executor=simulated"
     elif below(key, GRAPH_GROUPS):
-        legal = "executor=full_graph" if config["system"].get("graphs") else "system=sparsity_aware executor=full_graph"
+        legal = "executor=full_graph" if config.system.graphs else "system=sparsity_aware executor=full_graph"
     elif below(key, [*OF_ENGINE, *RANKS]) or any(below(name, [key]) for name in OF_ENGINE):
-        legal = "system=axonn" if executor == "real" or config["system"].get("graphs") else "executor=real"
+        legal = "system=axonn" if executor == "real" or config.system.graphs else "executor=real"
     return why, legal
 
 
@@ -193,7 +193,7 @@ def leaves(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, data
 
 
-def referring(unresolved: Config) -> dict[str, set[str]]:
+def referring(unresolved: Mapping[str, Any]) -> dict[str, set[str]]:
     """The keys whose value an interpolation takes from each key of an unresolved config."""
     found: dict[str, set[str]] = {}
     for key, value in leaves(unresolved):
@@ -204,12 +204,15 @@ def referring(unresolved: Config) -> dict[str, set[str]]:
 
 
 class Effects:
-    """The keys of one config that its run reads. config: resolved; unresolved: the same with its interpolations."""
+    """The keys of one config that its run reads.
 
-    def __init__(self, config: Config, unresolved: Config) -> None:
+    composed, unresolved: its keys as plain data, with interpolations resolved and as they are written
+    """
+
+    def __init__(self, config: RunConfig, composed: Mapping[str, Any], unresolved: Mapping[str, Any]) -> None:
         self.config = config
         self.reads = reads(config)
-        self.leaves = [key for key, _ in leaves(config)]
+        self.leaves = [key for key, _ in leaves(composed)]
         self.users = referring(unresolved)
 
     def refusal(self, override: str, groups: Sequence[str], written: Any) -> Refused | None:

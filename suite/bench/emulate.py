@@ -17,9 +17,10 @@ from typing import Any
 from suite.bench import order
 from suite.bench.emulation import Plan, Static, ordered
 from suite.comm.waiting import pause, until
-from suite.core.build import build
+from suite.config.plugins import build
+from suite.config.run import RunConfig
+from suite.config.signature import check_values
 from suite.core.errors import Refused, Unsupported
-from suite.core.fits import check_arguments
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work, feeds, needs
 from suite.core.protocols import Missing, Ready, Value, World
@@ -37,28 +38,28 @@ class Emulated:
     source = Source.EMULATED
 
     @classmethod
-    def check(cls, config: Mapping[str, Any]) -> None:
+    def check(cls, config: RunConfig) -> None:
         """Raises Refused for a config that cannot be emulated. Loads no torch."""
         if not order.ordered(config):
             raise Unsupported(
-                f"system={config['system']['name']} under executor={config['executor']['name']}",
+                f"system={config.system.name} under executor={config.executor.name}",
                 rule="a system whose ranks run the schedule of the config: that is emulated",
                 legal="system=axonn",
             )
-        if config["launch"]["device"] != "cpu":
+        if config.launch.device != "cpu":
             raise Unsupported(
-                f"launch.device={config['launch']['device']} under executor={config['executor']['name']}",
+                f"launch.device={config.launch.device} under executor={config.executor.name}",
                 rule="nothing is computed, and messages lie in host memory",
                 legal="launch.device=cpu",
             )
         Plan.of(config)
-        if config["executor"]["network"] is not None:
-            link_of(config["executor"]["network"])
+        if config.executor.more["network"] is not None:
+            link_of(config.executor.more["network"])
 
     @classmethod
-    def bytes_per_rank(cls, config: Mapping[str, Any]) -> list[int]:
+    def bytes_per_rank(cls, config: RunConfig) -> list[int]:
         """Of each rank's messages: a buffer for each size that it sends or reduces, and one message that has come."""
-        grid, cost = Grid(**config["grid"]), build(config["executor"]["cost"])
+        grid, cost = config.grid.build(), build(config.executor.more["cost"])
         column = max(1, grid.data - 1)
         found = []
         for stage in range(grid.inter):
@@ -70,11 +71,11 @@ class Emulated:
         return [found[grid.place(rank).stage] for rank in range(grid.size)]
 
     @classmethod
-    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+    def probe(cls, config: RunConfig) -> Ready | Missing:
         return Ready()
 
-    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
-        grid = Grid(**config["grid"])
+    def __init__(self, world: World, config: RunConfig) -> None:
+        grid = config.grid.build()
         if world.size != grid.size:
             raise Refused(f"a grid of {grid.size} ranks ({grid}) in a world of {world.size}", rule="one rank per place")
         self.world, self.rank, self.place = world, world.rank, grid.place(world.rank)
@@ -212,7 +213,7 @@ def link_of(network: Any) -> Any:
             rule="latency in seconds and bandwidth in bytes/s, or null: as the run's own messages have it",
             legal="executor.network={latency: 5.0e-4, bandwidth: 5.0e+9}",
         )
-    check_arguments("executor.network.", Link, network)
+    check_values("executor.network", "Link", Link, network)
     return Link(**network)
 
 
@@ -237,13 +238,13 @@ class Prediction:
     bytes: int
 
 
-def predict(config: Mapping[str, Any], network: Mapping[str, Any]) -> Prediction:
+def predict(config: RunConfig, network: Mapping[str, Any]) -> Prediction:
     """What the simulator says of the run that `config` emulates, on this network."""
     from suite.simulate.machine import Machine
     from suite.simulate.stack import Stack
     from suite.simulate.worker import Network, simulate
 
-    plan, link = Plan.of(config, static=config["comm"]["order"] == "static"), link_of(network)
+    plan, link = Plan.of(config, static=config.comm.order == "static"), link_of(network)
     machine = Machine(
         name="emulated",
         devices_per_node=plan.grid.size,
@@ -270,11 +271,11 @@ def predict(config: Mapping[str, Any], network: Mapping[str, Any]) -> Prediction
     return Prediction(seconds, sum(found.sent) * plan.grid.data)
 
 
-def metrics(config: Mapping[str, Any], trace: Trace) -> dict[str, Metric]:
+def metrics(config: RunConfig, trace: Trace) -> dict[str, Metric]:
     """Beside an emulated run's batch times: what was predicted, and what its last batch `trace` sent."""
     from statistics import fmean  # not on ranks, which are many and start at once
 
-    grid, network = Grid(**config["grid"]), config["executor"]["network"]
+    grid, network = config.grid.build(), config.executor.more["network"]
     taken = hops(trace, grid)
     if network is None:
         network = {"latency": fmean(taken) if taken else 0.0, "bandwidth": _FREE}

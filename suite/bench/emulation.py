@@ -5,17 +5,17 @@ The same plan is given to a rank and to the simulator, so that what differs betw
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from suite.core.build import build
+from suite.config.plugins import build
+from suite.config.run import RunConfig
 from suite.core.errors import Refused
-from suite.core.fits import number
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Place, Program, Work, feeds
 from suite.core.perturb import Perturbation
 from suite.core.protocols import Chunk, CostModel, Schedule
+from suite.core.values import number
 from suite.schedule.check import check as check_schedule
 from suite.schedule.static import fixed
 from suite.simulate.versions import Asked, asked
@@ -74,18 +74,18 @@ class Plan:
         return self.work.update_every is not None
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], *, static: bool = False) -> Plan:
+    def of(cls, config: RunConfig, *, static: bool = False) -> Plan:
         """Raises Refused for a config that cannot be emulated."""
-        grid, batch, executor = Grid(**config["grid"]), config["batch"], config["executor"]
-        each, every = batch["size"] // (batch["microbatch"] * grid.data), config["update"].get("every")
-        turn = config["measure"]["settle"] + config["measure"]["batches"]
+        grid, batch, executor = config.grid.build(), config.batch, config.executor
+        each, every = batch.size // (batch.microbatch * grid.data), config.update.every
+        turn = config.measure.settle + config.measure.batches
         work = Work(0, each if every is None else each * turn, every, 0)
-        schedule, cost = build(config["schedule"]), build(executor["cost"])
-        slower = Perturbation.of(executor, grid, config["seed"])
-        prediction = _checked("prediction, seconds:", executor.get("prediction", 0.0), owner="executor")
-        copy = _checked("copy, seconds:", executor.get("copy", 0.0), owner="executor")
+        schedule, cost = config.schedule.build(), build(executor.more["cost"])
+        slower = Perturbation.of(executor.more, grid, config.seed)
+        prediction = _checked("prediction, seconds:", executor.more.get("prediction", 0.0), owner="executor")
+        copy = _checked("copy, seconds:", executor.more.get("copy", 0.0), owner="executor")
         if every is not None:
-            cost = Asking(cost, asked(build(config["weights"]), schedule, grid.inter, work), prediction, copy)
+            cost = Asking(cost, asked(config.weights.build(), schedule, grid.inter, work), prediction, copy)
 
         def seconds(op: Op) -> float:
             return 0.0 if op.kind is Kind.UPDATE else _checked(f"{op}, seconds:", cost.compute(op))

@@ -8,11 +8,10 @@ ends long before the deadline of a long turn.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
+from suite.config.launch import Launch
 from suite.core.errors import Refused
-from suite.core.fits import number
 
 _NAMED = 8  # ranks that a reason names one by one
 
@@ -62,17 +61,9 @@ class Heard:
         return "; ".join([*words, *([f"{more} more"] if more > 0 else [])])
 
 
-def check(launch: Mapping[str, Any]) -> None:
-    """Raises Refused for signs of life that are no seconds, or too rare for the silence that ends a run."""
-    beat, silence = launch.get("beat", 5), launch.get("silence")
-    if not _seconds(beat):
-        raise Refused(f"launch.beat={beat}", rule="more than 0 seconds", legal="launch.beat=5")
-    if silence is None:
-        return
-    if not _seconds(silence) or silence < 2 * beat:
-        rule = f"null, or at least two beats of launch.beat={beat} seconds"
-        raise Refused(f"launch.silence={silence}", rule=rule, legal=f"launch.silence={12 * beat}")
-
-
-def _seconds(value: Any) -> bool:
-    return number(value) and value > 0
+def check(launch: Launch) -> None:
+    """Raises Refused for heartbeats too rare for the silence that ends a run."""
+    beat, silence = launch.beat, launch.silence
+    if silence is not None and silence < 2 * beat:
+        rule = f"null, or at least two beats of launch.beat={beat:g} seconds"
+        raise Refused(f"launch.silence={silence:g}", rule=rule, legal=f"launch.silence={12 * beat:g}")

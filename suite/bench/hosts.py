@@ -16,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
+from suite.config.launch import Launch
+from suite.config.run import RunConfig
 from suite.core.errors import RankError, Refused
 
 LOOPBACK = "127.0.0.1"
@@ -28,18 +29,18 @@ _HELLO, _LINE = 5.0, 4096  # seconds and bytes for a rank's first line
 AUTO = "auto"
 
 
-def on_one_host(launch: Mapping[str, Any], told: Mapping[str, str] | None = None) -> bool:
+def on_one_host(launch: Launch, told: Mapping[str, str] | None = None) -> bool:
     """Whether every rank is on this host for certain."""
     told = os.environ if told is None else told
-    if launch["starter"] == "srun":  # from a shell of salloc, or without one, the ranks are elsewhere
+    if launch.starter == "srun":  # from a shell of salloc, or without one, the ranks are elsewhere
         return "SLURM_JOB_ID" in told and told.get("SLURM_JOB_NODELIST") == told.get("SLURMD_NODENAME")
-    return launch["starter"] != "mpiexec" or told.get("SLURM_JOB_NUM_NODES", "1") == "1"
+    return launch.starter != "mpiexec" or told.get("SLURM_JOB_NUM_NODES", "1") == "1"
 
 
-def reached(launch: Mapping[str, Any]) -> tuple[str, list[str]]:
+def reached(launch: Launch) -> tuple[str, list[str]]:
     """The address that a parent listens at, and those at which its ranks may reach it, the likeliest first. Raises
     Refused for a launch.host that this host does not have."""
-    host = launch.get("host", AUTO)
+    host = launch.host or AUTO
     if host != AUTO:
         own = _of_interface(host) or _resolved(host)
         if not own:
@@ -52,11 +53,11 @@ def reached(launch: Mapping[str, Any]) -> tuple[str, list[str]]:
     return "", [*dict.fromkeys([*named, *(a for a in rest if not a.startswith("127.")), LOOPBACK])]
 
 
-def scratch(config: Mapping[str, Any]) -> Path | None:
+def scratch(config: RunConfig) -> Path | None:
     """Where what ranks read must lie: in a folder that all hosts see; None for anywhere on this one."""
-    if on_one_host(config["launch"]):
+    if on_one_host(config.launch):
         return None
-    folder = Path(config["reports"]).absolute() / "scratch"
+    folder = Path(config.reports).absolute() / "scratch"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from suite.bench.reads import BOOKKEEPING, below
 from suite.bench.store import decisive
 from suite.core.errors import Refused
 
 if TYPE_CHECKING:
-    from suite.bench.experiment import Run
+    from suite.bench.runs import Run
 
 FLAG = "--label="  # a key that labels hold although they would not: a sweep gives it to its jobs
 COMMON = ("measure", "launch", "resume", "draw", "tune", "experiment", "scale")  # as a rule alike for all runs
@@ -30,20 +30,22 @@ def key_of(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
-def suffix(overrides: Sequence[str], config: Mapping[str, Any], pattern: str | None, also: Sequence[str] = ()) -> str:
-    """The end of a run's label. pattern: the executor's label, uninterpolated; also: keys that are shown whatever
-    they are."""
+def suffix(overrides: Sequence[str], system: str, pattern: str | None, also: Sequence[str] = ()) -> str:
+    """The end of a run's label.
+
+    system: its name; pattern: the executor's label, uninterpolated; also: keys that are always shown
+    """
     return "".join(
         f" {override.lstrip('+')}"
         for override in overrides
-        if key_of(override) in also or _shown(override, config, pattern)
+        if key_of(override) in also or _shown(override, system, pattern)
     )
 
 
-def _shown(override: str, config: Mapping[str, Any], pattern: str | None) -> bool:
+def _shown(override: str, system: str, pattern: str | None) -> bool:
     key, _, value = override.lstrip("+~").partition("=")
     if key == "system":
-        return bool(value.strip("'\"") != config["system"]["name"])
+        return bool(value.strip("'\"") != system)
     if below(key, ["grid"]):  # a label without a pattern holds the grid
         return pattern is not None and f"${{{key}}}" not in pattern
     return key in TIMED or not below(key, [*COMMON, *BOOKKEEPING])
@@ -64,7 +66,7 @@ def distinct(runs: Sequence[Run]) -> list[Run]:
         alike[run.label].append(run)
     found = []
     for run in runs:
-        others = [other for other in alike[run.label] if decisive(other.config) != decisive(run.config)]
+        others = [other for other in alike[run.label] if decisive(other.settings) != decisive(run.settings)]
         found.append(_told_apart(run, others) if others else run)
     return found
 

@@ -17,7 +17,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from suite.bench.heart import Heard
 from suite.bench.hosts import LOOPBACK, reached, said_by, together
 from suite.bench.interrupt import LINUX, die_with_parent
 from suite.bench.starter import command, environment, meets
+from suite.config.run import RunConfig
 from suite.core.errors import MissingDependency
 from suite.core.record import Outcome
 
@@ -47,17 +48,17 @@ class Trouble(Exception):
 class Ranks:
     """The processes of one run."""
 
-    def __init__(self, config: Mapping[str, Any], size: int, folder: Path) -> None:
-        self.size, self.launch = size, config["launch"]
+    def __init__(self, config: RunConfig, size: int, folder: Path) -> None:
+        self.size, self.launch = size, config.launch
         folder.mkdir(parents=True, exist_ok=True)
         self.log_path, self.job = folder / "ranks.log", folder / "job.json"
         bound, hosts = reached(self.launch)
         self.listener = socket.create_server((bound, 0), backlog=size + 8)
         self.token = secrets.token_hex(16)
         control = {"hosts": hosts, "port": self.listener.getsockname()[1], "token": self.token}
-        control |= {"beat": self.launch.get("beat", 5), "meets": meets(self.launch)}
+        control |= {"beat": self.launch.beat, "meets": meets(self.launch)}
         with open(os.open(self.job, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump({"control": control, "config": config}, file)
+            json.dump({"control": control, "config": config.plain()}, file)
         self.log = open(self.log_path, "wb")  # noqa: SIM115 - closed in stop()
         self.sockets: dict[int, socket.socket] = {}
         self.pids: dict[int, int] = {}  # of ranks on this host
@@ -82,13 +83,13 @@ class Ranks:
         except MissingDependency as error:
             raise Trouble(Outcome.MISSING_DEPENDENCY, str(error)) from error
         # torchrun grants stopped ranks half a minute before it kills them; without it they die at once
-        last = signal.SIGKILL if self.launch["starter"] == "torchrun" else signal.SIGTERM
+        last = signal.SIGKILL if self.launch.starter == "torchrun" else signal.SIGTERM
         self.process = subprocess.Popen(
             line,
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=subprocess.STDOUT,
-            env=environment(self.launch),
+            env=environment(self.launch.threads, self.launch.python_path),
             start_new_session=True,
             preexec_fn=partial(die_with_parent, last),  # noqa: PLW1509 - a parent of ranks has no other threads
         )
@@ -145,7 +146,7 @@ class Ranks:
             with suppress(OSError):  # its end of file says more, below
                 peer.sendall(line)
         answers: dict[int, dict[str, Any]] = {}
-        end, silence = time.monotonic() + deadline, self.launch.get("silence")
+        end, silence = time.monotonic() + deadline, self.launch.silence
         self.heard.begin()
         while len(answers) < self.size:
             left = end - time.monotonic()
@@ -276,14 +277,14 @@ class Ranks:
         self.stopped = True
         self.end()
         if self.process is not None:
-            left = self.ended + self.launch["grace"] - time.monotonic()
+            left = self.ended + self.launch.grace - time.monotonic()
             _, alive = psutil.wait_procs(self.family or [], timeout=max(0.0, left))
             for member in alive:
                 with suppress(psutil.Error):
                     member.kill()
-            psutil.wait_procs(alive, timeout=self.launch["grace"])
+            psutil.wait_procs(alive, timeout=self.launch.grace)
             with suppress(subprocess.TimeoutExpired):
-                self.process.wait(self.launch["grace"])
+                self.process.wait(self.launch.grace)
             if self.dismissed:
                 self.parting = self._parting(len(alive))
         for peer in self.sockets.values():
@@ -298,7 +299,7 @@ class Ranks:
         while more := self._read(0):
             heard += more
         said = [f"rank {rank}: {what['reason']}" for rank, what in heard if what and what["event"] == "failed"]
-        late = [f"{killed} processes did not end within {self.launch['grace']:g} s"] if killed else []
+        late = [f"{killed} processes did not end within {self.launch.grace:g} s"] if killed else []
         return "\n".join([*said, *late])
 
     def _family(self) -> list[psutil.Process]:

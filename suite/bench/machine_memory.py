@@ -14,15 +14,16 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import psutil
 
 from suite.bench import predict
 from suite.bench.starter import spread
-from suite.core.build import TARGET, build, locate
+from suite.config.locate import locate
+from suite.config.plugins import build
+from suite.config.run import RunConfig
 from suite.core.errors import Refused
-from suite.core.grid import Grid
 from suite.core.units import si
 from suite.data.batches import AHEAD, KEPT
 from suite.data.graphs.drawn import Drawn
@@ -42,7 +43,7 @@ WAYS_OUT = "a smaller model or batch, more nodes, or launch.memory_check=false"
 class Holds(Protocol):
     """What stands in a system's place, and can say how many bytes a rank of it holds."""
 
-    def bytes_per_rank(self, config: Mapping[str, Any]) -> list[int]: ...
+    def bytes_per_rank(self, config: RunConfig) -> list[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +62,17 @@ class Need:
     device: int = 0
 
 
-def check(config: Mapping[str, Any]) -> None:
+def check(config: RunConfig) -> None:
     """Raises Refused where the processes of one node need more memory than it has. The jobs that a scheduler is asked
     for run elsewhere, and are checked there."""
-    launch, executor = config["launch"], config["executor"]
-    if not launch.get("memory_check", True) or launch.get("submit"):
+    launch, executor = config.launch, config.executor
+    if not launch.memory_check or launch.submit:
         return
     graphs = graph_bytes(config)
-    found = needs(config) if TARGET not in executor else []
+    found = needs(config) if executor.target is None else []
     limit = machine_limit()
     size = len(found)
-    per_node = spread(size, launch)[1] if found and launch["starter"] == "srun" else max(1, size)
+    per_node = spread(size, launch)[1] if found and launch.starter == "srun" else max(1, size)
     nodes = [found[first : first + per_node] for first in range(0, size, per_node)] or [[]]
     fullest = max(nodes, key=lambda node: sum(need.host for need in node))
     total = graphs + sum(need.host for need in fullest)
@@ -85,11 +86,11 @@ def check(config: Mapping[str, Any]) -> None:
         _check_devices(config, nodes)
 
 
-def _trains(config: Mapping[str, Any]) -> str:
-    executor = config["executor"]
-    if executor.get("graphs"):
-        return f"graph={config['graph']['name']}"
-    return f"executor={executor.get('name')}" if "system" in executor else f"model={config['model']['name']}"
+def _trains(config: RunConfig) -> str:
+    executor = config.executor
+    if executor.graphs:
+        return f"graph={config.graph.name}" if config.graph else "the graph"
+    return f"executor={executor.name}" if executor.system is not None else f"model={config.model.name}"
 
 
 def _processes(ranks: int, graphs: int) -> str:
@@ -97,7 +98,7 @@ def _processes(ranks: int, graphs: int) -> str:
     return " and ".join([*told, *(["the whole graph"] if graphs else [])])
 
 
-def _check_devices(config: Mapping[str, Any], nodes: Sequence[Sequence[Need]]) -> None:
+def _check_devices(config: RunConfig, nodes: Sequence[Sequence[Need]]) -> None:
     """Each rank of a node has the device of its number there."""
     devices = device_limits()
     for node in nodes:
@@ -113,20 +114,20 @@ def _check_devices(config: Mapping[str, Any], nodes: Sequence[Sequence[Need]]) -
 # -- what a run needs ------------------------------------------------------------------------------------------------
 
 
-def needs(config: Mapping[str, Any]) -> list[Need]:
+def needs(config: RunConfig) -> list[Need]:
     """Of every rank that is started, in order."""
-    executor, grid = config["executor"], Grid(**config["grid"])
-    if "prepares" in executor:  # their parts of a graph are known once it is partitioned
+    executor, grid = config.executor, config.grid.build()
+    if executor.prepares is not None:  # their parts of a graph are known once it is partitioned
         return [Need(TORCH)] * grid.size
-    if "system" in executor:
-        stand_in = locate(executor["system"])
-        own = TORCH if executor.get("tensors") else PLAIN
+    if executor.system is not None:
+        stand_in = locate(executor.system)
+        own = TORCH if executor.more.get("tensors") else PLAIN
         held = stand_in.bytes_per_rank(config) if isinstance(stand_in, Holds) else [0] * grid.size
         return [Need(own + size) for size in held]
-    cuda = config["launch"]["device"] == "cuda"
+    cuda = config.launch.device == "cuda"
     ranks = [_trained(on_device, on_host, cuda) for on_device, on_host in trained(config)]
     base = TORCH + batches_bytes(config)
-    if "ranks" in executor:  # one process runs all stages
+    if executor.ranks is not None:  # one process runs all stages
         return [Need(base + sum(rank.host for rank in ranks), sum(rank.device for rank in ranks))]
     return [Need(base + rank.host, rank.device) for rank in ranks]
 
@@ -135,11 +136,11 @@ def _trained(on_device: int, on_host: int, cuda: bool) -> Need:
     return Need(on_host, on_device) if cuda else Need(on_host + on_device)
 
 
-def trained(config: Mapping[str, Any]) -> list[tuple[int, int]]:
+def trained(config: RunConfig) -> list[tuple[int, int]]:
     """Bytes of each rank at its peak, on its device and in host memory; zeros where no formula knows the model."""
-    size = Grid(**config["grid"]).size
+    size = config.grid.build().size
     try:
-        if config["system"].get("budget"):
+        if config.system.budget:
             found = predict.budgets(config)
             return [(budget.peak, budget.layout.bytes(home="host")) for budget in found]
         return [(states_at_least(config) // size, 0)] * size
@@ -147,39 +148,38 @@ def trained(config: Mapping[str, Any]) -> list[tuple[int, int]]:
         return [(0, 0)] * size
 
 
-def states_at_least(config: Mapping[str, Any]) -> int:
+def states_at_least(config: RunConfig) -> int:
     """Bytes of all ranks together whose memory layout is not the suite's: every replica holds weights and gradients,
     and optimizer states are held once. A pruned system may hold what it keeps alone."""
-    precision, pruning = config["precision"]["half"], config["pruning"]
-    full = _WIDTH[config["model"]["dtype"]]
+    precision, pruning = config.precision.half, config.pruning
+    full = _WIDTH[config.model.dtype]
     width = _WIDTH[precision] if precision else full
-    entries = sum(layer.parameters for layer in build(config["model"]["shape"]).shapes(width))
-    kept = (1 - pruning["sparsity"]) if pruning["ticket"] else 1.0
-    moments = len(states_of(config["optimizer"], predicts=False)) + bool(precision)
-    replicas = int(config["grid"]["data"])
+    entries = sum(layer.parameters for layer in config.network().shapes(width))
+    kept = (1 - pruning.sparsity) if pruning.ticket else 1.0
+    moments = len(states_of(config.optimizer.target, config.optimizer.arguments, predicts=False)) + bool(precision)
+    replicas = int(config.grid.data)
     return round(float(kept * entries) * (2 * width * replicas + full * moments))
 
 
-def batches_bytes(config: Mapping[str, Any]) -> int:
+def batches_bytes(config: RunConfig) -> int:
     """Bytes of the batches that a rank draws before it trains on them: of a turn, or of a few where a turn has many."""
-    measure, shape = config["measure"], build(config["model"]["shape"])
+    measure, shape = config.measure, config.network()
     word, count = counted_in(shape)
     sample = 2 * TOKEN * count
     if word == "image":
         sample = PIXEL * getattr(shape, "colours", 3) * getattr(shape, "image", 0) ** 2
-    batches = max(measure["warm_up"], measure["settle"] + measure["batches"])
-    one = config["batch"]["size"] * sample
+    batches = max(measure.warm_up, measure.settle + measure.batches)
+    one = config.batch.size * sample
     return int(min(batches * one, max(AHEAD, KEPT * one)))
 
 
-def graph_bytes(config: Mapping[str, Any]) -> int:
+def graph_bytes(config: RunConfig) -> int:
     """Bytes of the graphs that the parent of a full-graph run draws, which it holds whole. What a file holds is known
     once it is read."""
-    executor = config["executor"]
-    sources = [config["graph"]["source"]] if executor.get("graphs") else []
-    stand_ins = executor.get("stand_ins")
-    sources += [one["source"] for one in stand_ins.values()] if isinstance(stand_ins, Mapping) else []
-    made = [build(source) for source in sources]
+    executor = config.executor
+    made = [config.graph.source.build()] if config.graph else []
+    stand_ins = executor.more.get("stand_ins")
+    made += [build(one["source"]) for one in stand_ins.values()] if isinstance(stand_ins, Mapping) else []
     return max((drawn_bytes(one) for one in made if isinstance(one, Drawn)), default=0)
 
 

@@ -18,14 +18,13 @@ from typing import Any
 
 from suite.bench import hosts, provenance, unranked
 from suite.bench.alone import alone, on_this_host
-from suite.bench.experiment import Run
 from suite.bench.launch import Trouble
 from suite.bench.progress import Progress
+from suite.bench.runs import Run
 from suite.bench.session import Session
 from suite.bench.slurm_records import announced
 from suite.bench.slurm_state import why_ended
 from suite.bench.store import Store
-from suite.core.build import TARGET
 from suite.core.errors import Refused, SuiteError
 from suite.core.files import check_folder, tidy
 from suite.core.reasons import whole
@@ -40,16 +39,16 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
     """
     if not runs:
         return []
-    settings = runs[0].config
-    store, rerun = Store(check_folder(Path(settings["reports"]), "reports")), settings["rerun"]
-    title, expected = settings["experiment"]["name"], float(settings["experiment"]["seconds"])
+    outline = runs[0].outline
+    store, rerun = Store(check_folder(Path(outline.reports), "reports")), outline.rerun
+    title, expected = outline.experiment.name, float(outline.experiment.seconds)
     for part in ("records", "traces"):
         tidy(store.folder / part)
     runs = [_with_checkpoints(run) for run in runs]
     todo = _Todo(runs, store, progress)
     announced(runs, [todo.keys[id(run)] for run in runs])
-    for run in [run for run in todo.runs if store.standing(run.config, todo.keys[id(run)], rerun) is None]:
-        if run.refusal is None and TARGET not in run.config["executor"]:
+    for run in [run for run in todo.runs if store.standing(run.settings, todo.keys[id(run)], rerun) is None]:
+        if run.refusal is None and run.outline.executor.target is None:
             todo.ranked.append(run)
             continue
         with todo.alone([run]) as left:
@@ -64,7 +63,7 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
     with todo.alone(todo.ranked) as ranked:
         progress.advance(expected * (1 - len(ranked) / len(runs)))
         timed = alone(store.folder / "locks", [on_this_host()], progress.show)
-        with timed if ranked and settings["launch"]["exclusive"] else nullcontext():
+        with timed if ranked and runs[0].config.launch.exclusive else nullcontext():
             _in_turns(ranked, todo, expected / len(runs))
     return todo.records()
 
@@ -74,7 +73,7 @@ class _Todo:
 
     def __init__(self, runs: Sequence[Run], store: Store, progress: Progress) -> None:
         self.runs, self.store, self.progress = runs, store, progress
-        self.keys = {id(run): provenance.key(run.config) for run in runs}
+        self.keys = {id(run): provenance.key(run) for run in runs}
         self.before = {key: store.stamp(key) for key in self.keys.values()}
         self.ranked: list[Run] = []  # those that start ranks
         self.made: dict[str, Record] = {}
@@ -89,13 +88,13 @@ class _Todo:
     def _standing(self, run: Run) -> Record | None:
         """What another process has made since this one began is not made again, whatever is asked for."""
         key = self.keys[id(run)]
-        rerun = run.config["rerun"] if self.store.stamp(key) == self.before[key] else "stale"
-        return self.store.standing(run.config, key, rerun)
+        rerun = run.outline.rerun if self.store.stamp(key) == self.before[key] else "stale"
+        return self.store.standing(run.settings, key, rerun)
 
     def keep(self, record: Record) -> None:
         self.store.write(record)
         self.made[record.key] = record
-        stops = self.runs[0].config["on_error"] == "stop"
+        stops = self.runs[0].outline.on_error == "stop"
         self.stopped = self.stopped or (stops and record.outcome not in (Outcome.OK, *CANNOT))
 
     def cancel(self, record: Record) -> None:
@@ -109,16 +108,15 @@ class _Todo:
         found = []
         for run in self.runs:
             key = self.keys[id(run)]
-            rerun = "keep" if run.config["rerun"] == "keep" else "stale"
-            record = self.made.get(key) or self.store.find(key) or self.store.standing(run.config, key, rerun)
+            rerun = "keep" if run.outline.rerun == "keep" else "stale"
+            record = self.made.get(key) or self.store.find(key) or self.store.standing(run.settings, key, rerun)
             found += [record] if record is not None else []
         return found
 
 
 def _with_checkpoints(run: Run) -> Run:
     """The run, refused where its folder of checkpoints cannot be written."""
-    folder = run.config["resume"]["folder"]
-    if run.refusal is not None or folder is None:
+    if run.refusal is not None or (folder := run.config.resume.folder) is None:
         return run
     try:
         check_folder(Path(folder), "resume.folder")
@@ -149,7 +147,7 @@ def _sessions(ranked: Sequence[Run], todo: _Todo, scratch: Path, turns_of: str) 
 def _in_turns(ranked: Sequence[Run], todo: _Todo, share: float) -> None:
     """Runs that start ranks, all up at once. share: seconds that one is expected to take."""
     store, progress = todo.store, todo.progress
-    title = ranked[0].config["experiment"]["name"] if ranked else ""
+    title = ranked[0].outline.experiment.name if ranked else ""
     within = hosts.scratch(ranked[0].config) if ranked else None
     scratch = Path(tempfile.mkdtemp(prefix="suite-", dir=within))
     turns_of = secrets.token_hex(8)  # names those that take turns with one another
@@ -168,12 +166,12 @@ def _in_turns(ranked: Sequence[Run], todo: _Todo, share: float) -> None:
             for session in sessions:
                 step(session, "starting", stage, session)
                 progress.advance(0.4 * share / 3)
-        turns = max((session.plan["turns"] for session in sessions), default=0)
+        turns = max((session.plan.turns for session in sessions), default=0)
         for turn in range(turns):
             for session in sessions:
-                if turn < session.plan["turns"]:
+                if turn < session.plan.turns:
                     plan = session.plan
-                    step(session, f"turn {turn + 1} of {turns} ·", session.train, plan["batches"], plan["settle"])
+                    step(session, f"turn {turn + 1} of {turns} ·", session.train, plan.batches, plan.settle)
                 progress.advance(0.5 * share / turns)
         for session in sessions:
             if session.trouble is None and not todo.stopped:

@@ -17,8 +17,10 @@ from suite.bench import provenance
 from suite.bench.line import fit
 from suite.bench.sampling import Sampling
 from suite.comm import WITHOUT_MPI, launcher_of
+from suite.config.experiment import Executor
+from suite.config.launch import Launch
+from suite.config.run import RunConfig
 from suite.core.errors import Refused, UnknownName, Unsupported
-from suite.core.grid import Grid
 from suite.core.protocols import Carried, Value, World
 from suite.core.record import Metric, Source
 
@@ -99,22 +101,22 @@ class Messages(Sampling):
     """One rank's part of a study of messages. A batch is one sweep over all sizes; its own content is ignored."""
 
     @classmethod
-    def bytes_per_rank(cls, config: Mapping[str, Any]) -> list[int]:
+    def bytes_per_rank(cls, config: RunConfig) -> list[int]:
         """Of each rank: the largest message as it is sent and as it arrives."""
-        return [2 * max(config["executor"]["sizes"])] * Grid(**config["grid"]).size
+        return [2 * max(config.executor.more["sizes"])] * config.grid.build().size
 
     @classmethod
-    def check(cls, config: Mapping[str, Any]) -> None:
+    def check(cls, config: RunConfig) -> None:
         """Raises Refused for a study that cannot be made. Loads no torch."""
-        executor, launch, ranks = config["executor"], config["launch"], Grid(**config["grid"]).size
-        if executor["operation"] not in OPERATIONS:
-            raise UnknownName("executor.operation", str(executor["operation"]), OPERATIONS)
-        check_sizes(executor["sizes"])
+        executor, launch, ranks = config.executor, config.launch, config.grid.build().size
+        if executor.more["operation"] not in OPERATIONS:
+            raise UnknownName("executor.operation", str(executor.more["operation"]), OPERATIONS)
+        check_sizes(executor.more["sizes"])
         for name, least in (("rounds", 1), ("traffic", 1)):
-            value = executor[name]
+            value = executor.more[name]
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise Refused(f"executor.{name}={value}", rule=f"a whole number, at least {least}", legal="20")
-        carriers = executor["carriers"]
+        carriers = executor.more["carriers"]
         if not isinstance(carriers, Sequence) or isinstance(carriers, str) or not carriers:
             raise Refused(f"executor.carriers={carriers}", rule="a list of carriers", legal="executor.carriers=[gloo]")
         for carrier in carriers:
@@ -123,26 +125,26 @@ class Messages(Sampling):
             raise Refused(f"executor.carriers={list(carriers)}", rule="each once", legal="executor.carriers=[gloo]")
         if not 2 <= ranks <= MOST_RANKS:
             rule = f"2 to {MOST_RANKS} ranks: messages need two, and more would round the sums that are checked"
-            raise Refused(f"{ranks} ranks under executor={executor['name']}", rule=rule, legal="grid.data=2")
-        if config["comm"]["transport"] != "auto":
+            raise Refused(f"{ranks} ranks under executor={executor.name}", rule=rule, legal="grid.data=2")
+        if config.comm.transport != "auto":
             raise Refused(
-                f"comm.transport={config['comm']['transport']} under executor={executor['name']}",
+                f"comm.transport={config.comm.transport} under executor={executor.name}",
                 rule="executor.carriers says what carries messages",
                 legal="comm.transport=auto",
             )
 
-    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+    def __init__(self, world: World, config: RunConfig) -> None:
         from suite.comm import ways
 
-        self.world, self.executor = world, config["executor"]
-        make = ways.trips if self.executor["operation"] == "point_to_point" else ways.sums
-        self.ways = make(world, self.executor["carriers"])
-        self.staged = any(ways.copied(world, carrier) for carrier in self.executor["carriers"])
+        self.world, self.executor = world, config.executor
+        make = ways.trips if self.executor.more["operation"] == "point_to_point" else ways.sums
+        self.ways = make(world, self.executor.more["carriers"])
+        self.staged = any(ways.copied(world, carrier) for carrier in self.executor.more["carriers"])
         self.swept: list[Samples] = []
 
     def train_batch(self, batch: Value | None = None) -> None:
         """One sweep."""
-        plan = self.executor
+        plan = self.executor.more
         self.swept.append(sweep(self.world, self.ways, plan["sizes"], plan["rounds"], plan["traffic"]))
 
     def samples(self) -> dict[str, Any]:
@@ -156,19 +158,19 @@ class Messages(Sampling):
             way.close()
 
     @classmethod
-    def left(cls, config: Mapping[str, Any], told: Mapping[str, Any], sweeps: Sequence[Sequence[Samples]]) -> Carried:
+    def left(cls, config: RunConfig, told: Mapping[str, Any], sweeps: Sequence[Sequence[Samples]]) -> Carried:
         """What a record keeps of `sweeps` (one per turn, each by rank), told: what the ranks say beside them."""
         return left(config, told["curves"], bool(told["staged"]), sweeps)
 
 
-def _check_carrier(carrier: str, launch: Mapping[str, Any]) -> None:
+def _check_carrier(carrier: str, launch: Launch) -> None:
     if carrier not in CARRIERS:
         raise UnknownName("executor.carriers", carrier, CARRIERS)
-    if carrier == "nccl" and launch["device"] == "cpu":
+    if carrier == "nccl" and launch.device == "cpu":
         raise Unsupported(
             "executor.carriers with nccl on a CPU", rule="NCCL moves CUDA memory", legal="launch.device=cuda"
         )
-    if carrier == "mpi" and (launcher := launcher_of(launch)) in WITHOUT_MPI:
+    if carrier == "mpi" and (launcher := launcher_of(launch.starter, launch.mpi)) in WITHOUT_MPI:
         raise Unsupported(
             f"executor.carriers with mpi under {launcher}",
             rule="MPI starts its own ranks",
@@ -194,13 +196,11 @@ def joined(operation: str, ranks: Sequence[Samples]) -> dict[str, list[list[floa
     }
 
 
-def left(
-    config: Mapping[str, Any], curves: Mapping[str, Any], staged: bool, sweeps: Sequence[Sequence[Samples]]
-) -> Carried:
+def left(config: RunConfig, curves: Mapping[str, Any], staged: bool, sweeps: Sequence[Sequence[Samples]]) -> Carried:
     """Raw samples by curve and size; of every turn the latency and bandwidth of each curve; panels of the medians."""
-    executor, ranks = config["executor"], Grid(**config["grid"]).size
-    sizes = [int(size) for size in executor["sizes"]]
-    turns = [joined(executor["operation"], sweep_) for sweep_ in sweeps]
+    executor, ranks = config.executor, config.grid.build().size
+    sizes = [int(size) for size in executor.more["sizes"]]
+    turns = [joined(executor.more["operation"], sweep_) for sweep_ in sweeps]
     metrics: dict[str, Metric] = {}
     medians: dict[str, list[float]] = {}
     spread: dict[str, list[float]] = {}
@@ -217,7 +217,7 @@ def left(
             metrics[f"bandwidth, {name}"] = Metric("B/s", "higher", tuple(line.bandwidth for line in lines[name]))
             metrics[f"misfit, {name}"] = Metric("", "lower", tuple(line.misfit for line in lines[name]))
     metrics |= _answers(executor, curves, medians, staged, sizes)
-    message = executor["operation"] == "point_to_point"
+    message = executor.more["operation"] == "point_to_point"
     title = "Time of a message, one way" if message else f"Time of an all-reduce over {ranks} ranks"
     axis = f"bytes: {','.join(map(str, sizes))}"
     series = _series(f"{title}|s|{axis}", medians)
@@ -263,7 +263,7 @@ def _overheads(
 
 
 def _answers(
-    executor: Mapping[str, Any],
+    executor: Executor,
     curves: Mapping[str, Mapping[str, Any]],
     medians: Mapping[str, Sequence[float]],
     staged: bool,
@@ -271,7 +271,7 @@ def _answers(
 ) -> dict[str, Metric]:
     """The claim that the config names: its terms are carriers by their library's own calls, a case per size. None where
     a carrier is missing, or reaches device memory only through the host's: the paper's do not."""
-    asked = executor["claim"]
+    asked = executor.claim
     if not asked or staged:
         return {}
     calls = {
@@ -287,9 +287,9 @@ def _answers(
     return {asked["id"]: Metric("second", "", values, told)} if values else {}
 
 
-def _notes(config: Mapping[str, Any], lines: Mapping[str, Sequence[Any]], staged: bool, ranks: int) -> Iterable[str]:
+def _notes(config: RunConfig, lines: Mapping[str, Sequence[Any]], staged: bool, ranks: int) -> Iterable[str]:
     """What a reader of the times must know."""
-    if config["executor"]["operation"] == "point_to_point":
+    if config.executor.more["operation"] == "point_to_point":
         yield "one way is half of there and back, between ranks 0 and 1; the value that comes back is checked"
     else:
         yield "a sum's time is the mean over its ranks; the sum is checked on every rank"
@@ -301,7 +301,7 @@ def _notes(config: Mapping[str, Any], lines: Mapping[str, Sequence[Any]], staged
             f"a median is off its line by at most {100 * off[worst]:.0f} percent ({worst})"
         )
     cores: int = provenance.machine()["cores"]
-    if ranks * config["launch"]["threads"] > cores:
+    if ranks * config.launch.threads > cores:
         yield f"oversubscribed: {ranks} ranks on {cores} cores"
     if staged:
         yield "staged: device memory is copied through the host's, so that no claim is answered"

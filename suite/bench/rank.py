@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
@@ -22,15 +22,17 @@ from typing import Any
 from suite.bench import phases
 from suite.bench.control import Control
 from suite.bench.interrupt import die_with_parent
-from suite.bench.parts import OF_RANKS, check_parts
 from suite.bench.resume import Resuming
 from suite.comm import here, started
 from suite.comm.meeting import Meeting
 from suite.comm.waiting import short_sleeps
-from suite.core.build import build, locate, search
+from suite.config.experiment import Executor
+from suite.config.locate import locate, search
+from suite.config.places import OF_RANKS, check_parts
+from suite.config.run import RunConfig
 from suite.core.errors import Diverged, MissingDependency, PeerEnded, Refused, SuiteError
 from suite.core.keys import in_config_keys
-from suite.core.protocols import Missing
+from suite.core.protocols import Missing, World
 from suite.core.record import Outcome
 from suite.data.batches import Lazy, drawn
 
@@ -57,12 +59,12 @@ def follows_another(error: BaseException) -> bool:
     return isinstance(error, PeerEnded) or any(text in str(error) for text in _SECONDARY)
 
 
-def probed(path: str, config: Mapping[str, Any]) -> Any:
+def probed(path: str, config: RunConfig) -> Any:
     """The class at `path`, which can run here. Raises MissingDependency where it cannot."""
     system = locate(path)
     answer = system.probe(config)
     if isinstance(answer, Missing):
-        raise MissingDependency(config["system"]["name"], answer.reason)
+        raise MissingDependency(config.system.name, answer.reason)
     return system
 
 
@@ -79,24 +81,37 @@ def by_launcher() -> None:
     """Ranks meet as their launcher lets them."""
 
 
+def _world(config: RunConfig, met: Met, *, device: str = "cpu", tensors: bool = True) -> World:
+    comm = config.comm
+    return here(
+        device=device,
+        transport=comm.transport,
+        order=comm.order,
+        tensors=tensors,
+        inline=comm.inline,
+        pair_exchange=comm.pair_exchange,
+        meeting=met(),
+    )
+
+
 class Rank:
     """The commands a parent may give. Batches are counted over the whole run, evaluation apart."""
 
     resuming: Resuming | None = None  # of a system that trains
     control: Control | None = None  # hears which batch is trained
 
-    def __init__(self, config: Mapping[str, Any], met: Met = by_launcher) -> None:
+    def __init__(self, config: RunConfig, met: Met = by_launcher) -> None:
         from suite.engine.host import device_of, gemm_rate, prepare
 
-        prepare(config["launch"]["threads"])
-        limit_memory(config["launch"]["memory_limit"])
+        prepare(config.launch.threads)
+        limit_memory(config.launch.memory_limit)
         self.config, self.gemm_rate = config, gemm_rate
-        check_parts(config, OF_RANKS)
-        system = probed(config["system"]["_target_"], config)
-        self.data, self.shape = build(config["data"]["source"]), build(config["model"]["shape"])
-        self.device = device_of(config["launch"]["device"], started().local_rank)
-        self.world = here(device=self.device, meeting=met(), **config["comm"])
-        by = config["executor"].get("replays")  # what stands for all ranks of the system
+        check_parts(config.plain(), OF_RANKS)
+        system = probed(config.system.target, config)
+        self.data, self.shape = config.data.source.build(), config.model.shape.build()
+        self.device = device_of(config.launch.device, started().local_rank)
+        self.world = _world(config, met, device=self.device)
+        by = config.executor.replays  # what stands for all ranks of the system
         self.system = (
             locate(by)(made=system, world=self.world, config=config) if by else system(world=self.world, config=config)
         )
@@ -104,7 +119,7 @@ class Rank:
         self.seen = 0
 
     def _batch(self, number: int) -> Any:
-        size, seed = self.config["batch"]["size"], self.config["seed"]
+        size, seed = self.config.batch.size, self.config.seed
         return self.data.batch(number, size=size, seed=seed, shape=self.shape)
 
     def _next(self, count: int) -> Sequence[Any]:
@@ -119,9 +134,9 @@ class Rank:
 
     def prepare(self) -> dict[str, Any]:
         """All ranks at once: the rate of matrix products while every rank computes, as in a batch."""
-        half = self.config["precision"]["half"]
+        half = self.config.precision.half
         return {
-            "gemm": self.gemm_rate(dtype=half or self.config["model"]["dtype"], device=self.device),
+            "gemm": self.gemm_rate(dtype=half or self.config.model.dtype, device=self.device),
             **self._messages(),
             # every rank reads the same data; one of them takes its hash
             "data": self.data.provenance() if self.world.rank == 0 else None,
@@ -187,10 +202,10 @@ class Rank:
     def evaluate(self, batches: int) -> dict[str, Any]:
         if self.resuming and self.seen in self.resuming.scores:  # by these weights, in a process before this one
             return {"scores": self.resuming.scores[self.seen]}
-        size = self.config["batch"]["size"]
+        size = self.config.batch.size
         chosen = list(islice(self.data.validation_batches(size=size, shape=self.shape), batches))
         if not chosen:
-            what = f"no validation batch of batch.size={size} in data={self.config['data']['name']}"
+            what = f"no validation batch of batch.size={size} in data={self.config.data.name}"
             raise Refused(what, rule="at least one whole batch", legal="measure.evaluate=0")
         scores = self._scores(chosen)
         if self.resuming:
@@ -214,12 +229,12 @@ class Rank:
 class EmulatingRank(Rank):
     """A rank that computes nothing: no torch, no text, no loss, nothing that memory would hold for a model."""
 
-    def __init__(self, config: Mapping[str, Any], met: Met = by_launcher) -> None:
+    def __init__(self, config: RunConfig, met: Met = by_launcher) -> None:
         short_sleeps()
-        limit_memory(config["launch"]["memory_limit"])
+        limit_memory(config.launch.memory_limit)
         self.config = config
-        system = probed(config["executor"]["system"], config)
-        self.world = here(tensors=False, meeting=met(), **config["comm"])
+        system = probed(config.executor.stand_in, config)
+        self.world = _world(config, met, tensors=False)
         self.system = system(world=self.world, config=config)
         self.seen = 0
 
@@ -240,15 +255,15 @@ class EmulatingRank(Rank):
 class SamplingRank(EmulatingRank):
     """A rank that trains nothing either, but whose tensors are real: what it measures is its messages."""
 
-    def __init__(self, config: Mapping[str, Any], met: Met = by_launcher) -> None:
+    def __init__(self, config: RunConfig, met: Met = by_launcher) -> None:
         from suite.engine.host import device_of, prepare
 
-        prepare(config["launch"]["threads"])
-        limit_memory(config["launch"]["memory_limit"])
+        prepare(config.launch.threads)
+        limit_memory(config.launch.memory_limit)
         self.config = config
-        system = probed(config["executor"]["system"], config)
-        device = device_of(config["launch"]["device"], started().local_rank)
-        self.world = here(device=device, meeting=met(), **config["comm"])
+        system = probed(config.executor.stand_in, config)
+        device = device_of(config.launch.device, started().local_rank)
+        self.world = _world(config, met, device=device)
         self.system = system(world=self.world, config=config)
         self.seen = 0
 
@@ -259,16 +274,16 @@ class SamplingRank(EmulatingRank):
 class GraphRank(Rank):
     """A rank that trains a whole graph, of which its parent has given it a part: an epoch is a batch."""
 
-    def __init__(self, config: Mapping[str, Any], met: Met = by_launcher) -> None:
+    def __init__(self, config: RunConfig, met: Met = by_launcher) -> None:
         from suite.engine.host import device_of, gemm_rate, prepare
 
-        prepare(config["launch"]["threads"])
-        limit_memory(config["launch"]["memory_limit"])
+        prepare(config.launch.threads)
+        limit_memory(config.launch.memory_limit)
         self.config, self.gemm_rate = config, gemm_rate
-        check_parts(config, OF_RANKS)
-        system = probed(config["system"]["_target_"], config)
-        self.device = device_of(config["launch"]["device"], started().local_rank)
-        self.world = here(device=self.device, meeting=met(), **config["comm"])
+        check_parts(config.plain(), OF_RANKS)
+        system = probed(config.system.target, config)
+        self.device = device_of(config.launch.device, started().local_rank)
+        self.world = _world(config, met, device=self.device)
         self.system = system(world=self.world, config=config)
         self.seen = 0
 
@@ -277,26 +292,26 @@ class GraphRank(Rank):
         return [()] * count
 
     def prepare(self) -> dict[str, Any]:
-        rate = self.gemm_rate(dtype=self.config["model"]["dtype"], device=self.device)
+        rate = self.gemm_rate(dtype=self.config.model.dtype, device=self.device)
         return {"gemm": rate, **self._messages(), "data": None}
 
     def evaluate(self, batches: int) -> dict[str, Any]:
         return {"scores": self.system.score(())}
 
 
-def kind_of(executor: Mapping[str, Any]) -> type[Rank]:
+def kind_of(executor: Executor) -> type[Rank]:
     """Of what stands in the system's place, where the executor names it."""
-    if "prepares" in executor:
+    if executor.prepares is not None:
         return GraphRank
-    if "system" not in executor:
+    if executor.system is None:
         return Rank
-    return SamplingRank if executor.get("tensors") else EmulatingRank
+    return SamplingRank if executor.more.get("tensors") else EmulatingRank
 
 
-def serve(config: Mapping[str, Any], control: Control) -> None:
+def serve(config: RunConfig, control: Control) -> None:
     """Makes the rank and carries out the parent's commands until the last."""
-    search(config["launch"]["python_path"])
-    rank = kind_of(config["executor"])(config, control.meeting)
+    search(config.launch.python_path)
+    rank = kind_of(config.executor)(config, control.meeting)
     rank.control = control
     while True:
         message = control.commands.get()
@@ -312,12 +327,13 @@ def main(job: Path) -> None:
     content = json.loads(job.read_text())
     die_with_parent(signal.SIGKILL)  # a rank that is stopped between turns does not see its socket's end
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    if content["config"]["launch"]["starter"] == "srun":
+    config = RunConfig.model_validate(content["config"])
+    if config.launch.starter == "srun":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of a job is its parent's to tell, and to write down
     control = Control(content["control"])
     try:
         with in_config_keys():
-            serve(content["config"], control)
+            serve(config, control)
     except BaseException as error:
         control.stopping = True
         reason = "".join(traceback.format_exception(error)).strip()

@@ -8,13 +8,12 @@ given and not read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
-from suite.bench.resume import ENGINE
-from suite.core.build import TARGET, build
+from suite.config.launch import Launch
+from suite.config.run import RunConfig
+from suite.config.system import ENGINE
 from suite.simulate.whatif import by_layers
 
-Config = Mapping[str, Any]
 Keys = frozenset[str]
 
 
@@ -154,36 +153,36 @@ SYSTEMS: Mapping[str, Sequence[str]] = {  # by class, of ranks that train
 }
 
 
-def _simulated(config: Config) -> Sequence[str]:
-    executor, name = config["executor"], config["system"]["name"]
-    modelled = executor["systems"].get(name, {})
+def _simulated(config: RunConfig) -> Sequence[str]:
+    executor, name = config.executor, config.system.name
+    modelled = executor.more["systems"].get(name, {})
     layout = modelled.get("layout")
     prunes = isinstance(layout, Mapping) and "sparsity" in layout  # the config says what is pruned
     idle = {"name", "schedule", *(("layout",) if prunes else ())}
     own = [f"executor.systems.{name}.{key}" for key in modelled if key not in idle]
-    if prunes and config["pruning"].get("ticket"):
+    if prunes and config.pruning.ticket:
         own.append(f"executor.systems.{name}.layout._target_")
     common = ("executor.plan", "executor.account", "executor.machine", "executor.stack", "executor.symmetric")
     found: tuple[str, ...] = (*common, "executor._target_", "system.name", "batch.size", *GRID, "schedule")
     found += ("model.shape", "update.every", *own)
-    if by_layers(config, executor["account"]):
+    if by_layers(config, executor.more["account"]):
         of_blocks = ("layout", "checkpoints", "tensor", "sliced", "zero", "ties", "bucket", "coarsening", "sparse")
         blocks = [f"executor.systems.{name}.{key}" for key in of_blocks]
         found = tuple(key for key in found if not below(key, blocks))
         found += ("batch.microbatch", "split", "weights", "memory.layout", "precision.half")
         found += tuple(f"optimizer.{key}" for key in ("_target_", "momentum", "nesterov", "direction"))
         return found
-    if executor["plan"] == "given":
+    if executor.more["plan"] == "given":
         found += ("batch.microbatch", "split")
     # whether there is a ticket, and not which one
-    ticket = "pruning.ticket._target_" if config["pruning"].get("ticket") else "pruning.ticket"
+    ticket = "pruning.ticket._target_" if config.pruning.ticket else "pruning.ticket"
     return (*found, *(("pruning.sparsity", ticket) if prunes else ()))
 
 
-def _emulated(config: Config) -> Sequence[str]:
-    executor = config["executor"]
-    jitter = executor.get("jitter") or {}
-    smoothed = getattr(build(config["weights"]), "smoothed", False)  # it is refused beside most optimizers
+def _emulated(config: RunConfig) -> Sequence[str]:
+    executor = config.executor
+    jitter = executor.more.get("jitter") or {}
+    smoothed = config.weights.build().smoothed  # it is refused beside most optimizers
     return (
         *(*RANKS, *MESSAGES, *BATCH, *GRID, *_order(config), "system.name", "system._target_", "executor"),
         *(("seed",) if isinstance(jitter, Mapping) and jitter.get("spread") else ()),
@@ -191,16 +190,16 @@ def _emulated(config: Config) -> Sequence[str]:
     )
 
 
-def _order(config: Config) -> Sequence[str]:
+def _order(config: RunConfig) -> Sequence[str]:
     """The keys of an order of ops without tensors: weights have versions where a pipeline does not drain."""
-    return ("schedule", "update.every", *(("weights",) if config["update"]["every"] is not None else ()))
+    return ("schedule", "update.every", *(("weights",) if config.update.every is not None else ()))
 
 
-def _checked(config: Config) -> Sequence[str]:
+def _checked(config: RunConfig) -> Sequence[str]:
     return (*BATCH, "grid.data", "grid.inter", *_order(config), "system.name", "system._target_", "executor")
 
 
-Reads = Sequence[str] | Callable[[Config], Sequence[str]]
+Reads = Sequence[str] | Callable[[RunConfig], Sequence[str]]
 EXECUTORS: Mapping[str, Reads] = {  # by class, of what runs in the place of a system's ranks
     "suite.bench.checked.Checked": _checked,
     "suite.clusters.unit.Unit": (
@@ -228,25 +227,25 @@ TRAINING: Mapping[str, Sequence[str]] = {  # of executors whose ranks are a syst
 }
 
 
-def reads(config: Config) -> Keys | None:
+def reads(config: RunConfig) -> Keys | None:
     """The keys that a run of this resolved config reads; None where its executor or its system is nobody's here."""
-    executor = config["executor"]
-    name = executor.get(TARGET) or executor.get("system")
+    executor = config.executor
+    name = executor.target or executor.system
     if name is not None:
         if name not in EXECUTORS:
             return None
         listed = EXECUTORS[name]
         found = listed(config) if callable(listed) else listed
     else:
-        by, system = executor.get("prepares") or executor.get("replays") or "", config["system"].get(TARGET)
+        by, system = executor.prepares or executor.replays or "", config.system.target
         if by not in TRAINING or system not in SYSTEMS:
             return None
         found = (*TRAINING[by], *SYSTEMS[system])
         if by == "suite.engine.replayed.Replayed":
             found = tuple(key for key in found if key not in MESSAGES)
-    return frozenset((*found, *(SBATCH + SRUN if scheduled(config["launch"]) else ())))
+    return frozenset((*found, *(SBATCH + SRUN if scheduled(config.launch) else ())))
 
 
-def scheduled(launch: Config) -> bool:
+def scheduled(launch: Launch) -> bool:
     """Whether a scheduler takes the run, or has: a job is started with the keys by which it was asked for."""
-    return bool(launch.get("submit")) or "array_parallelism" in launch
+    return launch.submit or "array_parallelism" in launch.model_fields_set

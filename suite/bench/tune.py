@@ -7,22 +7,24 @@ say little. What cannot run, or does not fit a device, is named with its reason 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any
 
 import yaml
 
 from suite.bench import predict
-from suite.bench.experiment import Run, expand, well_formed
 from suite.bench.measure import measure
 from suite.bench.order import schedule_of
 from suite.bench.override_files import TYPED
 from suite.bench.progress import Progress
-from suite.core.build import build
+from suite.bench.runs import Run, expand
+from suite.config import checks
+from suite.config.commands import Tune
+from suite.config.compose import composed, resolve
+from suite.config.run import RunConfig
 from suite.core.errors import Refused, SuiteError
 from suite.core.files import write_atomically
 from suite.core.grid import Grid
@@ -56,7 +58,7 @@ class Candidate:
 
     @property
     def plan(self) -> str:
-        return f"{self.run.grid} microbatch {self.run.config['batch']['microbatch']}"
+        return f"{self.run.grid} microbatch {self.run.config.batch.microbatch}"
 
 
 @dataclass(frozen=True)
@@ -94,26 +96,23 @@ def tune(system: str, overrides: Sequence[str], progress: Progress) -> Tuned:
     Raises Refused for what no plan could mend."""
     own = [f"system={system}", *overrides]
     settings = checked(own)
-    found = ranked(candidates(own, settings["devices"]))
-    able = [candidate for candidate in found if not candidate.reason][: settings["candidates"]]
+    found = ranked(candidates(own, settings.devices))
+    able = [candidate for candidate in found if not candidate.reason][: settings.candidates]
     records = in_turns([candidate.run for candidate in able], progress)
     choice = choose([samples(record) for record in records])
-    return Tuned(system, settings["devices"], tuple(found), tuple(records), choice)
+    return Tuned(system, settings.devices, tuple(found), tuple(records), choice)
 
 
-def checked(overrides: Sequence[str]) -> dict[str, int]:
-    """The config's `tune`. Raises Refused for counts below one, and where the command line chooses what is tuned."""
+def checked(overrides: Sequence[str]) -> Tune:
+    """The config's `tune`. Raises Refused for a count below one, and where the command line chooses what is tuned."""
     for override in overrides:
         if not without([override], CHOSEN):
             raise Refused(override, rule="grid and microbatch are what is tuned", legal="tune.devices=2")
-    config = well_formed(overrides)
-    settings: dict[str, int] = config["tune"]
-    for name, value in settings.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise Refused(f"tune.{name}={value}", rule="a whole number, at least 1", legal=f"tune.{name}=2")
-    if "_target_" in config["executor"]:
+    data = composed(overrides)
+    config, settings = checks.checked_run(data), checks.checked(checks.Tuning, data).tune
+    if config.executor.target is not None:
         raise Refused(
-            f"executor={config['executor']['name']} under the tuner", rule="it measures ranks", legal="executor=real"
+            f"executor={config.executor.name} under the tuner", rule="it measures ranks", legal="executor=real"
         )
     return settings
 
@@ -140,11 +139,12 @@ def grids(devices: int, *, tensor: bool) -> Iterator[Grid]:
 def candidates(overrides: Sequence[str], devices: int) -> list[Candidate]:
     """Every grid of `devices` ranks with every microbatch that divides the batch, predicted or with the reason why
     not. Raises Refused where the machine of the prediction is not known."""
-    config = well_formed([*without(overrides, ["executor"]), "executor=simulated"])
-    predictor: Simulated = build(config["executor"])
-    size = config["batch"]["size"]
+    config = resolve([*without(overrides, ["executor"]), "executor=simulated"])
+    predictor = config.executor.build()
+    assert isinstance(predictor, Simulated)
+    size = config.batch.size
     sizes = [microbatch for microbatch in search.MICROBATCHES if size % microbatch == 0]
-    every = product(grids(devices, tensor=bool(config["system"].get("tensor"))), sizes)
+    every = product(grids(devices, tensor=bool(config.system.tensor)), sizes)
     return [predicted(planned(overrides, *plan), predictor) for plan in every]
 
 
@@ -163,12 +163,12 @@ def predicted(run: Run, predictor: Simulated) -> Candidate:
     config, machine, stack = run.config, predictor.machine, predictor.stack
     if run.refusal is not None:
         return Candidate(run, reason=f"refused: {headline(str(run.refusal))}")
-    if not isinstance(build(config["model"]["shape"]), Transformer):
+    if not isinstance(config.model.shape.build(), Transformer):
         return Candidate(run, by="not predicted")
-    twin = config["system"]["name"] in predictor.systems
+    twin = config.system.name in predictor.systems
     try:
         plan = predictor.of(config) if twin else stand_in(config)
-        own = config["system"].get("budget") or not twin
+        own = config.system.budget or not twin
         peak = max(budget.peak for budget in predict.budgets(config)) if own else plan.peak
         seconds = search.run(plan, machine, stack).makespan if twin else search.estimate(plan, machine, stack)
     except SuiteError as error:
@@ -182,12 +182,13 @@ def predicted(run: Run, predictor: Simulated) -> Candidate:
     return found
 
 
-def stand_in(config: Mapping[str, Any]) -> Plan:
+def stand_in(config: RunConfig) -> Plan:
     """A plan of a system that nobody has modelled: the schedule that its ranks run, every activation kept, and the
     bytes of mixed precision, which the other systems' twins send too."""
-    system = Modelled(config["system"]["name"], schedule_of(config), mixed, checkpoints="none", tensor=True)
-    shape, batch = build(config["model"]["shape"]), config["batch"]
-    return Plan(shape, system, Grid(**config["grid"]), batch["size"], batch["microbatch"], config["split"])
+    system = Modelled(config.system.name, schedule_of(config), mixed, checkpoints="none", tensor=True)
+    shape, batch = config.model.shape.build(), config.batch
+    assert isinstance(shape, Transformer)
+    return Plan(shape, system, config.grid.build(), batch.size, batch.microbatch, config.split)
 
 
 def ranked(found: Sequence[Candidate]) -> list[Candidate]:
@@ -203,7 +204,7 @@ def in_turns(runs: Sequence[Run], progress: Progress) -> list[Record]:
     all are made again."""
     records = measure(runs, progress)
     if len({record.provenance.get("turns") for record in records if samples(record)}) > 1:
-        anew = [replace(run, config=run.config | {"rerun": "all"}) for run in runs]
+        anew = [replace(run, outline=run.outline.model_copy(update={"rerun": "all"})) for run in runs]
         records = measure(anew, progress)
     return records
 
@@ -289,7 +290,7 @@ def _ms(seconds: float) -> str:
 
 
 def _devices(tuned: Tuned) -> str:
-    model = tuned.candidates[0].run.config["model"]["name"] if tuned.candidates else "no model"
+    model = tuned.candidates[0].run.config.model.name if tuned.candidates else "no model"
     return f"{model} on {tuned.devices} {'device' if tuned.devices == 1 else 'devices'}"
 
 
@@ -300,13 +301,13 @@ def write(tuned: Tuned, overrides: Sequence[str]) -> Path | None:
     if kept is None:
         return None
     config, grid = kept.run.config, kept.run.grid
-    model = config["model"]["name"]
+    model = config.model.name
     named = [f"system={tuned.system}", f"model={model}"]
     told = [o for o in without(overrides, LEFT_OUT) if not o.startswith(("system=", "model="))]
     spread = [f"grid.{axis}={getattr(grid, axis)}" for axis in ("data", "inter", "tensor")]
-    values = [*named, *told, *spread, f"batch.microbatch={config['batch']['microbatch']}"]
-    precision = f"-{config['precision']['name']}" if config["precision"]["half"] else ""
-    path = Path(config["reports"]) / "tuned" / f"{tuned.system}-{model}-{tuned.devices}{precision}.yaml"
+    values = [*named, *told, *spread, f"batch.microbatch={config.batch.microbatch}"]
+    precision = f"-{config.precision.name}" if config.precision.half else ""
+    path = Path(config.reports) / "tuned" / f"{tuned.system}-{model}-{tuned.devices}{precision}.yaml"
     comments = [f"# {line.strip()}" for line in lines(tuned)]
     text = "\n".join([*comments, f"# {again(path, overrides)}", yaml.safe_dump(values, width=1000)])
     write_atomically(path, text.encode())

@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from suite.bench import provenance
-from suite.bench.experiment import Run
+from suite.bench.runs import Run
 from suite.bench.store import Store
 from suite.core import load
-from suite.core.build import build
 from suite.core.errors import DoesNotFit, Fault, MissingDependency, Refused, Unsupported
 from suite.core.protocols import Carried
 from suite.core.reasons import whole
@@ -21,7 +20,7 @@ from suite.core.record import Metric, Outcome, Record, Source
 def refused(run: Run, key: str) -> Record:
     """The record of a run that was refused before any rank started."""
     assert run.refusal is not None
-    claim = run.config["executor"].get("claim")  # that claim's row says why it has no answer
+    claim = run.outline.executor.claim  # that claim's row says why it has no answer
     kinds = {
         Unsupported: Outcome.UNSUPPORTED,
         MissingDependency: Outcome.MISSING_DEPENDENCY,
@@ -35,13 +34,13 @@ def lost(run: Run, key: str, outcome: Outcome, reason: str, metrics: Mapping[str
     """The record of a run of which nothing else is left. metrics: without values, where a claim wants to know why."""
     return Record(
         key=key,
-        experiment=run.config["experiment"]["name"],
-        system=run.config["system"]["name"],
+        experiment=run.outline.experiment.name,
+        system=run.outline.system.name,
         label=run.label,
         outcome=outcome,
         reason=reason,
         source=Source.ANALYTIC,
-        config=run.config,
+        config=run.settings,
         metrics=dict(metrics or {}),
         provenance=provenance_of(run, time.time(), 0.0, {}),
     )
@@ -52,7 +51,7 @@ def carried(run: Run, key: str, store: Store) -> Record:
     begin, now, before = time.monotonic(), time.time(), load.averages()
     reason, outcome = "", Outcome.FAILED
     try:
-        found = build(run.config["executor"]).run(run.config)
+        found = run.config.executor.build().run(run.config)
     except DoesNotFit as error:
         memory = {"predicted": error.memory} if error.memory else {}
         found, reason, outcome = Carried(Source.SIMULATED, memory=memory), str(error), Outcome.OOM
@@ -82,13 +81,13 @@ def _left(
     """The record of what an executor left. taken: when it began, and seconds; averages: of the machine's load."""
     return Record(
         key=key,
-        experiment=run.config["experiment"]["name"],
-        system=run.config["system"]["name"],
+        experiment=run.outline.experiment.name,
+        system=run.outline.system.name,
         label=run.label,
         outcome=outcome,
         reason=reason,
         source=found.source,
-        config=run.config,
+        config=run.settings,
         metrics=dict(found.metrics),
         memory=dict(found.memory),
         series=dict(found.series),
@@ -109,7 +108,7 @@ def loads(start: Mapping[str, float]) -> dict[str, Any]:
 
 def provenance_of(run: Run, started: float, seconds: float, extra: dict[str, Any]) -> dict[str, Any]:
     return {
-        **provenance.circumstances(run.config),
+        **provenance.circumstances(run.outline),
         "commit": provenance.commit(),
         "command": run.command,
         "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),

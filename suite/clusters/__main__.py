@@ -8,21 +8,20 @@ from suite.cli import Arguments, Command
 from suite.core.exits import Exit
 
 if TYPE_CHECKING:
+    from suite.clusters.graph_lab import GraphLab
     from suite.clusters.lab import Lab
 
 
 def clusters(arguments: Arguments) -> int:
     from suite import claims
-    from suite.bench.experiment import resolve
     from suite.clusters import pipeoptim, sparse_gnn_fitted
     from suite.clusters.calibrate import constants
     from suite.clusters.variants import VARIANTS, anchors, refitted
-    from suite.core.build import build
 
     labs = [_lab("samo_clusters"), _lab("pipeoptim_clusters")]
     printed = anchors({claim.id: claim for claim in claims.load()})
     fitted = {**refitted(labs[0], VARIANTS[0], printed).stacks, "pipeoptim": pipeoptim.fitted(labs[1], printed)}
-    graphs = build(resolve(["experiment=gnn_clusters"])["executor"]).lab
+    graphs = _graph_lab()
     fitted["gnn"] = sparse_gnn_fitted.fitted(graphs, printed)
     known = {**labs[0].stacks, **graphs.stacks}
     for paper, stack in fitted.items():
@@ -32,11 +31,20 @@ def clusters(arguments: Arguments) -> int:
 
 
 def _lab(experiment: str) -> Lab:
-    from suite.bench.experiment import resolve
     from suite.clusters.published import Published
-    from suite.core.build import build
+    from suite.config.compose import resolve
 
-    executor: Published = build(resolve([f"experiment={experiment}"])["executor"])
+    executor = resolve([f"experiment={experiment}"]).executor.build()
+    assert isinstance(executor, Published)
+    return executor.lab
+
+
+def _graph_lab() -> GraphLab:
+    from suite.clusters.graph_figures import GraphFigures
+    from suite.config.compose import resolve
+
+    executor = resolve(["experiment=gnn_clusters"]).executor.build()
+    assert isinstance(executor, GraphFigures)
     return executor.lab
 
 

@@ -18,10 +18,11 @@ from suite.clusters import (  # noqa: F401 (they enter figures)
 from suite.clusters.figure import find
 from suite.clusters.graph_lab import GraphLab
 from suite.clusters.published import metrics, series
+from suite.config.run import RunConfig
 from suite.core.errors import Refused
-from suite.core.fits import shown
 from suite.core.protocols import Carried, Missing
 from suite.core.record import Source
+from suite.core.values import shown
 from suite.gnn.partition import Partitioner
 from suite.simulate.machine import Machine
 from suite.simulate.stack import Stack
@@ -62,7 +63,7 @@ class GraphFigures:
         sources: Sequence[str] = (),
     ) -> None:
         self.figure, self.counted = figure, counted
-        sources_of = {dataset: config.get("source") for dataset, config in stand_ins.items()}
+        sources_of = {dataset: stand_in.get("source") for dataset, stand_in in stand_ins.items()}
         for dataset, source in sources_of.items():
             if not is_dataclass(source):  # asked for other sizes, and for no features
                 raise Refused(f"stand_ins.{dataset}.source={shown(source)}", rule="a dataclass with load(seed)")
@@ -70,10 +71,10 @@ class GraphFigures:
         # figures of one experiment share graphs and partitions, as long as this process lives
         self.lab = _LABS.setdefault(repr(parts), GraphLab(*parts))
 
-    def check(self, config: Mapping[str, Any]) -> None:
+    def check(self, config: RunConfig) -> None:
         find(self.figure)
 
-    def run(self, config: Mapping[str, Any]) -> Carried:
+    def run(self, config: RunConfig) -> Carried:
         found = find(self.figure)
         published = {claim.id: claim for claim in claims.load()}
         panels = found.panels(self.lab, published)

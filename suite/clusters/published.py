@@ -25,6 +25,7 @@ from suite.clusters import (  # noqa: F401 (they enter figures)
 )
 from suite.clusters.figure import Figure, Panel, find
 from suite.clusters.lab import Lab, published_plans
+from suite.config.run import RunConfig
 from suite.core.claim import Claim
 from suite.core.protocols import Carried, Schedule, WeightPolicy
 from suite.core.record import Metric, Source
@@ -61,10 +62,10 @@ class Published:
         parts = machine, stacks, systems, shapes, orders or {}, policies or {}
         self.lab = _LABS.setdefault(repr(parts), Lab(*parts))
 
-    def check(self, config: Mapping[str, Any]) -> None:
+    def check(self, config: RunConfig) -> None:
         find(self.figure)
 
-    def run(self, config: Mapping[str, Any]) -> Carried:
+    def run(self, config: RunConfig) -> Carried:
         found = find(self.figure)
         published = {claim.id: claim for claim in claims.load()}
         stack = self.lab.stacks.get(found.paper)

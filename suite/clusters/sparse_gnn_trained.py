@@ -16,9 +16,9 @@ from scipy.sparse import csr_array
 from suite.analytic.question import Cases, Question
 from suite.clusters.graph_lab import GraphLab
 from suite.clusters.sparse_gnn_small import small
-from suite.core.build import locate
+from suite.config.locate import locate
+from suite.config.results import mismatch
 from suite.core.errors import Refused
-from suite.core.fits import never
 from suite.core.protocols import Missing, Ready
 from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
@@ -98,8 +98,8 @@ def trained(exchange: str, processes: int, replication: int) -> Training:
     from suite.gnn.train import Trainer
 
     kind = locate(exchange)
-    if reason := never(kind, Exchange):
-        raise Refused(f"exchange={exchange}", rule=f"its place wants {reason}", legal="suite.gnn.exchange.Aware")
+    if reason := mismatch(kind, Exchange):
+        raise Refused(f"exchange={exchange}", rule=f"its place requires {reason}", legal="suite.gnn.exchange.Aware")
     graph = GRAPH.load(0)
     assert graph.features is not None
     assert graph.labels is not None

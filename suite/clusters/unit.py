@@ -6,11 +6,10 @@ wants a machine asks executor=simulated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from suite.clusters.counted import FREE
-from suite.core.build import build
+from suite.config.run import RunConfig
 from suite.core.errors import Refused
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
@@ -40,18 +39,17 @@ class Unit:
     ) -> None:
         self.forward, self.backward, self.batches = forward, backward, batches
 
-    def check(self, config: Mapping[str, Any]) -> None:
+    def check(self, config: RunConfig) -> None:
         """Raises Refused for no batches, a batch that is no whole number of microbatches, and what a policy refuses."""
         if self.batches < 1:
             raise Refused(f"executor.batches={self.batches}", rule="at least 1", legal="executor.batches=8")
-        check_size(self.batches * _microbatches(config), config["grid"]["inter"], SHORT)
-        policy = build(config["weights"])
-        if hasattr(policy, "check"):
-            policy.check(config["grid"]["inter"], config["update"]["every"])
+        check_size(self.batches * _microbatches(config), config.grid.inter, SHORT)
+        policy = config.weights.build()
+        policy.check(config.grid.inter, config.update.every)
 
-    def run(self, config: Mapping[str, Any]) -> Carried:
+    def run(self, config: RunConfig) -> Carried:
         trace = self.timeline(config)
-        stages = config["grid"]["inter"]
+        stages = config.grid.inter
         busy = sum(span.seconds for span in trace if span.category in PASSES)
         idle = 100 * (1 - busy / (stages * trace.makespan))
         return Carried(
@@ -64,10 +62,10 @@ class Unit:
             notes=("every mini-batch takes as long on every stage; messages and updates take no time",),
         )
 
-    def timeline(self, config: Mapping[str, Any]) -> Trace:
+    def timeline(self, config: RunConfig) -> Trace:
         """The spans of one replica."""
-        stages, pieces, every = config["grid"]["inter"], _microbatches(config), config["update"]["every"]
-        schedule = build(config["schedule"])
+        stages, pieces, every = config.grid.inter, _microbatches(config), config.update.every
+        schedule = config.schedule.build()
         cost = Fixed(self.forward / stages / pieces, self.backward / stages / pieces)
         if every is not None:
             work = Work(0, self.batches * pieces, every, 0)
@@ -86,9 +84,9 @@ def _moved(op: Op, batch: int, pieces: int) -> Op:
     return op._replace(index=op.index + batch * (1 if op.kind is Kind.UPDATE else pieces))
 
 
-def _microbatches(config: Mapping[str, Any]) -> int:
+def _microbatches(config: RunConfig) -> int:
     """Of a mini-batch, on one replica."""
-    size, each = config["batch"]["size"], config["batch"]["microbatch"] * config["grid"]["data"]
+    size, each = config.batch.size, config.batch.microbatch * config.grid.data
     if size % each:
         raise Refused(f"batch.size={size} in microbatches of {each}", rule="a whole number", legal=f"batch.size={each}")
     return int(size // each)

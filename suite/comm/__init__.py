@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from suite.comm.message import INLINE, check_inline
 from suite.comm.start import Start, started
@@ -78,17 +77,16 @@ def check_transport(transport: str, order: str, *, device: str, launcher: str) -
         )
 
 
-def launcher_of(launch: Mapping[str, Any]) -> str:
-    """Who tells the ranks of this config who they are, as Start.launcher names it."""
-    if launch["starter"] == "srun":
-        return "mpi" if launch.get("mpi") else "slurm"
-    return {"mpiexec": "mpi"}.get(launch["starter"], str(launch["starter"]))
+def launcher_of(starter: str, mpi: str | None = None) -> str:
+    """The launcher that tells ranks who they are, as Start.launcher names it. mpi: how srun starts MPI ranks."""
+    if starter == "srun":
+        return "mpi" if mpi else "slurm"
+    return {"mpiexec": "mpi"}.get(starter, starter)
 
 
-def by_exchange(comm: Mapping[str, Any], launch: Mapping[str, Any]) -> bool:
-    """Whether two ranks of these configs add by an exchange of bytes (comm.mpi), with room for the other's part."""
-    over_mpi = comm["transport"] in ("auto", "mpi") and launcher_of(launch) == "mpi"
-    return over_mpi and bool(comm["pair_exchange"]) and launch["device"] == "cpu"
+def by_exchange(transport: str, launcher: str, device: str, *, pair_exchange: bool) -> bool:
+    """Whether two ranks add by an exchange of bytes (comm.mpi), with room for the other's part."""
+    return transport in ("auto", "mpi") and launcher == "mpi" and pair_exchange and device == "cpu"
 
 
 @cache

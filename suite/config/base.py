@@ -34,9 +34,13 @@ class Settings(BaseModel):
         use_attribute_docstrings=True,
     )
 
+    def plain(self) -> dict[str, Any]:
+        """The group as plain data, with the keys that were given and no others."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
     @property
     def more(self) -> Mapping[str, Any]:
-        """Keys of this group that its model every_key to a plug-in."""
+        """Keys of this group that its model leaves to a plug-in."""
         return self.model_extra or {}
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from suite.config.base import MOST_LAYERS, Name, Settings
-from suite.config.commands import Draw
+from suite.config.commands import Draw, Tune
 from suite.config.experiment import Runs
 from suite.config.graphs import Exchange, Graph, Partitioner
+from suite.config.outline import Outline
+from suite.config.plugins import Plugin
 from suite.config.refusals import every_key, legal_value, refusals, shown
 from suite.config.run import RunConfig
 from suite.core.errors import Refused
+from suite.simulate.machine import Machine
 
 GRAPHS = ("graph", "partitioner", "exchange")  # groups that only runs on a whole graph read
 # groups of a composed configuration that are no part of a run: executors that simulate hold their own machine
@@ -21,20 +24,20 @@ APART = ("draw", "tune", "machine", "stack")
 # keys without which no record of a refused run can be written
 NEEDED = (
     *("executor", "system", "system.name", "experiment.name", "experiment.seconds", "reports", "tag"),
+    *("rerun", "on_error"),
     *("launch.device", "launch.mpiexec", "launch.python_path", "data.folder", "split", "precision.half"),
 )
 NEEDED_BELOW = ("executor.", "system.")
 # keys that a choice may leave out
 NOT_ALWAYS = (
-    *("unread", "graph", "partitioner", "exchange", "pruning.searches", "launch.memory_check", "launch.exclusive"),
-    *("launch.submit", "launch.beat", "launch.silence", "launch.host", "launch.mpi", "launch.nodes"),
-    *("launch.tasks_per_node", "launch.cpus_per_task", "launch.gpus_per_node", "launch.dry_run", "launch.time"),
-    *("launch.partition", "launch.account", "launch.qos", "launch.constraint", "launch.array_parallelism"),
-    *("launch.setup", "launch.extra", "system.what", "system.paper", "system.budget", "system.microbatches"),
-    *("system.graphs", "system.ordered", "system.order", "system.processes", "system.fills", "system.streams"),
-    *("system.prunes", "system.resumes", "system.tensor"),
+    *("unread", "graph", "graph.holdings", "partitioner", "exchange", "pruning.searches", "model.order", "model.epoch"),
+    *("launch.memory_check", "launch.exclusive", "launch.submit", "launch.beat", "launch.silence", "launch.host"),
+    *("launch.mpi", "launch.nodes", "launch.tasks_per_node", "launch.cpus_per_task", "launch.gpus_per_node"),
+    *("launch.dry_run", "launch.time", "launch.partition", "launch.account", "launch.qos", "launch.constraint"),
+    *("launch.array_parallelism", "launch.setup", "launch.extra"),
 )
-NOT_ALWAYS_BELOW = ("executor.",)
+NOT_ALWAYS_BELOW = ("executor.", "system.")
+G = TypeVar("G", bound=Settings)
 Size = Annotated[int, Field(ge=1, le=10_000_000, examples=[1])]
 
 
@@ -70,8 +73,20 @@ class Listed(BaseModel):
     runs: Runs
 
 
+class Tuning(Settings):
+    """What the tuner reads besides the keys of a run."""
+
+    tune: Tune
+
+
+class Profiling(Settings):
+    """What `python -m suite.partition` reads besides the keys of a run."""
+
+    machine: Plugin[Machine]
+
+
 class Drawing(Settings):
-    """What a drawing of a whole graph reads beside a run's keys."""
+    """What a drawing reads besides the keys of a run."""
 
     draw: Draw
     graph: Graph
@@ -81,10 +96,7 @@ class Drawing(Settings):
 
 def faults(config: Mapping[str, Any]) -> Iterator[tuple[str, Refused]]:
     """Each key of a run that is missing, unknown or has a wrong value, with its refusal, in the order of the models."""
-    executor = config.get("executor")
-    graphs = isinstance(executor, Mapping) and bool(executor.get("graphs"))
-    apart = APART if graphs else (*APART, *GRAPHS)
-    run = {key: value for key, value in config.items() if key not in apart}
+    run = settings_of(config)
     yield from _missing(run)
     yield from _faults(RunConfig, run)
     shape = config["model"].get("shape") if isinstance(config.get("model"), Mapping) else None
@@ -113,19 +125,30 @@ def _faults(model: type[BaseModel], data: Any, at: str = "") -> Iterator[tuple[s
         yield from refusals(error, model, at)
 
 
-def check_run(config: Mapping[str, Any]) -> None:
-    """Raises InvalidRequest for the first key that is missing, unknown or has a wrong value."""
+def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that a run of a composed configuration has."""
+    executor = config.get("executor")
+    graphs = isinstance(executor, Mapping) and bool(executor.get("graphs"))
+    apart = APART if graphs else (*APART, *GRAPHS)
+    return {key: value for key, value in config.items() if key not in apart}
+
+
+def checked_run(config: Mapping[str, Any]) -> RunConfig:
+    """The typed configuration. Raises InvalidRequest for the first key that is missing, unknown or has a wrong
+    value."""
     for _, refused in faults(config):
         raise refused
+    return RunConfig.model_validate(settings_of(config))
 
 
-def check_needed(config: Mapping[str, Any]) -> None:
-    """Raises InvalidRequest for a key without which not even the record of a refused run can be written."""
+def outline_of(config: Mapping[str, Any]) -> Outline:
+    """The keys that every record needs. Raises InvalidRequest for one that is missing or has a wrong value."""
     for path, refused in faults(config):
         above = any(needed.startswith(f"{path}.") for needed in NEEDED)
         of_launch = path.startswith("launch.") and path in NOT_ALWAYS
         if above or of_launch or path in NEEDED or path.startswith(NEEDED_BELOW):
             raise refused
+    return Outline.model_validate(config)
 
 
 def check_runs(config: Mapping[str, Any]) -> None:
@@ -135,7 +158,9 @@ def check_runs(config: Mapping[str, Any]) -> None:
             raise refused
 
 
-def check_drawing(config: Mapping[str, Any]) -> None:
-    """Raises InvalidRequest for the first key of a drawing that has a wrong value."""
-    for _, refused in _faults(Drawing, {key: config.get(key) for key in Drawing.model_fields}):
+def checked(model: type[G], config: Mapping[str, Any]) -> G:
+    """The keys of a command besides those of a run. Raises InvalidRequest for the first key with a wrong value."""
+    data = {key: config.get(key) for key in model.model_fields}
+    for _, refused in _faults(model, data):
         raise refused
+    return model.model_validate(data)

@@ -7,7 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from suite.config import protocols
 from suite.config.base import Duration, Name, Ranks, Settings, Text, broken
+from suite.config.plugins import build
+from suite.core.errors import Refused
 
 
 def _source_folders(value: Any) -> Any:
@@ -57,6 +60,17 @@ class Executor(Settings):
     """Class of what this process makes before ranks start."""
     replays: Text | None = None
     """Class that one process builds in the place of all ranks."""
+
+    def build(self) -> protocols.Executor:
+        """The object that carries the run out without ranks."""
+        return build(self.plain())  # type: ignore[no-any-return]
+
+    @property
+    def stand_in(self) -> str:
+        """Class that ranks build in the place of the system. Raises Refused where ranks build the system itself."""
+        if self.system is None:
+            raise Refused(f"executor={self.name}", rule="executor.system names a class", legal="executor=emulated")
+        return self.system
 
 
 def _runs(value: Any) -> Any:

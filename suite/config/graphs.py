@@ -17,6 +17,8 @@ class Graph(Settings):
     name: Name
     source: Plugin[GraphSource]
     """Generator or reader of the graph."""
+    holdings: Annotated[Name | None, name_like(None)] = None
+    """Folder of the ranks' parts, which the process that starts them sets."""
 
 
 class Partitioner(Settings):

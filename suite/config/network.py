@@ -28,6 +28,10 @@ class Model(Settings):
     """Share of the activations that dropout sets to zero."""
     dtype: Annotated[Name, name_like("float32")] = "float32"
     """Type of the weights."""
+    order: Annotated[Name, name_like("auto")] = "paper"
+    """Order of a graph layer's two products: paper, (A H) W; auto, the one that sends fewer columns."""
+    epoch: Annotated[Name, name_like("lean")] = "paper"
+    """Sparse products of an epoch of L graph layers: paper, 2 L; lean, 2 (L - 1)."""
     shape: Plugin[Network | GCN]
     """Sizes of the network, from which parameters, flops and bytes follow."""
 

@@ -3,21 +3,100 @@
     schedule: {_target_: suite.schedule.MessageDriven, cap: 2}
 
 `_target_` is `package.module.Name`, the other keys are its arguments, and `_partial_: true` asks for a function that is
-called later with the remaining arguments.
+called later with the remaining arguments. Ranks build from plain data with this, so that they need no Hydra.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Generic, TypeVar, get_args
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
 
+from suite.config.annotations import with_article
 from suite.config.base import broken
-from suite.core.build import PARTIAL, TARGET, build
+from suite.config.locate import PARTIAL, TARGET, locate
+from suite.config.results import result_refusal
+from suite.config.signature import check_names, check_values, fits
+from suite.core.errors import Refused
+from suite.core.keys import in_config_keys
+from suite.core.reasons import headline, is_users, whole
+from suite.core.values import shown
 
 T = TypeVar("T")
+
+
+def build(config: Any, **extra: Any) -> Any:
+    """The object of a configuration, with everything inside it. `extra` is passed to the outermost class.
+
+    Raises Refused where an argument does not fit the class, naming those that do.
+    """
+    if isinstance(config, list | tuple):
+        return [build(item) for item in config]
+    if not isinstance(config, Mapping):
+        return config
+    arguments = arguments_of(config)
+    if TARGET not in config:
+        return {**{key: build(value) for key, value in arguments.items()}, **extra}
+    path, later = str(config[TARGET]), bool(config.get(PARTIAL, False))
+    target = locate(path)
+    check_names("", path, target, {**arguments, **extra}, later=later)
+    check_values("", path, target, arguments)  # those that are plug-ins by what they return: nothing is built yet
+    built = {**{key: build(value) for key, value in arguments.items()}, **extra}
+    check_values("", path, target, {key: value for key, value in built.items() if value is not arguments.get(key)})
+    if later:
+        return partial(target, **built)
+    try:
+        with in_config_keys():
+            return target(**built)
+    except (TypeError, ValueError) as error:  # a value that annotations allow and the class does not
+        call = ", ".join(f"{key}={shown(value)}" for key, value in built.items() if key not in extra)
+        reason = headline(whole(error)) if is_users(error) else str(error)
+        raise Refused(f"{path}({call}): {reason}", rule="values of the kinds its docstring gives") from error
+
+
+def arguments_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a plug-in, by name."""
+    return {str(key): value for key, value in config.items() if key not in (TARGET, PARTIAL)}
+
+
+def check(key: str, config: Any, wanted: Any = Any) -> None:
+    """Raises Refused, with the whole key, for the first plug-in of a configuration that cannot be built.
+
+    Its result has to be of the type `wanted`, and its arguments have to fit its class. Nothing is built.
+    """
+    for at, each in plugins_in(key, config):
+        located(f"{at}.{TARGET}", str(each[TARGET]))
+    for at, each in plugins_in(key, config):
+        path, later, arguments = str(each[TARGET]), bool(each.get(PARTIAL, False)), arguments_of(each)
+        target = locate(path)
+        if each is config and (refused := result_refusal(at, each, wanted)):
+            raise refused
+        check_names(at, path, target, arguments, later=later)
+        check_values(at, path, target, arguments)
+
+
+def plugins_in(key: str, config: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The plug-ins of a configuration, each before those inside it, by their keys."""
+    if isinstance(config, list | tuple):
+        for number, each in enumerate(config):
+            yield from plugins_in(f"{key}[{number}]", each)
+    elif isinstance(config, Mapping):
+        if TARGET in config:
+            yield key, config
+        for name, value in config.items():
+            yield from plugins_in(f"{key}.{name}", value)
+
+
+def located(key: str, path: str) -> Any:
+    """The class or function that a key of the configuration names. Raises as `locate`, with the key."""
+    try:
+        return locate(path)
+    except Refused as error:
+        error.args = (f"{key}={path}: {error}",)
+        raise
 
 
 class Plugin(Generic[T]):
@@ -44,8 +123,17 @@ class Plugin(Generic[T]):
         return f"Plugin({self.data()})"
 
     def build(self, **more: Any) -> T:
-        """The object. `more` are arguments that the configuration does not hold. Raises as suite.core.build.build."""
-        return build(self.data(), **more)  # type: ignore[no-any-return]
+        """The object. `more` are arguments that the configuration does not hold.
+
+        Raises Refused where it is not of the type that its place requires, or an argument does not fit the class.
+        """
+        if refused := result_refusal(self.place, self.data(), self.wanted):
+            raise refused
+        built: T = build(self.data(), **more)
+        if not fits(built, self.wanted):  # a function may not say what it returns
+            rule = f"its place requires {with_article(self.wanted)}"
+            raise Refused(f"{self.place}={self.target}, which returns {shown(built)}", rule=rule)
+        return built
 
     def data(self) -> dict[str, Any]:
         """As the configuration holds it."""
@@ -61,9 +149,8 @@ class Plugin(Generic[T]):
                 return value
             if not isinstance(value, Mapping) or not isinstance(value.get(TARGET), str):
                 raise broken("a group of keys with a class path in _target_")
-            arguments = {str(key): each for key, each in value.items() if key not in (TARGET, PARTIAL)}
             later = bool(value.get(PARTIAL, False))
-            return cls(value[TARGET], arguments, later=later, wanted=wanted, place=info.field_name or "")
+            return cls(value[TARGET], arguments_of(value), later=later, wanted=wanted, place=info.field_name or "")
 
         return core_schema.with_info_plain_validator_function(
             read, serialization=core_schema.plain_serializer_function_ser_schema(Plugin.data)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from suite.core.errors import Refused, UnknownName
-from suite.core.fits import typed
+from suite.core.values import typed
 
 _RULES = {
     "int_type": "a whole number",
@@ -65,6 +65,7 @@ def rule_of(error: Any) -> str:
         "greater_than_equal": ("ge", "at least"),
         "less_than_equal": ("le", "at most"),
         "greater_than": ("gt", "above"),
+        "less_than": ("lt", "below"),
     }
     if kind in bounds:
         name, words = bounds[kind]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from suite.comm import by_exchange, launcher_of
 from suite.config.base import MOST_SEED, Name, Settings, Word, name_like
 from suite.config.experiment import Executor, Experiment, Scale
 from suite.config.graphs import Exchange, Graph, Partitioner
@@ -15,7 +17,10 @@ from suite.config.network import Data, Memory, Model, Precision, Pruning
 from suite.config.parallel import Batch, Checkpoints, Comm, Grid, Update
 from suite.config.plugins import Plugin
 from suite.config.system import System
+from suite.core.errors import Unsupported
 from suite.core.protocols import Schedule, UpdateRule, WeightPolicy
+from suite.workload.gcn import GCN
+from suite.workload.shapes import Network
 
 
 class RunConfig(Settings):
@@ -63,3 +68,32 @@ class RunConfig(Settings):
     graph: Graph | None = None
     partitioner: Partitioner | None = None
     exchange: Exchange | None = None
+
+    def changed(self, values: Mapping[str, Any]) -> RunConfig:
+        """A copy with other values at dotted keys. Raises ValidationError for a value that its key does not allow."""
+        data = self.plain()
+        for key, value in values.items():
+            *groups, name = key.split(".")
+            group = data
+            for each in groups:
+                group = group[each]
+            group[name] = value
+        return RunConfig.model_validate(data)
+
+    @property
+    def pair_exchange(self) -> bool:
+        """Whether the two ranks of a group add by an exchange of bytes, with room for the other's part."""
+        comm, launch = self.comm, self.launch
+        launcher = launcher_of(launch.starter, launch.mpi)
+        return by_exchange(comm.transport, launcher, launch.device, pair_exchange=comm.pair_exchange)
+
+    def network(self) -> Network:
+        """The model's shape, as a pipeline splits it.
+
+        Raises Unsupported for a model whose layers no stage can hold alone: each is a product with a whole graph.
+        """
+        shape = self.model.shape.build()
+        if isinstance(shape, GCN):
+            what = f"model={self.model.name} under system={self.system.name}"
+            raise Unsupported(what, rule="its layers are those of a whole graph", legal="system=sparsity_aware")
+        return shape

@@ -8,6 +8,8 @@ from pydantic import ConfigDict, Field
 
 from suite.config.base import Count, Name, Ranks, Settings, Text
 
+ENGINE = "suite.engine.system.EngineSystem"
+
 
 class System(Settings):
     """A compared system: its class, its name, and what it can do. Its class may read further keys."""
@@ -43,3 +45,36 @@ class System(Settings):
     """Its order needs at least as many microbatches as stages."""
     tensor: bool = False
     """It can split layers: grid.tensor."""
+    transformers: bool = False
+    """It trains networks of transformer blocks and no others."""
+    sparse: bool = False
+    """Its products skip pruned weights."""
+    asynchronous: bool = False
+    """Its pipeline does not drain for an update."""
+    bubble: Text | None = None
+    """Formula of its idle time in `stages` and `microbatches`, which the law of closed forms checks; null: none."""
+
+    @property
+    def on_engine(self) -> bool:
+        """Whether its ranks run the suite's engine itself, which has every capability below."""
+        return self.target == ENGINE
+
+    @property
+    def runs_schedule(self) -> bool:
+        """Whether its ranks run the schedule of the config."""
+        return self.on_engine if self.ordered is None else self.ordered
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether it trains without draining between batches."""
+        return self.on_engine if self.streams is None else self.streams
+
+    @property
+    def can_prune(self) -> bool:
+        """Whether it trains pruned networks."""
+        return self.on_engine if self.prunes is None else self.prunes
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether it writes checkpoints and continues from them."""
+        return self.on_engine if self.resumes is None else self.resumes

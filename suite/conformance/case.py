@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from suite.core.build import build
+from suite.config.run import RunConfig
 from suite.engine.system import network, tensors
 
 Layers = list[Callable[[], nn.Module]]
@@ -34,17 +34,17 @@ class Case:
         return self.sample(generator, microbatches * replicas * self.microbatch)
 
 
-def case_of(config: Mapping[str, Any], layers: Sequence[Any]) -> Case:
+def case_of(config: RunConfig, layers: Sequence[Any]) -> Case:
     """The model of a config, made of a system's layers, on batches of its data."""
-    model, made = config["model"], network(config)
-    shape, data = build(model["shape"]), build(config["data"]["source"])
+    model, made = config.model, network(config)
+    shape, data = model.shape.build(), config.data.source.build()
 
     @cache
     def drawn(number: int, samples: int) -> Any:
-        return tensors(data.batch(number, size=samples, seed=config["seed"], shape=shape))
+        return tensors(data.batch(number, size=samples, seed=config.seed, shape=shape))
 
     def sample(generator: torch.Generator, samples: int) -> tuple[Any, Any]:
         inputs, targets = drawn(int(torch.randint(0, SAMPLES, (1,), generator=generator)), samples)
         return inputs, targets
 
-    return Case(model["name"], list(layers), made.loss, sample, config["batch"]["microbatch"], list(made.ties(shape)))
+    return Case(model.name, list(layers), made.loss, sample, config.batch.microbatch, list(made.ties(shape)))

@@ -4,7 +4,7 @@ loss and statistics are those of one process, bit for bit in the order in which 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from suite.config.run import RunConfig
 from suite.conformance.case import Case
 from suite.conformance.reference import Reference, as_tuple
 from suite.core.op import Work
@@ -176,17 +177,17 @@ def _scaled(got: torch.Tensor, wanted: torch.Tensor) -> str:
     return f"; each entry is {float(ratios.mean()):.6g} times what it should be" if same else ""
 
 
-def check_system(made: Any, config: Mapping[str, Any], case: Case, world: World) -> int:
+def check_system(made: Any, config: RunConfig, case: Case, world: World) -> int:
     """The same of a system on the suite's engine, built as its ranks build it. config: at rate 0, seed as in the
     reference."""
     system = made(world=world, config=config)
-    engine, every, data = system.engine, config["update"]["every"], config["grid"]["data"]
+    engine, every, data = system.engine, config.update.every, config.grid.data
     tolerance = 0.0 if data <= 2 else 1e-12
     if every is None:
         return check_engine(engine, case, engine.schedule, world, system=system, tolerance=tolerance)
     full = max(2 * engine.grid.inter, every)
     batches = (full + 1, full)  # the first ends with a short group, where a group is more than one
-    expected = right_streams(case, data, batches, every, float(config["optimizer"]["momentum"]))
+    expected = right_streams(case, data, batches, every, float(config.optimizer.arguments["momentum"]))
     return check_engine(
         *(engine, case, engine.schedule, world),
         system=system,

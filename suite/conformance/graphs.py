@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from suite.bench.experiment import resolve
 from suite.comm.loopback import LoopbackWorld, run
-from suite.core.build import locate
+from suite.config.compose import resolve
+from suite.config.locate import locate
 from suite.gnn import prepare
+from suite.gnn.settings import graph_settings
 
 SMALL = ("graph=rmat", "graph.source.vertices=256", "graph.source.features=6", "graph.source.classes=3")
 EPOCHS = 5
@@ -22,19 +23,19 @@ def losses(overrides: Sequence[str], processes: int, replication: int, folder: P
     losses, or hand over other bytes than planned."""
     asked = [f"grid.data={processes}", f"exchange.replication={replication}", "model.dtype=float64"]
     config = resolve([*SMALL, *overrides, *asked, f"reports={folder}"])
-    holdings = folder / f"{config['system']['name']}-{processes}-{replication}"
+    holdings = folder / f"{config.system.name}-{processes}-{replication}"
     made = prepare.Prepared(config, holdings)
-    config["graph"]["holdings"] = str(holdings)
+    config = config.changed({"graph.holdings": str(holdings)})
 
     def rank(world: LoopbackWorld) -> tuple[list[float], int]:
-        system = locate(config["system"]["_target_"])(world, config)
+        system = locate(config.system.target)(world, config)
         found = [system.train_batch(()) for _ in range(EPOCHS)]
         return [*found, system.evaluate(())], system.trainer.sent
 
     results: list[Any] = run(processes, rank, deadline=60)
     shape = made.metrics
     # forward products of the evaluation: as wide as features and hidden layers
-    widths = config["graph"]["source"]["features"] + 2 * 16
+    widths = graph_settings(config).source.arguments["features"] + 2 * 16
     evaluated = int(shape["rows_sent"].values[0]) * 8 * widths
     sent, planned = sum(one for _, one in results), EPOCHS * shape["planned_bytes"].values[0] + evaluated
     assert sent == planned, f"{processes} processes handed over {sent} bytes, planned were {planned:.0f}"

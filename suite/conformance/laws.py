@@ -11,9 +11,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from suite.bench.resume import ENGINE
 from suite.comm import loopback
 from suite.comm.by_hand import find_mpiexec
+from suite.config.run import RunConfig
 from suite.conformance import graphs, orders, outcomes, started
 from suite.conformance.case import Case, case_of
 from suite.conformance.gradients import check_system
@@ -21,7 +21,6 @@ from suite.conformance.memory import check_counted, counted
 from suite.conformance.replays import check_replayed
 from suite.conformance.resuming import check_resumed
 from suite.conformance.subject import Subject
-from suite.core.build import build
 from suite.core.errors import Fault, Refused, SuiteError
 from suite.core.grid import Grid
 from suite.core.keys import in_config_keys
@@ -107,20 +106,21 @@ def _of_stages(subject: Subject) -> None:
         raise DoesNotApply("its engine is its own: the suite does not see its order and its tensors")
 
 
-def _case(subject: Subject, config: dict[str, Any]) -> Case:
+def _case(subject: Subject, config: RunConfig) -> Case:
     """Made once per size of microbatch, so that what is right of it is found once."""
-    key = json.dumps([config["model"], config["batch"], config["pruning"], config["seed"]], sort_keys=True)
+    groups = [group.plain() for group in (config.model, config.batch, config.pruning)]
+    key = json.dumps([*groups, config.seed], sort_keys=True)
     if key not in subject._made:
-        subject._made[key] = case_of(config, subject.made.makers(config, build(config["model"]["shape"])))
+        subject._made[key] = case_of(config, subject.made.makers(config, config.model.shape.build()))
     found: Case = subject._made[key]
     return found
 
 
-def _epochs(config: dict[str, Any]) -> list[list[Any]]:
-    data, shape = build(config["data"]["source"]), build(config["model"]["shape"])
+def _epochs(config: RunConfig) -> list[list[Any]]:
+    data, shape = config.data.source.build(), config.model.shape.build()
     batches = iter(range(sum(EPOCHS)))
     return [
-        [data.batch(next(batches), size=config["batch"]["size"], seed=config["seed"], shape=shape) for _ in range(n)]
+        [data.batch(next(batches), size=config.batch.size, seed=config.seed, shape=shape) for _ in range(n)]
         for n in EPOCHS
     ]
 
@@ -148,12 +148,12 @@ def _versions(subject: Subject) -> str:
 def _gradients(subject: Subject) -> str:
     _of_stages(subject)
     compared = 0
-    unpruned = () if subject.base["system"].get("sparse") else ("pruning=none",)
+    unpruned = () if subject.base.system.sparse else ("pruning=none",)
     for grid, *places in _grids((1, 1), (2, 1), (2, 2)):
         config = subject.still(*unpruned, *places)
         case = _case(subject, config)
 
-        def rank(world: Any, config: Any = config, case: Case = case) -> int:
+        def rank(world: Any, config: RunConfig = config, case: Case = case) -> int:
             return check_system(subject.made, config, case, world)
 
         try:
@@ -170,7 +170,7 @@ def _replay(subject: Subject) -> str:
         config = subject.config("batch.size=4", *_few(subject), *places)
         epochs = _epochs(config)
 
-        def rank(world: Any, config: Any = config, epochs: Any = epochs) -> int:
+        def rank(world: Any, config: RunConfig = config, epochs: Any = epochs) -> int:
             return check_replayed(subject.made, config, epochs, world)
 
         try:
@@ -187,7 +187,7 @@ def _few(subject: Subject) -> tuple[str, ...]:
 
 def _bytes(subject: Subject) -> str:
     _of_stages(subject)
-    if not subject.base["system"].get("budget"):
+    if not subject.base.system.budget:
         raise DoesNotApply("system.budget is not true: its bytes are not predicted")
     config = subject.whole("batch.size=8", "grid.inter=1", "grid.data=1")
     off = check_counted(config, [counted(loopback.LoopbackWorld(loopback.Hub(1), 0), config, subject.made)], "alone")
@@ -196,7 +196,7 @@ def _bytes(subject: Subject) -> str:
 
 def _closed_form(subject: Subject) -> str:
     _of_stages(subject)
-    formula = subject.base["system"].get("bubble")
+    formula = subject.base.system.bubble
     if formula is None:
         raise DoesNotApply("it claims none: system.bubble, a formula in stages and microbatches")
     return f"{formula} at {orders.check_claimed_bubble(subject.schedule, str(formula))} sizes"
@@ -210,7 +210,7 @@ def _clocks(subject: Subject) -> str:
 
 def _resume(subject: Subject) -> str:
     _of_stages(subject)
-    if not subject.base["system"].get("resumes", subject.base["system"]["_target_"] == ENGINE):
+    if not subject.base.system.can_resume:
         raise DoesNotApply("system.resumes is not true: it has no checkpoints")
     config = subject.config("batch.size=4", *_few(subject), "grid.inter=2")
     batches = [batch for epoch in _epochs(config) for batch in epoch][:4]
@@ -225,9 +225,9 @@ def _resume(subject: Subject) -> str:
 
 def _mpi(subject: Subject) -> str:
     _of_stages(subject)
-    if find_mpiexec(subject.base["launch"]["mpiexec"]) is None:
+    if find_mpiexec(subject.base.launch.mpiexec) is None:
         raise DoesNotApply("mpiexec is not here")
-    unpruned = () if subject.base["system"].get("sparse") else ("pruning=none",)
+    unpruned = () if subject.base.system.sparse else ("pruning=none",)
     jobs = {
         "gradients": subject.still(*unpruned, "grid.inter=2"),
         "replay": subject.config("batch.size=4", *_few(subject), "grid.inter=2"),

@@ -9,25 +9,25 @@ from dataclasses import replace
 from typing import Any
 
 from suite.bench.predict import budgets
-from suite.core.build import build
+from suite.config.run import RunConfig
 from suite.core.protocols import World
 from suite.engine.system import EngineSystem
 
 WITHIN = 0.05
 
 
-def counted(world: World, config: Mapping[str, Any], made: Any = EngineSystem) -> dict[str, Any]:
+def counted(world: World, config: RunConfig, made: Any = EngineSystem) -> dict[str, Any]:
     """Bytes by kind that the second batch held at most, bytes of states, and the most passes in flight."""
-    data, shape = build(config["data"]["source"]), build(config["model"]["shape"])
+    data, shape = config.data.source.build(), config.model.shape.build()
     system = made(world=world, config=config)
     for number in range(2):
-        _, held = system.memory(data.batch(number, size=config["batch"]["size"], seed=0, shape=shape))
+        _, held = system.memory(data.batch(number, size=config.batch.size, seed=0, shape=shape))
     found = {"held": held, "allocated": system.engine.state.allocated(), "in_flight": system.engine.peak}
     system.close()
     return found
 
 
-def check_counted(config: Mapping[str, Any], found: Sequence[Mapping[str, Any]], what: str) -> float:
+def check_counted(config: RunConfig, found: Sequence[Mapping[str, Any]], what: str) -> float:
     """What every rank counted, against what is predicted of it; the largest relative error of the ranks that were full.
 
     Short of a core, a message-driven stage holds less than it may, and fewer messages wait for it: then both ends are

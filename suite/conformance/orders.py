@@ -99,8 +99,7 @@ def check_versions(policy: WeightPolicy, schedule: Schedule, every: int | None) 
         if work.microbatches > 2 * STAGES[-1]:
             continue  # longer than any pipeline here is full: nothing new is read
         try:
-            if hasattr(policy, "check"):
-                policy.check(stages, every)
+            policy.check(stages, every)
         except SuiteError:
             continue  # it says itself that it cannot
         timeline = check(schedule, stages, work)

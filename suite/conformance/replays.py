@@ -4,11 +4,12 @@ for bit. A replay knows no time and no message, so whatever hangs on either show
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from suite.config.run import RunConfig
 from suite.conformance.resuming import losses_of
 from suite.core.protocols import World
 from suite.engine.replay import Replay
@@ -31,12 +32,12 @@ def compare(engine: Engine, replay: Replay, where: str) -> int:
     return compared
 
 
-def check_replayed(made: Any, config: Mapping[str, Any], epochs: Sequence[Sequence[Any]], world: World) -> int:
+def check_replayed(made: Any, config: RunConfig, epochs: Sequence[Sequence[Any]], world: World) -> int:
     """Of a system on the suite's engine, built as its ranks build it: losses after every epoch (from drain to drain),
     and at the end all that this rank holds. How many weights were compared."""
     system = made(world=world, config=config)
     replay = Replay(**made.settings(config))
-    where = f"{config['system']['name']} {system.engine.grid} rank {world.rank}"
+    where = f"{config.system.name} {system.engine.grid} rank {world.rank}"
     for number, epoch in enumerate(epochs):
         found = losses_of(system, epoch)
         right = list(replay.train([tensors(batch) for batch in epoch]))

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from suite.config.run import RunConfig
 from suite.core.protocols import Value, World
 from suite.engine.train import Engine
 
@@ -60,7 +61,7 @@ def losses_of(system: Any, batches: Sequence[Value]) -> list[float]:
 
 
 def check_resumed(
-    made: Any, config: Mapping[str, Any], batches: Sequence[Value], folder: Path, world: World, *, where: str
+    made: Any, config: RunConfig, batches: Sequence[Value], folder: Path, world: World, *, where: str
 ) -> int:
     """Half of the batches, a checkpoint, and the other half in a system that has loaded it: losses and all that the
     rank is left with are those of a system that was not interrupted. How many tensors were compared."""

@@ -16,22 +16,23 @@ from typing import Any
 from suite.bench.interrupt import run_program
 from suite.bench.starter import environment, placing
 from suite.comm.by_hand import find_mpiexec
-from suite.core.build import build, locate, search
+from suite.config.locate import locate, search
+from suite.config.run import RunConfig
 from suite.core.keys import in_config_keys
 
 DEADLINE = 120.0  # seconds
 
 
-def check_ranks(ranks: int, jobs: Mapping[str, Mapping[str, Any]]) -> str:
+def check_ranks(ranks: int, jobs: Mapping[str, RunConfig]) -> str:
     """Law by law on ranks of mpiexec. Raises AssertionError with what the first rank that met a fault says."""
-    launch = next(iter(jobs.values()))["launch"]
+    launch = next(iter(jobs.values())).launch
     with tempfile.TemporaryDirectory() as folder:
         job = Path(folder) / "job.json"
-        job.write_text(json.dumps(jobs))
-        line = [str(find_mpiexec(launch["mpiexec"])), "-n", str(ranks), *placing(launch["mpiexec"])]
+        job.write_text(json.dumps({law: config.plain() for law, config in jobs.items()}))
+        line = [str(find_mpiexec(launch.mpiexec)), "-n", str(ranks), *placing(launch.mpiexec)]
         line += [sys.executable, "-m", "mpi4py", "-m", "suite.conformance.started", str(job)]
         try:
-            done = run_program(line, seconds=DEADLINE, env=environment(launch))
+            done = run_program(line, seconds=DEADLINE, env=environment(launch.threads, launch.python_path))
         except subprocess.TimeoutExpired as late:
             raise AssertionError(f"{ranks} ranks were not done in {DEADLINE:g} s: they wait for one another") from late
         said = {rank: _said(job, rank) for rank in range(ranks)}
@@ -61,15 +62,16 @@ def main(job: Path) -> None:
     from suite.engine.host import prepare
 
     prepare(1)
-    jobs = json.loads(job.read_text())
+    jobs = {law: RunConfig.model_validate(data) for law, data in json.loads(job.read_text()).items()}
     config = jobs["gradients"]
-    search(config["launch"]["python_path"])
-    made = locate(config["system"]["_target_"])
+    search(config.launch.python_path)
+    made = locate(config.system.target)
     with in_config_keys():
-        world = here(**config["comm"])
+        comm = config.comm
+        world = here(transport=comm.transport, order=comm.order, inline=comm.inline, pair_exchange=comm.pair_exchange)
     found: dict[str, Any] = {"carrier": world.carrier}
     try:
-        case = case_of(config, made.makers(config, build(config["model"]["shape"])))
+        case = case_of(config, made.makers(config, config.model.shape.build()))
         found["gradients"] = check_system(made, config, case, world)
         found["replay"] = check_replayed(made, jobs["replay"], _epochs(jobs["replay"]), world)
     except BaseException as error:

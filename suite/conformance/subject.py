@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from suite.bench import order
-from suite.bench.experiment import freeze, resolve
-from suite.core.build import build, locate
+from suite.bench.runs import freeze
+from suite.config.compose import composed, resolve
+from suite.config.locate import locate
+from suite.config.plugins import Plugin
+from suite.config.run import RunConfig
 from suite.core.errors import IllegalSchedule, Refused
 from suite.core.protocols import Missing, Schedule, WeightPolicy
 from suite.engine.system import EngineSystem
+from suite.gnn.settings import exchange_settings, partitioner_settings
 
 # small enough for seconds, deep enough for four stages
 TINY = ("model.shape.layers=2", "model.shape.hidden=16", "model.shape.sequence=6", "model.shape.vocabulary=256")
@@ -29,22 +33,22 @@ class Subject:
     _made: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @cached_property
-    def base(self) -> dict[str, Any]:
+    def base(self) -> RunConfig:
         return resolve(list(self.overrides))
 
     @property
     def name(self) -> str:
-        return str(self.base["system"]["name"])
+        return self.base.system.name
 
     @cached_property
     def made(self) -> Any:
         """The class that its ranks build."""
-        return locate(self.base["system"]["_target_"])
+        return locate(self.base.system.target)
 
     @property
     def graphs(self) -> bool:
         """Whether it trains a whole graph."""
-        return bool(self.base["system"].get("graphs"))
+        return self.base.system.graphs
 
     @property
     def ours(self) -> bool:
@@ -54,28 +58,25 @@ class Subject:
     @property
     def orders(self) -> bool:
         """Whether the schedule of its config is the order of its ranks."""
-        return self.ours or order.ordered(self.base) or order.brought(self.base)
+        return self.ours or self.base.system.runs_schedule or order.brought(self.base)
 
     def serves(self, stages: int, microbatches: int) -> bool:
         """Whether its order has this size."""
-        processes, fills = self.base["system"].get("processes"), self.base["system"].get("fills")
-        return processes in (None, stages) and not (fills and microbatches < stages)
+        system = self.base.system
+        return system.processes in (None, stages) and not (system.fills and microbatches < stages)
 
     @property
     def every(self) -> int | None:
         """Microbatches per update; None: a flush."""
-        found = self.base["update"]["every"]
-        return None if found is None else int(found)
+        return self.base.update.every
 
     @property
     def schedule(self) -> Schedule:
-        made: Schedule = build(self.base["schedule"])
-        return made
+        return self.base.schedule.build()
 
     @property
     def policy(self) -> WeightPolicy:
-        made: WeightPolicy = build(self.base["weights"])
-        return made
+        return self.base.weights.build()
 
     def given(self, key: str) -> bool:
         return any(override.lstrip("+~").partition("=")[0].startswith(key) for override in self.overrides)
@@ -84,7 +85,7 @@ class Subject:
         """The overrides of a small run: what stands last holds. The command line's own model stays as it is."""
         small = () if self.graphs or self.given("model") or self.given("data") else (*shape, *TEXT)
         tied = () if self.every is None or self.given("model") else ("model.shape.tied=false",)
-        steady = ("optimizer=sgd",) if getattr(self.policy, "smoothed", False) else ()
+        steady = ("optimizer=sgd",) if self.policy.smoothed else ()
         last: dict[str, str] = {}
         for override in (*small, *tied, *steady, *self.overrides, *more):
             key = override.partition("=")[0]
@@ -92,46 +93,47 @@ class Subject:
             last[key] = override
         return list(last.values())
 
-    def whole(self, *more: str) -> dict[str, Any]:
+    def whole(self, *more: str) -> RunConfig:
         """The config's own model: in a tiny one, what an allocator rounds shows."""
         return self.config(*more, shape=())
 
-    def config(self, *more: str, shape: Sequence[str] = TINY) -> dict[str, Any]:
+    def config(self, *more: str, shape: Sequence[str] = TINY) -> RunConfig:
         """Resolved, as ranks get it. Raises Refused for what cannot run."""
-        run = freeze(resolve(self.asked("measure.batches=8", *more, shape=shape)), "")
+        run = freeze(composed(self.asked("measure.batches=8", *more, shape=shape)), "")
         if run.refusal is not None:
             raise run.refusal
         return run.config
 
-    def still(self, *more: str) -> dict[str, Any]:
+    def still(self, *more: str) -> RunConfig:
         """The same in float64, with steps that move nothing: the velocity is the reduced gradient."""
-        momentum = 0.9 if getattr(self.policy, "smoothed", False) else 0.0
+        momentum = 0.9 if self.policy.smoothed else 0.0
         sized = ("batch.size=4", "batch.microbatch=1", "precision=full", "model.dtype=float64")
         return self.config(*sized, *STILL, f"optimizer.momentum={momentum}", *more)
 
     def parts(self) -> list[str]:
         """What it is made of, a line each."""
         config = self.base
-        lines = [f"{config['system']['name']}: {config['system'].get('what', 'a system')}"]
-        lines.append(f"class     {config['system']['_target_']}")
+        lines = [f"{config.system.name}: {config.system.what or 'a system'}"]
+        lines.append(f"class     {config.system.target}")
         if self.graphs:
-            lines.append(f"exchange  {config['exchange']['_target_']}, partition {config['partitioner']['name']}")
+            exchange, partitioner = exchange_settings(config), partitioner_settings(config)
+            lines.append(f"exchange  {exchange.target}, partition {partitioner.name}")
         elif self.ours:
             kind = "a flush, one update per batch" if self.every is None else f"an update every {self.every}"
-            lines.append(f"schedule  {_told(config['schedule'])}; {kind}")
-            lines.append(f"weights   {_told(config['weights'])}")
-            memory, pruning = config["memory"].get("name"), config["pruning"]["name"]
-            lines.append(f"memory    {memory}, precision {config['precision']['name']}, pruning {pruning}")
+            lines.append(f"schedule  {_told(config.schedule)}; {kind}")
+            lines.append(f"weights   {_told(config.weights)}")
+            memory, pruning = config.memory.name, config.pruning.name
+            lines.append(f"memory    {memory}, precision {config.precision.name}, pruning {pruning}")
         else:
             lines.append("engine    its own: weights and memory of the config are not read")
             if self.orders:
-                lines.append(f"order     {_told(config['schedule'])}")
+                lines.append(f"order     {_told(config.schedule)}")
         return lines
 
     def composes(self) -> str:
         """Builds each part, and asks whether it can run. Raises Refused, or AssertionError for a part that is none."""
         for method in METHODS:
-            assert callable(getattr(self.made, method, None)), f"{self.base['system']['_target_']} has no {method}()"
+            assert callable(getattr(self.made, method, None)), f"{self.base.system.target} has no {method}()"
         if self.ours:
             for part, kind in ((self.schedule, Schedule), (self.policy, WeightPolicy)):
                 assert isinstance(part, kind), f"{part!r} is no {kind.__name__}"
@@ -145,6 +147,6 @@ class Subject:
         return "builds, and takes two ranks"
 
 
-def _told(config: Mapping[str, Any]) -> str:
-    values = ", ".join(f"{key}={value}" for key, value in config.items() if key not in ("_target_", "name"))
-    return f"{config['_target_']}({values})"
+def _told(part: Plugin[Any]) -> str:
+    values = ", ".join(f"{key}={value}" for key, value in part.arguments.items())
+    return f"{part.target}({values})"

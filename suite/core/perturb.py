@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from suite.core.errors import Refused, UnknownName
-from suite.core.fits import number
 from suite.core.grid import Grid
 from suite.core.op import Op
+from suite.core.values import number
 
 JITTERS = ("lognormal", "uniform")
 _WORD = 2**64 - 1

@@ -6,6 +6,7 @@ path in a YAML; nothing else in the suite has to change. Tensors appear as Any: 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -66,17 +67,26 @@ class Clock:
     forward_due: int | None
 
 
-@runtime_checkable
 class WeightPolicy(Protocol):
     """Which weights a pass reads: a pure decision, obeyed by engine.store and weights.ledger alike.
 
-    A policy may also have: `predicts` (True: reads may be ahead of the newest version, so that the update rule must
-    have a drift), `smoothed` (True: what it predicts holds for SGD with momentum alone) and check(stages,
-    update_every), which raises Refused for a pipeline that its versions cannot serve (update_every None: a flush).
+    A class that inherits from this one has the defaults below.
+
+    predicts: reads may be ahead of the newest version, so the update rule needs a drift
+    smoothed: the prediction holds for SGD with momentum only
     """
 
+    predicts: bool = False
+    smoothed: bool = False
+
+    def check(self, stages: int, update_every: int | None) -> None:
+        """Raises Refused for a pipeline that its versions cannot serve. update_every: None for a flush."""
+        return
+
+    @abstractmethod
     def read(self, op: Op, clock: Clock) -> Read: ...
 
+    @abstractmethod
     def needed(self, clock: Clock) -> frozenset[int]:
         """The versions older than the newest that a later pass may read: the backward passes of open forwards, and
         forward passes to come. All others are freed. The newest version stays whether it is named or not. The ledger
@@ -241,34 +251,6 @@ class Data(Protocol):
         """Name, bytes and a hash: what a record says of it."""
 
 
-class System(Protocol):
-    """One thing compared, as each of its ranks runs it. Ours and third parties' stand behind the same methods.
-
-    A class that implements it is built on every rank as `cls(world=..., config=...)`; `probe` is asked first. A batch
-    is what Data gives. A system may also have `streams`, true where batches go through stream(batches), which gives
-    losses and when each batch ended, instead of train_batch; score(batches), which gives evaluate's loss as "loss" and
-    other means by name; and decode(batches), token ids per batch.
-    """
-
-    @classmethod
-    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
-        """Missing if a package or device is not here. Raises Unsupported for a combination the system does not have."""
-
-    def train_batch(self, batch: Value) -> float | None:
-        """One training batch; the mean loss, known on every rank. None from what computes none."""
-
-    def evaluate(self, batches: Sequence[Value]) -> float | None:
-        """Mean loss, changing no training state."""
-
-    def observe(self) -> Any:
-        """The trace of the last batch, or an empty one for a system that keeps none."""
-
-    def memory(self, batch: Value) -> tuple[float | None, dict[str, int]]:
-        """Trains on `batch`: its loss, and this rank's peak bytes by kind, counted at allocation."""
-
-    def close(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Carried:
     """What a run without ranks leaves, as its record holds it; the rest of the record follows from the run's config.
@@ -283,17 +265,6 @@ class Carried:
     trace: Trace = field(default_factory=Trace)
     notes: tuple[str, ...] = ()
     calibrated_on: tuple[str, ...] = ()
-
-
-class Executor(Protocol):
-    """What carries out a run that starts no ranks, built from its YAML in conf/executor: its `_target_`, called with
-    the other keys. `label` among them names the run where a system and a grid do not; `sources` are the folders whose
-    code and data decide what it finds."""
-
-    def check(self, config: Mapping[str, Any]) -> None:
-        """Raises Refused for a config that it cannot carry out."""
-
-    def run(self, config: Mapping[str, Any]) -> Carried: ...
 
 
 Transform = Callable[[Any], Any]

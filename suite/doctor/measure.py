@@ -120,7 +120,7 @@ def _once() -> dict[str, Any]:
     if mpiexec is None:
         raise Ill("there is no mpiexec to start two ranks", INSTALL)
     line = [mpiexec, "-n", "2", *placing(None), sys.executable, "-m", "mpi4py", "-c", _PROGRAM]
-    said = attempt(line, environment=environment({"threads": 1, "python_path": []}))
+    said = attempt(line, environment=environment(threads=1))
     found = said.facts
     if not {"rate", "copied", "latency", "bandwidth"} <= set(found):
         raise Ill(said.why or "two ranks said nothing", "make doctor again, when the machine is idle", UNKNOWN)

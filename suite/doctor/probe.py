@@ -210,4 +210,4 @@ def mpi_ranks() -> Said:
     if mpiexec is None:
         raise Ill("there is none beside this Python and none on the PATH", f"{INSTALL}, or load your cluster's MPI")
     line = [mpiexec, "-n", "2", *placing(None), sys.executable, "-m", "mpi4py", "-c", _MPI]
-    return attempt(line, environment=environment({"threads": 1, "python_path": []}))
+    return attempt(line, environment=environment(threads=1))

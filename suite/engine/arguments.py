@@ -16,9 +16,10 @@ import torch
 from torch import nn
 
 from suite.core.errors import Refused, Unsupported
-from suite.core.fits import check_protocol, lacking, shown
 from suite.core.grid import Grid
+from suite.core.members import check_protocol, lacking
 from suite.core.protocols import Schedule, UpdateRule, WeightPolicy, World
+from suite.core.values import shown
 from suite.engine.layers import Layer
 from suite.engine.prune import Pruning
 from suite.engine.rate import as_rate

@@ -28,9 +28,8 @@ def check(
     scaler: Dynamic | None,
 ) -> None:
     """Raises Refused for what this policy, rule and layout of states cannot train together."""
-    if hasattr(policy, "check"):
-        policy.check(grid.inter, update_every)
-    if getattr(policy, "predicts", False):
+    policy.check(grid.inter, update_every)
+    if policy.predicts:
         _check_prediction(policy, rule, memory, half)
     if update_every is None:
         return
@@ -49,10 +48,10 @@ def _check_prediction(policy: WeightPolicy, rule: UpdateRule, memory: LayoutOf, 
     name, kind = type(policy).__name__, type(rule).__name__
     if not hasattr(rule, "drift"):
         raise Unsupported(f"{name} with {kind}, which predicts nothing", rule="a rule with a drift", legal="SGD, Adam")
-    if getattr(policy, "smoothed", False) and not getattr(rule, "momentum", 0.0):
+    if policy.smoothed and not getattr(rule, "momentum", 0.0):
         told = f"{name} with {kind}" + (" without momentum" if hasattr(rule, "momentum") else "")
         raise Unsupported(told, rule="it predicts by the momentum of SGD alone", legal="SGD(lr, momentum=0.9)")
-    if getattr(policy, "smoothed", False) and not hasattr(rule, "dampening"):
+    if policy.smoothed and not hasattr(rule, "dampening"):
         raise Unsupported(f"{name} with {kind}", rule="it predicts by the momentum of SGD alone", legal="SGD")
     away = [state.name for state in memory(entries=1, moments=rule.states, half=half) if state.home == "host"]
     if away:

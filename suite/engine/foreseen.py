@@ -133,7 +133,7 @@ def one_thread() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Reads:
+class Reads(WeightPolicy):
     """What another policy reads, without what it asks of an optimizer."""
 
     policy: WeightPolicy

@@ -24,8 +24,8 @@ from torch.nn.parameter import is_lazy
 
 from suite.comm.waiting import until
 from suite.core.errors import Refused
-from suite.core.fits import shown
 from suite.core.protocols import Group
+from suite.core.values import shown
 from suite.engine.random import drawing, initial, undisturbed
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ median of a few rounds is taken: a round goes through all layers, so that a slow
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from suite.core.build import build
+from suite.config.run import RunConfig
 from suite.core.errors import Refused
 from suite.core.files import write_atomically
 from suite.core.protocols import Value
@@ -26,7 +25,6 @@ from suite.engine.layers import make
 from suite.engine.stage import as_value
 from suite.engine.system import network
 from suite.workload.partition import Profile
-from suite.workload.shapes import layered
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,27 +61,27 @@ class Measured:
         write_atomically(path, f"{json.dumps(asdict(self), indent=1)}\n".encode())
 
 
-def measure(config: Mapping[str, Any], *, bandwidth: float, rounds: int = 5) -> Measured:
+def measure(config: RunConfig, *, bandwidth: float, rounds: int = 5) -> Measured:
     """The layers of the config's model on its own data, on this process's CPU with `launch.threads` threads; one round
     more than `rounds` is run and left out, which allocates. Raises Refused for a number of rounds below 1."""
     if rounds < 1:
         raise Refused(f"{rounds} rounds", rule="at least 1", legal="5")
-    model, shape, module, microbatch = config["model"], layered(config), network(config), config["batch"]["microbatch"]
-    batch = build(config["data"]["source"]).batch(0, size=microbatch, seed=config["seed"], shape=shape)
+    model, shape, module, microbatch = config.model, config.network(), network(config), config.batch.microbatch
+    batch = config.data.source.build().batch(0, size=microbatch, seed=config.seed, shape=shape)
     inputs, targets = (_tensors(part) for part in batch)
-    makers = module.layers(shape, dropout=model["dropout"], dtype=model["dtype"])
-    layers, _ = make(makers, range(len(makers)), config["seed"])
+    makers = module.layers(shape, dropout=model.dropout, dtype=model.dtype)
+    layers, _ = make(makers, range(len(makers)), config.seed)
     for layer in layers:
         layer.train()
     threads = torch.get_num_threads()
-    torch.set_num_threads(config["launch"]["threads"])
+    torch.set_num_threads(config.launch.threads)
     try:
         taken = [_round(layers, inputs, targets, module.loss) for _ in range(1 + rounds)][1:]
     finally:
         torch.set_num_threads(threads)
     names = [shaped.name for shaped in shape.shapes()]
     return Measured(
-        model["name"],
+        model.name,
         microbatch,
         bandwidth,
         tuple(

@@ -15,7 +15,8 @@ from torch import nn
 
 from suite.comm.waiting import until
 from suite.core.errors import Refused
-from suite.core.fits import lacking, shown
+from suite.core.members import lacking
+from suite.core.values import shown
 from suite.engine.order import Order, check_buckets, layout_of
 from suite.engine.together import Together
 from suite.pruning.rules import WHAT, check_sparsity, check_what

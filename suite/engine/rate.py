@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from suite.core.errors import Refused
-from suite.core.fits import number
+from suite.core.values import number
 
 Rate = Callable[[int], float]
 

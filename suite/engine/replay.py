@@ -109,7 +109,7 @@ class Replay:
 
 
 @dataclass(frozen=True)
-class Lean:
+class Lean(WeightPolicy):
     """A weight policy whose recomputations are left out where they would find the graph of the forward pass again:
     where both passes read the same. A backward pass runs when every update before its own has been made, so what it
     will read is known at the forward pass. Bit for bit, of layers whose kernels compute alike with and without a graph
@@ -153,7 +153,7 @@ def _sequence(batches: Iterable[Batch]) -> Sequence[Batch]:
     return batches if isinstance(batches, Sequence) else list(batches)
 
 
-class Versions:
+class Versions(WeightPolicy):
     """A weight policy that reads what was recorded, in that order, and keeps what is still to be read."""
 
     def __init__(self, passes: Passes) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from suite.config.run import RunConfig
 from suite.core.protocols import Value, World
 from suite.core.trace import Trace
 from suite.data.batches import mapped
@@ -16,7 +17,7 @@ class Replayed:
     """Any system on the suite's engine, at any depth, on one rank: losses, scores and versions are those of its ranks;
     times are not."""
 
-    def __init__(self, made: type[EngineSystem], world: World, config: Mapping[str, Any]) -> None:
+    def __init__(self, made: type[EngineSystem], world: World, config: RunConfig) -> None:
         self.network = network(config)
         self.replay = Replay(**made.settings(config))
 

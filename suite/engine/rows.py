@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from suite.core.errors import Refused
-from suite.core.fits import shown
 from suite.core.op import Place
 from suite.core.protocols import Value
+from suite.core.values import shown
 
 _LEGAL = "(inputs, targets), each a tensor or a tuple of tensors"
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from suite.core.errors import Diverged, Refused
-from suite.core.fits import number
+from suite.core.values import number
 
 STUCK = 16  # batches in a row that overflow at the smallest scale: it is the training that fails, not the scale
 

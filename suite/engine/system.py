@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from suite.core.build import build, module
-from suite.core.grid import Grid
+from suite.config.locate import module
+from suite.config.run import RunConfig
 from suite.core.keys import in_config_keys
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
@@ -23,9 +23,9 @@ from suite.memory.checkpointing import chosen
 from suite.workload.split import blocks, divide
 
 
-def network(config: Mapping[str, Any]) -> Any:
+def network(config: RunConfig) -> Any:
     """The module of a config's network: layers(shape, ...), ties(shape), loss."""
-    return module(config["model"]["network"])
+    return module(config.model.network)
 
 
 def tensors(batch: Value) -> tuple[Any, ...]:
@@ -33,10 +33,10 @@ def tensors(batch: Value) -> tuple[Any, ...]:
     return tuple(tensors(part) if isinstance(part, tuple) else torch.from_numpy(part) for part in batch)
 
 
-def pruning_of(config: Mapping[str, Any]) -> Pruning | None:
+def pruning_of(config: RunConfig) -> Pruning | None:
     """What a config's `pruning` takes away, None where nothing."""
-    ticket = config["ticket"]
-    return Pruning(build(ticket), config["sparsity"], config["what"]) if ticket else None
+    settings = config.pruning
+    return Pruning(settings.ticket.build(), settings.sparsity, settings.what) if settings.ticket else None
 
 
 def decoded(made: Any, forward: Any, batches: Sequence[Value]) -> list[Any] | None:
@@ -51,11 +51,11 @@ class EngineSystem:
     """Every system that is a schedule, a weight policy and a memory layout on the one engine."""
 
     @classmethod
-    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+    def probe(cls, config: RunConfig) -> Ready | Missing:
         return Ready()
 
     @in_config_keys()
-    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+    def __init__(self, world: World, config: RunConfig) -> None:
         self.network = network(config)
         self.engine = Engine(**self.settings(config), world=world)
 
@@ -65,42 +65,41 @@ class EngineSystem:
         return self.engine.update_every is not None
 
     @classmethod
-    def settings(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+    def settings(cls, config: RunConfig) -> dict[str, Any]:
         """The engine's arguments, but for its world."""
-        model, made = config["model"], network(config)
-        shape = build(model["shape"])
-        grid, precision, update = Grid(**config["grid"]), config["precision"], config["update"]
-        split = divide(shape, grid.inter, config["split"])
+        shape, made = config.network(), network(config)
+        grid, precision, update = config.grid.build(), config.precision, config.update
+        split = divide(shape, grid.inter, config.split)
         return {
             "layers": cls.makers(config, shape),
             "loss": made.loss,
-            "optimizer": build(config["optimizer"]),
-            "microbatch": config["batch"]["microbatch"],
+            "optimizer": config.optimizer.build(),
+            "microbatch": config.batch.microbatch,
             "grid": grid,
-            "schedule": build(config["schedule"]),
-            "weights": build(config["weights"]),
-            "memory": build(config["memory"]["layout"]),
+            "schedule": config.schedule.build(),
+            "weights": config.weights.build(),
+            "memory": config.memory.layout.build(),
             "split": split,
             "tied": made.ties(shape),
-            "seed": config["seed"],
-            "half": precision["half"],
-            "scaler": build(precision["loss_scale"]) if precision["loss_scale"] else None,
-            "bucket": update["bucket"],
-            "chunk": update["chunk"],
-            "clip": update["clip"],
-            "checkpoints": chosen(config["checkpoints"], blocks(shape, split)),
-            "pruning": pruning_of(config["pruning"]),
-            "update_every": update["every"],
+            "seed": config.seed,
+            "half": precision.half,
+            "scaler": precision.loss_scale.build() if precision.loss_scale else None,
+            "bucket": update.bucket,
+            "chunk": update.chunk,
+            "clip": update.clip,
+            "checkpoints": chosen(config.checkpoints, blocks(shape, split)),
+            "pruning": pruning_of(config),
+            "update_every": update.every,
             "scores": getattr(made, "scores", None),
             "score_names": getattr(made, "SCORES", ()),
             "compare_batches": False,  # each rank draws the batch of a number from one seed; a reduction is not timed
         }
 
     @classmethod
-    def makers(cls, config: Mapping[str, Any], shape: Any) -> Sequence[Layer]:
+    def makers(cls, config: RunConfig, shape: Any) -> Sequence[Layer]:
         """The functions that make the layers, in order; a system that has layers of its own puts them here."""
-        model = config["model"]
-        layers: Sequence[Layer] = network(config).layers(shape, dropout=model["dropout"], dtype=model["dtype"])
+        model = config.model
+        layers: Sequence[Layer] = network(config).layers(shape, dropout=model.dropout, dtype=model.dtype)
         return layers
 
     def told(self) -> dict[str, Any]:

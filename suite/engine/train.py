@@ -151,7 +151,7 @@ class Engine:
         here_tied = [tuple(p for p in ends_here(made, own, tie) if p.requires_grad) for tie in ties]
         trained = [p for p in self.stage.layers.parameters() if p.requires_grad]
         self.layout, self.bucket = memory, bucket
-        states = states_of(optimizer, predicts=getattr(policy, "predicts", False))
+        states = states_of(optimizer, predicts=policy.predicts)
         self._state = partial(ModelState, trained, states, memory, half=self.half, bucket=bucket)
         self._update_of = partial(
             Update,

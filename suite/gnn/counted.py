@@ -7,14 +7,14 @@ where `make doctor` has measured its links.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.build import build
+from suite.config.run import RunConfig
 from suite.core.errors import Refused
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Source
@@ -22,6 +22,7 @@ from suite.gnn import prepare
 from suite.gnn.holding import transposed
 from suite.gnn.partition.plain import Random
 from suite.gnn.plan import volumes
+from suite.gnn.settings import exchange_settings, graph_settings, shape_of, ways
 from suite.simulate.exchange import LINKS
 from suite.simulate.full_graph import FullGraph
 from suite.simulate.machine import Machine, measured
@@ -49,10 +50,10 @@ class Counted:
     ) -> None:
         self.machine, self.stack, self.local, self.published = machine, stack, local, published
 
-    def check(self, config: Mapping[str, Any]) -> None:
+    def check(self, config: RunConfig) -> None:
         prepare.check(config)
 
-    def run(self, config: Mapping[str, Any]) -> Carried:
+    def run(self, config: RunConfig) -> Carried:
         """Raises DoesNotFit where a process needs more memory than a device of the modelled cluster has."""
         graph, matrix = prepare.graph_of(config)
         placement = prepare.placement_of(config)
@@ -60,7 +61,7 @@ class Counted:
         one = self.full_graph(config, graph, matrix, found.parts)
         one.check_memory(self.machine)
         times, notes = self.times(one)
-        order = self.full_graph(config, graph, matrix, Random().parts(matrix, placement.parts, config["seed"]))
+        order = self.full_graph(config, graph, matrix, Random().parts(matrix, placement.parts, config.seed))
         saved = order.seconds(self.machine, self.stack).seconds - times["epoch_time"].values[0]
         if saved > 0 and found.seconds > 0:
             told = "the partitioner's seconds here over those that an epoch saves on the modelled cluster"
@@ -80,9 +81,10 @@ class Counted:
             calibrated_on=self.stack.calibrated_on,
         )
 
-    def full_graph(self, config: Mapping[str, Any], graph: Any, matrix: csr_array, parts: Any) -> FullGraph:
+    def full_graph(self, config: RunConfig, graph: Any, matrix: csr_array, parts: Any) -> FullGraph:
         """What the config trains, on these parts."""
-        exchange, model = config["exchange"], config["model"]
+        exchange, model = exchange_settings(config), config.model
+        order, epoch = ways(model)
         placement = prepare.placement_of(config)
         back = volumes(matrix, parts, placement.parts, placement)
         ahead = back
@@ -90,14 +92,14 @@ class Counted:
             ahead = volumes(transposed(matrix), parts, placement.parts, placement)
         return FullGraph(
             ahead,
-            build(model["shape"]),
+            shape_of(model),
             *widths(config, graph),
-            "oblivious" if exchange["oblivious"] else exchange["form"],
+            "oblivious" if exchange.oblivious else exchange.form,
             published=self.published,
-            order=model["order"],
-            epoch=model["epoch"],
+            order=order,
+            epoch=epoch,
             back=None if graph.symmetric else back,
-            value=prepare.WIDTH[model["dtype"]],
+            value=prepare.WIDTH[model.dtype],
         )
 
     def times(self, one: FullGraph) -> tuple[dict[str, Metric], list[str]]:
@@ -128,10 +130,10 @@ class Counted:
         return Metric("s", "lower", (seconds,), told), ""
 
 
-def widths(config: Mapping[str, Any], graph: Any) -> tuple[int, int]:
+def widths(config: RunConfig, graph: Any) -> tuple[int, int]:
     """Columns of the features and labels. Raises Refused for a graph without either."""
     if graph.features is None or not graph.classes:
-        what = f"graph={config['graph']['name']} has {'labels' if graph.classes else 'features'} only"
+        what = f"graph={graph_settings(config).name} has {'labels' if graph.classes else 'features'} only"
         raise Refused(what, rule="features and labels, read or drawn", legal="graph.source.features=300")
     return int(graph.features.shape[1]), int(graph.classes)
 

@@ -7,7 +7,7 @@ would count them c times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from suite.core.build import build, locate
+from suite.config.locate import locate
+from suite.config.run import RunConfig
 from suite.core.errors import Diverged, Refused
 from suite.core.protocols import Missing, Ready, UpdateRule, Value, World
 from suite.core.trace import GEMM, REDUCE, STEP, Trace
@@ -25,6 +26,7 @@ from suite.engine.order import LayoutOf
 from suite.engine.state import ModelState
 from suite.gnn.exchange import Exchange, Watch
 from suite.gnn.holding import Holding
+from suite.gnn.settings import exchange_settings, graph_settings, shape_of, ways
 from suite.memory import resident
 from suite.models.gcn import layers
 from suite.workload.gcn import GCN
@@ -167,23 +169,27 @@ class GraphSystem:
     """Every system that trains a whole graph: an exchange on parts. A rank reads what its parent made."""
 
     @classmethod
-    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
+    def probe(cls, config: RunConfig) -> Ready | Missing:
         return Ready()
 
-    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
-        model, exchange = config["model"], config["exchange"]
-        options = {key: value for key, value in exchange.items() if key not in _PLACED}
+    def __init__(self, world: World, config: RunConfig) -> None:
+        model, exchange, folder = config.model, exchange_settings(config), graph_settings(config).holdings
+        if folder is None:
+            raise Refused("graph.holdings=null", rule="the folder of the ranks' parts, which their parent sets")
+        order, epoch = ways(model)
         self.trainer = Trainer(
-            Holding.load(Path(config["graph"]["holdings"]) / f"rank-{world.rank}.npz"),
+            Holding.load(Path(folder) / f"rank-{world.rank}.npz"),
             world,
-            exchange=partial(locate(exchange["_target_"]), **options),
-            optimizer=build(config["optimizer"]),
-            shape=build(model["shape"]),
-            order=model["order"],
-            epoch=model["epoch"],
-            dtype=model["dtype"],
-            seed=config["seed"],
-            memory=build(config["memory"]["layout"]),
+            exchange=partial(
+                locate(exchange.target), form=exchange.form, overlap=exchange.overlap, barrier=exchange.barrier
+            ),
+            optimizer=config.optimizer.build(),
+            shape=shape_of(model),
+            order=order,
+            epoch=epoch,
+            dtype=model.dtype,
+            seed=config.seed,
+            memory=config.memory.layout.build(),
         )
 
     def train_batch(self, batch: Value) -> float:
@@ -205,6 +211,3 @@ class GraphSystem:
 
     def close(self) -> None:
         """Nothing was opened."""
-
-
-_PLACED = ("name", "_target_", "oblivious", "replication", "assignment")  # of an exchange's keys, those of the plan

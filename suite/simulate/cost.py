@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from suite.core.errors import Refused
-from suite.core.fits import number
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.protocols import Chunk
 from suite.core.trace import INSIDE, REDUCE, STEP, TIE, WAIT, Span
+from suite.core.values import number
 
 LARGEST = 64 << 20  # bytes of a trace when unpacked: a small gzip can hold terabytes
 COMPUTE = (Kind.FORWARD, Kind.BACKWARD, Kind.EVALUATE)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from suite.core.errors import Refused, UnknownName
-from suite.core.fits import number
+from suite.core.values import number
 from suite.core.words import for_reports
 
 

@@ -83,6 +83,16 @@ class Holding:
     head: bool
 
 
+def transformer(shape: object) -> Transformer:
+    """The shape of a GPT. Raises Unsupported for that of another network."""
+    if isinstance(shape, Transformer):
+        return shape
+    kind = type(shape).__name__
+    raise Unsupported(
+        f"a {kind} on a modelled machine", rule="blocks that are modelled are a GPT's", legal="model=gpt3_xl"
+    )
+
+
 @dataclass(frozen=True)
 class Plan:
     """`shape` trained by `system` on `grid`, `batch` sequences at a time in microbatches of `microbatch`."""
@@ -95,11 +105,7 @@ class Plan:
     split: str = "even"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.shape, Transformer):
-            kind = type(self.shape).__name__
-            raise Unsupported(
-                f"a {kind} on a modelled machine", rule="blocks that are modelled are a GPT's", legal="model=gpt3_xl"
-            )
+        transformer(self.shape)
         if self.split not in SPLITS and not self.split.endswith(".json"):
             raise UnknownName("split", self.split, SPLITS)
         if self.microbatch < 1:

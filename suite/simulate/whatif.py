@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from suite.core.build import build
+from suite.config.run import RunConfig
 from suite.core.errors import DoesNotFit, Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Carried
@@ -43,13 +42,12 @@ from suite.memory.rule import states_of
 from suite.simulate import layers
 from suite.simulate.layers import LayerPlan
 from suite.simulate.machine import Machine
-from suite.simulate.plan import Modelled, Plan
+from suite.simulate.plan import Modelled, Plan, transformer
 from suite.simulate.search import best, check_memory, no_plan, plans, run
 from suite.simulate.simulation import Simulation
 from suite.simulate.stack import Stack
 from suite.workload import Transformer, flops
 from suite.workload.sample import counted_in
-from suite.workload.shapes import layered
 
 PLANS = ("given", "search")
 ACCOUNTS = ("auto", "blocks", "layers")
@@ -94,7 +92,7 @@ class Simulated:
         self.systems = {system.name: system for system in reversed(list(systems.values()))}
         self.plan, self.account, self.symmetric = plan, account, symmetric
 
-    def check(self, config: Mapping[str, Any]) -> None:
+    def check(self, config: RunConfig) -> None:
         if self.plan not in PLANS:
             raise UnknownName("executor.plan", self.plan, PLANS)
         if self.account not in ACCOUNTS:
@@ -102,7 +100,7 @@ class Simulated:
         if self.plan == "given":
             self.check_size(self.planned(config))
         elif next(self.candidates(config), None) is None:
-            raise no_plan(Grid(**config["grid"]).size, config["batch"]["size"])
+            raise no_plan(config.grid.build().size, config.batch.size)
 
     def check_size(self, plan: Plan | LayerPlan) -> None:
         """Raises Refused for a plan that would be simulated for longer than anybody waits."""
@@ -119,10 +117,10 @@ class Simulated:
         """Forward and backward passes that a simulation drives."""
         return 2 * plan.work.microbatches * plan.grid.inter * (1 if self.symmetric else plan.grid.data)
 
-    def system(self, config: Mapping[str, Any]) -> Modelled:
+    def system(self, config: RunConfig) -> Modelled:
         """The modelled side of the config's system: schedule, and of a pruned system the sparsity, the config's own.
         Without a ticket nothing is compressed."""
-        name = config["system"]["name"]
+        name = config.system.name
         if name not in self.systems:
             known = ", ".join(sorted(self.systems))
             raise Unsupported(
@@ -130,54 +128,54 @@ class Simulated:
                 rule=f"modelled are {known}, and what modelled/{name}.yaml of a folder in launch.python_path names",
                 legal="system=axonn",
             )
-        found, pruning = self.systems[name], config["pruning"]
+        found, pruning = self.systems[name], config.pruning
         layout = found.layout
         if published_sparsity(found) is not None:
-            layout = partial(layout, sparsity=pruning["sparsity"]) if pruning["ticket"] else mixed
-        return replace(found, schedule=build(config["schedule"]), layout=layout)
+            layout = partial(layout, sparsity=pruning.sparsity) if pruning.ticket else mixed
+        return replace(found, schedule=config.schedule.build(), layout=layout)
 
-    def planned(self, config: Mapping[str, Any]) -> Plan | LayerPlan:
+    def planned(self, config: RunConfig) -> Plan | LayerPlan:
         """The plan that a config describes. Raises Refused for one that cannot be."""
         return self.of_layers(config) if by_layers(config, self.account) else self.of(config)
 
-    def of_layers(self, config: Mapping[str, Any]) -> LayerPlan:
+    def of_layers(self, config: RunConfig) -> LayerPlan:
         """The config's network layer by layer."""
-        batch, grid, shape = config["batch"], Grid(**config["grid"]), layered(config)
-        policy = build(config["weights"])
+        batch, grid, shape = config.batch, config.grid.build(), config.network()
+        policy = config.weights.build()
         found = LayerPlan(
             shape,
             self.system(config),
             grid,
-            batch["size"],
-            batch["microbatch"],
-            build(config["memory"]["layout"]),
-            states_of(config["optimizer"], predicts=getattr(policy, "predicts", False)),
+            batch.size,
+            batch.microbatch,
+            config.memory.layout.build(),
+            states_of(config.optimizer.target, config.optimizer.arguments, predicts=policy.predicts),
             policy=policy,
-            update_every=config["update"].get("every"),
-            half=config["precision"]["half"],
-            split=config["split"],
+            update_every=config.update.every,
+            half=config.precision.half,
+            split=config.split,
         )
         self.machine.peak_of(found.half or "float32")
         _ = found.ranges, found.asks  # whatever cannot be is refused here
         return found
 
-    def of(self, config: Mapping[str, Any]) -> Plan:
+    def of(self, config: RunConfig) -> Plan:
         """The plan of a GPT that drains after every batch. Raises Refused for one that cannot be."""
-        batch, grid, shape = config["batch"], Grid(**config["grid"]), build(config["model"]["shape"])
-        if config["update"].get("every") is not None:
+        batch, grid, shape = config.batch, config.grid.build(), transformer(config.model.shape.build())
+        if config.update.every is not None:
             raise Unsupported("a stream of a GPT's blocks", rule="layers stream", legal="executor.account=layers")
-        return Plan(shape, self.system(config), grid, batch["size"], batch["microbatch"], config["split"])
+        return Plan(shape, self.system(config), grid, batch.size, batch.microbatch, config.split)
 
-    def candidates(self, config: Mapping[str, Any]) -> Iterator[Plan]:
+    def candidates(self, config: RunConfig) -> Iterator[Plan]:
         """Every plan for as many devices as the config's grid has, and its batch."""
         if by_layers(config, self.account):
             rule = "plans are searched for GPTs that drain after every batch"
             raise Unsupported("executor.plan=search of layers", rule=rule, legal="executor.plan=given")
-        shape, devices = build(config["model"]["shape"]), Grid(**config["grid"]).size
-        every = plans(shape, self.system(config), devices, config["batch"]["size"])
+        shape, devices = transformer(config.model.shape.build()), config.grid.build().size
+        every = plans(shape, self.system(config), devices, config.batch.size)
         return (plan for plan in every if self.passes(plan) <= DRIVEN)
 
-    def run(self, config: Mapping[str, Any]) -> Carried:
+    def run(self, config: RunConfig) -> Carried:
         """Raises DoesNotFit for a plan that needs more memory than a device has."""
         notes = []
         if self.plan == "search":
@@ -205,7 +203,7 @@ class Simulated:
             notes.append(
                 f"{plan.grid.inter} stages of layers {', '.join(f'{r.start}-{r.stop - 1}' for r in plan.ranges)}"
             )
-        usual = published_sparsity(self.systems[config["system"]["name"]])
+        usual = published_sparsity(self.systems[config.system.name])
         if plan.system.sparse and published_sparsity(plan.system) != usual:
             notes.append(f"sparse products are as quick as at sparsity {usual}, which the stack's share of peak is of")
         notes += [f"stack.{name} {reason}" for name, reason in self.stack.reasons.items()]
@@ -252,11 +250,11 @@ class Simulated:
         return rates
 
 
-def by_layers(config: Mapping[str, Any], account: str) -> bool:
+def by_layers(config: RunConfig, account: str) -> bool:
     """Whether a config's network is modelled layer by layer under one of ACCOUNTS."""
     if account == "auto":
-        shape = layered(config)
-        return not isinstance(shape, Transformer) or config["update"].get("every") is not None
+        shape = config.network()
+        return not isinstance(shape, Transformer) or config.update.every is not None
     return account == "layers"
 
 

@@ -12,9 +12,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from suite.core.errors import Refused
-from suite.core.fits import check_protocol, shown
+from suite.core.members import check_protocol
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Clock, Read, WeightPolicy
+from suite.core.values import shown
 
 
 class Entry(NamedTuple):

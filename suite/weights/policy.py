@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from suite.core.errors import Refused, UnknownName
 from suite.core.op import Kind, Op
-from suite.core.protocols import Clock, Read
+from suite.core.protocols import Clock, Read, WeightPolicy
 
 GRAPHS = ("keep", "recompute", "swap")
 COUNTS = ("paper", "authors", "inflight")
@@ -52,7 +52,7 @@ def read_again(clock: Clock) -> frozenset[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Latest:
+class Latest(WeightPolicy):
     """Every pass reads the newest weights."""
 
     graph: str = "keep"
@@ -68,7 +68,7 @@ class Latest:
 
 
 @dataclass(frozen=True, slots=True)
-class Predict:
+class Predict(WeightPolicy):
     """PipeOptim (Section III, Algorithm 1): a forward pass reads the newest weights predicted `s` updates ahead, its
     backward pass reads the newest.
 

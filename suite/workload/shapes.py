@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-from suite.core.build import build
-from suite.core.errors import Refused, Unsupported
-from suite.core.fits import shown
+from suite.core.errors import Refused
+from suite.core.values import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +50,6 @@ class Network(Protocol):
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
         """`width` is the bytes of one activation entry."""
-
-
-def layered(config: Mapping[str, Any]) -> Network:
-    """The shape of the config's model as a pipeline has it. Raises Unsupported for one whose layers no stage can hold
-    alone, as each is a product with a whole graph."""
-    model = config["model"]
-    shape = build(model["shape"])
-    if not hasattr(shape, "shapes"):
-        what = f"model={model['name']} under system={config['system']['name']}"
-        raise Unsupported(what, rule="its layers are those of a whole graph", legal="system=sparsity_aware")
-    return cast(Network, shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from suite.comm import here
+from suite.config.run import RunConfig
 from suite.engine.host import prepare
 from suite.engine.system import EngineSystem
 
@@ -18,9 +19,9 @@ def main(batches: int, job: Path) -> None:
     prepare(1)
     world = here()
     found: list[list[list[Any]]] = []
-    for config in json.loads(job.read_text()):
-        shape = config["model"]["shape"]
-        tokens = np.random.default_rng(0).integers(0, shape["vocabulary"], (config["batch"]["size"], shape["sequence"]))
+    for config in map(RunConfig.model_validate, json.loads(job.read_text())):
+        shape = config.model.shape.arguments
+        tokens = np.random.default_rng(0).integers(0, shape["vocabulary"], (config.batch.size, shape["sequence"]))
         system = EngineSystem(world=world, config=config)
         traces = []
         for _ in range(batches + 1):

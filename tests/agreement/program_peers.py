@@ -18,7 +18,8 @@ from curves import batch, curve
 from torch import nn
 
 from suite.comm import here
-from suite.core.build import locate
+from suite.config.locate import locate
+from suite.config.run import RunConfig
 
 torch.set_num_threads(1)
 
@@ -45,15 +46,15 @@ def unrounded(system: Any) -> bool:
     return any(bool((master.bfloat16() != master).any()) for master in masters)
 
 
-def main(batches: int, configs: list[dict[str, Any]]) -> None:
+def main(batches: int, configs: list[RunConfig]) -> None:
     world = here()
     passes: Counter[str] = Counter()
     counting(passes)
     for config in configs:
-        kind = locate(config["system"]["_target_"])
+        kind = locate(config.system.target)
         kind.probe(config)
         system = kind(world=world, config=config)
-        assert config["precision"]["half"] is None or unrounded(system), "masters begin rounded"
+        assert config.precision.half is None or unrounded(system), "masters begin rounded"
         mine = curve(system, config, batches)
         passes.clear()
         system.train_batch(batch(config, batches))
@@ -69,4 +70,4 @@ def main(batches: int, configs: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text()))
+    main(int(sys.argv[1]), [RunConfig.model_validate(data) for data in json.loads(Path(sys.argv[2]).read_text())])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from baselines import deepspeed_3d
 from suite.comm import here
+from suite.config.run import RunConfig
 
 WARM_UP = 2  # the first batch tells the neighbours shapes
 HALF = {"fp16": {"enabled": True, "loss_scale": 1}}  # no step overflows, so none is left out
@@ -60,7 +61,7 @@ def _group(value: Any) -> ProcessGroup | None:
     return None
 
 
-def count(world: Any, config: Mapping[str, Any]) -> dict[str, Any]:
+def count(world: Any, config: RunConfig) -> dict[str, Any]:
     system = deepspeed_3d.DeepSpeed3D(world, config)
     for number in range(WARM_UP):
         system.train_batch(batch(config, number))
@@ -71,7 +72,7 @@ def count(world: Any, config: Mapping[str, Any]) -> dict[str, Any]:
     return {"entries": sum(p.numel() for p in weights), "dtype": str(weights[0].dtype), "calls": calls.made}
 
 
-def main(cases: list[tuple[bool, dict[str, Any]]]) -> None:
+def main(cases: list[tuple[bool, RunConfig]]) -> None:
     # DeepSpeed refuses float16 on a CPU that has no instructions for it; torch computes it nonetheless
     CPU_Accelerator.is_fp16_supported = lambda self: True
     told = deepspeed_3d._told
@@ -87,7 +88,7 @@ def main(cases: list[tuple[bool, dict[str, Any]]]) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text()))
+    main([(half, RunConfig.model_validate(data)) for half, data in json.loads(Path(sys.argv[1]).read_text())])
     MPI.Finalize()
     sys.stdout.flush()
     os._exit(0)  # threads that libraries leave to the interpreter's end abort it now and then: all is said by here

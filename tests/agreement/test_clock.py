@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from curves import config_of
@@ -21,7 +21,7 @@ from tools import needs
 
 from suite.__main__ import run
 from suite.bench.emulate import Plan, hops, predict
-from suite.core.build import build
+from suite.config.run import RunConfig
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Place, Work
 from suite.core.protocols import Schedule
@@ -108,7 +108,7 @@ def to_the_bound(bound: float, errors: Callable[[], dict[str, float]]) -> None:
 class Batch(NamedTuple):
     """One batch of a real run and its simulation."""
 
-    config: dict[str, Any]
+    config: RunConfig
     schedule: Schedule
     work: Work
     trace: Trace
@@ -117,12 +117,12 @@ class Batch(NamedTuple):
 
 def real_batches(folder: Path) -> dict[str, list[Batch]]:
     configs = [config_of([f"system={system}", *SMALL]) for system in SYSTEMS]
-    (folder / "job.json").write_text(json.dumps(configs))
+    (folder / "job.json").write_text(json.dumps([config.plain() for config in configs]))
     run_ranks(2, PROGRAM, str(BATCHES), str(folder / "job.json"), deadline=120)
     ranks = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
     found: dict[str, list[Batch]] = {}
     for number, (system, config) in enumerate(zip(SYSTEMS, configs, strict=True)):
-        schedule, work = build(config["schedule"]), Work(0, 6, None, 0)
+        schedule, work = config.schedule.build(), Work(0, 6, None, 0)
         for batch in range(BATCHES):
             trace = Trace(Span.from_row(row) for rank in ranks for row in rank[number][batch])
             messages = network(fmean(hops(trace, TWO)))
@@ -153,8 +153,8 @@ def test_a_real_run_is_simulated_from_its_own_op_times(tmp_path: Path) -> None:
 def check_bytes(batch: Batch) -> None:
     """Counted bytes are those that the simulation sent, and those that the workload's shapes say of every message."""
     config = batch.config
-    shape = build(config["model"]["shape"])
-    message = config["batch"]["microbatch"] * shape.shapes(4)[2].output  # of the last layer of the first stage
+    shape = config.model.shape.build()
+    message = config.batch.microbatch * shape.shapes(4)[2].output  # of the last layer of the first stage
     assert message == 2 * 96 * 128 * 4
     for stage, kind in ((0, Kind.FORWARD), (1, Kind.BACKWARD)):
         sent = [s.bytes for s in batch.trace if s.op and s.category != WAIT and s.op.stage == stage and s.bytes]
@@ -210,7 +210,8 @@ def test_emulated_stages_and_replicas_keep_the_simulators_time(tmp_path: Path) -
     )
     for entry in group.entries:
         assert entry.trace is not None
-        plan = Plan.of(entry.record.config)
+        config = RunConfig.model_validate(entry.record.config)
+        plan = Plan.of(config)
         told = simulate(
             *(plan.schedule, plan.grid, plan.work, plan.cost, network(5.0e-4)),
             symmetric=False,
@@ -220,7 +221,6 @@ def test_emulated_stages_and_replicas_keep_the_simulators_time(tmp_path: Path) -
         same_order(plan.schedule, entry.trace.spans, told.trace, plan.grid, plan.work)
         reduced = [(span.rank, span.bytes) for span in entry.trace.spans if span.category == REDUCE]
         assert sorted(reduced) == ([(rank, 4_000_000) for rank in range(4)] if plan.grid.data == 2 else [])
-        even = {**entry.record.config["executor"], "stragglers": None}
-        link = entry.record.config["executor"]["network"]
-        alone = predict({**entry.record.config, "executor": even}, link).seconds
-        assert predict(entry.record.config, link).seconds > 1.02 * alone, "the straggler is felt"
+        link = config.executor.more["network"]
+        alone = predict(config.changed({"executor.stragglers": None}), link).seconds
+        assert predict(config, link).seconds > 1.02 * alone, "the straggler is felt"

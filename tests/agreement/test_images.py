@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from baselines.pytorch import PyTorch
-from suite.bench.experiment import resolve
 from suite.comm.loopback import Hub, LoopbackWorld, run
-from suite.core.build import build
+from suite.config.compose import resolve
+from suite.config.run import RunConfig
 from suite.engine.system import EngineSystem
 
 SMALL = ["data=digits", "optimizer=sgd", "optimizer.lr=0.02", "batch.size=16", "batch.microbatch=4"]
 
 
-def curve(kind: Any, world: Any, config: dict[str, Any], batches: int = 4) -> list[float]:
+def curve(kind: Any, world: Any, config: RunConfig, batches: int = 4) -> list[float]:
     """Losses of some batches, and of validation behind them."""
-    data, shape = build(config["data"]["source"]), build(config["model"]["shape"])
+    data, shape = config.data.source.build(), config.model.shape.build()
     system = kind(world=world, config=config)
-    size = config["batch"]["size"]
+    size = config.batch.size
     losses = [system.train_batch(data.batch(n, size=size, seed=0, shape=shape)) for n in range(batches)]
     held_out = next(iter(data.validation_batches(size=size, shape=shape)))
     return [*losses, system.evaluate([held_out])]
@@ -65,7 +65,7 @@ def test_replicas_of_batch_norms_share_gradients_and_keep_their_own_statistics()
     config = resolve([*SMALL, "model=wideresnet_narrow", "grid.data=2", "system=axonn_no_memopt"])
 
     def statistics(world: Any) -> tuple[float, list[Any], list[Any]]:
-        data, shape = build(config["data"]["source"]), build(config["model"]["shape"])
+        data, shape = config.data.source.build(), config.model.shape.build()
         system = EngineSystem(world=world, config=config)
         loss = system.train_batch(data.batch(0, size=16, seed=0, shape=shape))
         layers = system.engine.stage.layers

@@ -9,9 +9,9 @@ import pytest
 from covering import cells
 
 from baselines.pytorch import PyTorch
-from suite.bench.experiment import resolve
 from suite.comm import loopback
-from suite.core.build import build
+from suite.config.compose import resolve
+from suite.config.run import RunConfig
 from suite.data.text import batch_at
 from suite.engine.system import EngineSystem
 
@@ -26,12 +26,12 @@ SPREAD = 2e-3
 
 @cache
 def text() -> Any:
-    return build(resolve(["data.source.limit_bytes=1000000"])["data"]["source"])
+    return resolve(["data.source.limit_bytes=1000000"]).data.source.build()
 
 
-def batch(config: dict[str, Any], number: int) -> Any:
-    sequence = config["model"]["shape"]["sequence"]
-    return batch_at(text().train, number, batch=config["batch"]["size"], sequence=sequence, seed=0)
+def batch(config: RunConfig, number: int) -> Any:
+    sequence = config.model.shape.arguments["sequence"]
+    return batch_at(text().train, number, batch=config.batch.size, sequence=sequence, seed=0)
 
 
 @cache
@@ -87,6 +87,6 @@ def trained(*overrides: str, batches: int = BATCHES) -> list[float]:
         made.close()
         return losses
 
-    curves: list[list[float]] = loopback.run(config["grid"]["inter"] * config["grid"]["data"], rank)
+    curves: list[list[float]] = loopback.run(config.grid.inter * config.grid.data, rank)
     assert all(curve == curves[0] for curve in curves), "every rank is told the same losses"
     return curves[0]

@@ -22,6 +22,7 @@ from baselines.tensor_parallel import SplitBlock
 from baselines.torch_pipelining import TorchPipelining
 from suite.__main__ import run
 from suite.comm import loopback
+from suite.config.run import RunConfig
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.protocols import Missing, Ready
 from suite.core.record import Outcome
@@ -45,7 +46,7 @@ def apart(a: float, b: float) -> float:
     return abs(a - b) / abs(b)
 
 
-def weights_of(config: dict[str, Any]) -> list[int]:
+def weights_of(config: RunConfig) -> list[int]:
     """Entries of the weights of every rank, sorted: the suite's split, on every replica; a part of what is split."""
     plan = Plan(config)
 
@@ -61,10 +62,10 @@ def weights_of(config: dict[str, Any]) -> list[int]:
     return sorted(sizes * plan.grid.data * plan.grid.tensor)
 
 
-def passes_of(config: dict[str, Any]) -> dict[str, int]:
+def passes_of(config: RunConfig) -> dict[str, int]:
     """Forward passes of each kind of layer in a batch, over all ranks: blocks, and nothing else, are computed again."""
-    once = config["batch"]["size"] // config["batch"]["microbatch"] * config["grid"]["tensor"]
-    layers, again = config["model"]["shape"]["layers"], config["checkpoints"] is not None
+    once = config.batch.size // config.batch.microbatch * config.grid.tensor
+    layers, again = config.model.shape.arguments["layers"], config.checkpoints is not None
     return {"Embedding": once, "Block": layers * once * (2 if again else 1), "Head": once}
 
 
@@ -130,7 +131,7 @@ def test_losses_are_those_of_one_process(ranks: int, runs: list[Run], tmp_path: 
     needs("deepspeed")
     configs = [config_of([*system, SMALL, *more]) for system, more in runs]
     extensions = tmp_path / "extensions"
-    (tmp_path / "configs.json").write_text(json.dumps(configs))
+    (tmp_path / "configs.json").write_text(json.dumps([config.plain() for config in configs]))
     out = run_ranks(
         ranks,
         PROGRAM,
@@ -146,10 +147,8 @@ def test_losses_are_those_of_one_process(ranks: int, runs: list[Run], tmp_path: 
     assert not extensions.exists(), "nothing is compiled"
 
 
-def check_run(
-    overrides: list[str], config: dict[str, Any], every: list[dict[str, Any]], expected: dict[str, Any]
-) -> None:
-    tolerance = HALF_TOLERANCE if config["precision"]["half"] else TOLERANCE
+def check_run(overrides: list[str], config: RunConfig, every: list[dict[str, Any]], expected: dict[str, Any]) -> None:
+    tolerance = HALF_TOLERANCE if config.precision.half else TOLERANCE
     assert all(one["losses"] == every[0]["losses"] for one in every), "every rank is told the same losses"
     worst = max(map(apart, every[0]["losses"], expected["losses"]))
     assert worst <= tolerance, f"{overrides}: {worst:.2e}"
@@ -161,16 +160,16 @@ def check_run(
     assert all(one["spans"] == 0 for one in every)
 
 
-def check_memory(config: dict[str, Any], ranks: list[dict[str, int]]) -> None:
-    half, zero = config["precision"]["half"], config["system"].get("zero_stage")
+def check_memory(config: RunConfig, ranks: list[dict[str, int]]) -> None:
+    half, zero = config.precision.half, config.system.more.get("zero_stage")
     deepspeed = zero is not None
     width = 2 if half else 4
     assert sorted(one["weights"] for one in ranks) == [width * entries for entries in weights_of(config)]
-    adam = config["optimizer"]["_target_"].endswith("AdamW")
-    share = config["grid"]["data"] if zero or (half and deepspeed) else 1
+    adam = config.optimizer.target.endswith("AdamW")
+    share = config.grid.data if zero or (half and deepspeed) else 1
     for one in ranks:
         full = one["weights"] * 4 // width  # bytes of float32 weights
-        added = {True: full, False: one["weights"]}[config["system"].get("accumulate") == "float32"]
+        added = {True: full, False: one["weights"]}[config.system.more.get("accumulate") == "float32"]
         beside = added if half and deepspeed and (added == full or not zero) else 0  # BF16_Optimizer's buffer
         assert one["gradients"] == pytest.approx(one["weights"] + beside, abs=64)
         assert one["moments"] == pytest.approx((2 if adam else 1) * full / share, abs=64)  # ZeRO pads
@@ -215,7 +214,6 @@ def test_a_replica_takes_every_so_manieth_microbatch() -> None:
         (["system=deepspeed_3d", "precision=bf16", "system.accumulate=float32"], Unsupported, ["zero_stage=1"]),
         (["system=deepspeed_3d", "system.reduce=bf16"], UnknownName, ["'bf16'"]),
         (["system=torch_gpipe", "precision=bf16", "model.dtype=float64"], Unsupported, ["legal: model.dtype=float32"]),
-        (["system=torch_gpipe", "checkpoints=0"], Refused, ["checkpoints=0", "legal: checkpoints=1"]),
         (["system=deepspeed_3d", "optimizer._target_=somewhere.Lion"], Unsupported, ["Lion", "legal: optimizer=adamw"]),
         (["system=torch_gpipe", "batch.size=7"], Refused, ["batch.size=7", "legal: batch.size=6"]),
         (["system=deepspeed_3d", "batch.size=6", "grid.data=2"], Refused, ["batch.size=6", "legal: batch.size=4"]),
@@ -226,9 +224,8 @@ def test_a_replica_takes_every_so_manieth_microbatch() -> None:
 def test_refusals_name_the_rule_and_a_legal_value(
     overrides: list[str], kind: type[Exception], words: list[str]
 ) -> None:
-    config = config_of(overrides)
     with pytest.raises(kind) as caught:
-        (DeepSpeed3D if "deepspeed" in overrides[0] else TorchPipelining).probe(config)
+        (DeepSpeed3D if "deepspeed" in overrides[0] else TorchPipelining).probe(config_of(overrides))
     assert "rule:" in str(caught.value)
     for word in words:
         assert word in str(caught.value)

@@ -62,7 +62,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, 
     needs("mpiexec")
     needs("deepspeed")
     folder = tmp_path_factory.mktemp("traffic")
-    jobs = [(half, config_of(["system=deepspeed_3d", *SMALL, *more])) for half, more in CASES.values()]
+    jobs = [(half, config_of(["system=deepspeed_3d", *SMALL, *more]).plain()) for half, more in CASES.values()]
     (folder / "cases.json").write_text(json.dumps(jobs))
     out = run_ranks(RANKS, PROGRAM, str(folder / "cases.json"), extra={"DS_ACCELERATOR": "cpu"})
     return dict(zip(CASES, map(json.loads, out.splitlines()), strict=True))
@@ -112,12 +112,12 @@ def test_bytes_of_replicas(found: dict[str, list[dict[str, Any]]], case: str, ex
 def test_messages_are_whole_and_in_half_precision(found: dict[str, list[dict[str, Any]]]) -> None:
     """One message per microbatch and direction, and between both ends of a tie an all-reduce of its gradient."""
     config = config_of([INTER, *SMALL])
-    batch, shape = config["batch"], config["model"]["shape"]
-    message = 2 * batch["microbatch"] * shape["sequence"] * shape["hidden"]
+    batch, shape = config.batch, config.model.shape.arguments
+    message = 2 * batch.microbatch * shape["sequence"] * shape["hidden"]
     tie = Call("allreduce_", ["float16"], 2 * shape["vocabulary"] * shape["hidden"], [0, 1])
     for case, others in (("stages", [tie]), ("stages, untied", [])):
         for rank in found[case]:
             moved = [call for call in calls(rank) if call.name in MESSAGES]
-            assert sorted(call.name for call in moved) == sorted(MESSAGES * (batch["size"] // batch["microbatch"]))
+            assert sorted(call.name for call in moved) == sorted(MESSAGES * (batch.size // batch.microbatch))
             assert {(call.size, *call.dtypes) for call in moved} == {(message, "float16")}
             assert [call for call in calls(rank) if call.name not in MESSAGES] == others

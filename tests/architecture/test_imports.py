@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STDLIB_ONLY = ("core", "schedule", "weights", "memory", "workload")
 TORCH = re.compile(r"suite/(comm|conformance|models|pruning|engine)/|suite/gnn/(exchange|train)\.py$|baselines/")
 MPI = re.compile(r"suite/comm/mpi\.py$")
-HYDRA = re.compile(r"suite/bench/experiment\.py$|suite/[^/]+\.py$")
+HYDRA = re.compile(r"suite/config/compose\.py$|suite/[^/]+\.py$")
 PYDANTIC = re.compile(r"suite/config/")
 PRINTS = re.compile(r"suite/[^/]+\.py$|suite/.*/__main__\.py$")  # entry points talk to people
 BASELINE_AT_TOP = {"torch"}
@@ -163,7 +163,7 @@ def test_report_imports_core_stats_and_claims_only_of_suite(imports: list[Import
 
 def test_analytic_imports_the_pure_parts_and_claims_only(imports: list[Import]) -> None:
     """Formulas need no run: what would start one, or reads configs, is another's business."""
-    own = tuple(f"suite.{part}" for part in (*STDLIB_ONLY, "claims", "analytic"))
+    own = tuple(f"suite.{part}" for part in (*STDLIB_ONLY, "claims", "analytic", "config"))
     assert_none(
         i for i in within(imports, "suite/analytic") if not (i.root in sys.stdlib_module_names or i.inside(*own))
     )
@@ -212,7 +212,8 @@ def test_what_every_command_starts_with_is_light() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "suite.bench.experiment",
+        "suite.config.compose",
+        "suite.bench.runs",
         "suite.analytic",
         "suite.report",
         "suite.simulate",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.core.build import _NEVER_BUILT, BARRED, PARTS
+from suite.config.locate import BARRED, PARTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PICKLES = ("pickle", "_pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "jsonpickle")
@@ -47,7 +47,7 @@ BY_NAME = {
 }
 REASONS = {
     ("suite/__init__.py", "a module by its name"): "one of a table in that file",
-    ("suite/core/build.py", "a module by its name"): "of the suite, or of a folder that the user has chosen",
+    ("suite/config/locate.py", "a module by its name"): "of the suite, or of a folder that the user has chosen",
     ("suite/data/graphs/inert.py", "a pickle"): "a reader that takes numbers out of published pickles and runs nothing",
     ("suite/claims/__init__.py", "yaml.load"): "with libyaml's safe loader, which is ten times as fast",
     ("suite/comm/mpi.py", "a pickled message"): "host names and a port among the ranks of one run, before they train",
@@ -187,5 +187,5 @@ def writers() -> set[str]:
 
 
 def test_what_writes_may_not_be_named() -> None:
-    """Exactly the modules that are barred: `suite.bench.emulate` and the like are checked with the rest."""
-    assert writers() == {f"{name.replace('.', '/')}.py" for name in (*BARRED, *_NEVER_BUILT)}
+    """Exactly the modules that are barred, and what a run prepares for its ranks in a folder of its own."""
+    assert writers() == {f"{name.replace('.', '/')}.py" for name in (*BARRED, "suite.gnn.prepare")}

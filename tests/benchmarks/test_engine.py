@@ -14,9 +14,9 @@ import pytest
 from samples import measured_elsewhere, play, tell
 from tools import needs
 
-from suite.bench.experiment import expand
 from suite.bench.measure import measure
 from suite.bench.progress import Progress
+from suite.bench.runs import expand
 from suite.core.record import Outcome, Record
 
 TURNS, BATCHES = 5, 6
@@ -59,9 +59,9 @@ def show(benchmark: Any, record: Record) -> None:
         benchmark,
         peer=record.system in PEERS,
         timing=TIMING,
-        ranks=config["grid"]["inter"],
-        threads=config["launch"]["threads"],
-        binding=config["launch"]["binding"],
+        ranks=config.grid.inter,
+        threads=config.launch.threads,
+        binding=config.launch.binding,
         label=record.label,
         backend=found["carrier"],
         order=found["order"],

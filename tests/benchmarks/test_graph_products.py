@@ -16,8 +16,8 @@ import pytest
 import torch
 from samples import measured_elsewhere, play, tell
 
-from suite.bench.experiment import resolve
 from suite.comm.loopback import Hub, LoopbackWorld
+from suite.config.compose import resolve
 from suite.gnn import prepare
 from suite.gnn.exchange import Aware, Watch
 from suite.gnn.plan import Placement, Plan
@@ -45,7 +45,8 @@ def times(graph: str, width: int, parts: int) -> dict[str, list[float]]:
     """Seconds of the first process's product, by who makes it."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    config = resolve([f"graph={graph}", *GRAPHS[graph], "graph.source.features=1", "partitioner=metis", "reports=."])
+    asked = ["system=sparsity_aware", f"graph={graph}", *GRAPHS[graph], "graph.source.features=1"]
+    config = resolve([*asked, "partitioner=metis", "reports=."])
     _, matrix = prepare.graph_of(config)
     chosen = prepare.partitioner_of(config).parts(matrix, parts, 0)
     share = Share.of(Plan.of(matrix, chosen, Placement(parts)), 0)

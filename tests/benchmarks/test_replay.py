@@ -16,8 +16,8 @@ import pytest
 import torch
 from samples import measured_elsewhere, play, tell
 
-from suite.bench.experiment import resolve
-from suite.core.build import build
+from suite.config.compose import resolve
+from suite.config.run import RunConfig
 from suite.engine.random import drawing, initial
 from suite.engine.replay import Replay
 from suite.engine.stage import as_value
@@ -33,7 +33,7 @@ MODELS = {  # and what they learn from
 TURNS, BATCHES, DEPTH = 7, 8, 4
 
 
-def plain(config: dict[str, Any]) -> Callable[[list[Any]], None]:
+def plain(config: RunConfig) -> Callable[[list[Any]], None]:
     told = EngineSystem.settings(config)
     layers = []
     for number, make in enumerate(told["layers"]):
@@ -55,7 +55,7 @@ def plain(config: dict[str, Any]) -> Callable[[list[Any]], None]:
     return run
 
 
-def replayed(config: dict[str, Any]) -> Callable[[list[Any]], None]:
+def replayed(config: RunConfig) -> Callable[[list[Any]], None]:
     replay = Replay(**EngineSystem.settings(config))
     return lambda batches: list(replay.train(batches))
 
@@ -68,8 +68,8 @@ def times(model: str) -> dict[str, list[float]]:
     shared = [f"model={model}", *MODELS[model], "optimizer=sgd", "optimizer.lr=0.02", f"grid.inter={DEPTH}"]
     shared += ["batch.microbatch=${batch.size}", "split=cost"]
     configs = {name: resolve([f"system={'naive' if name == 'plain' else name}", *shared]) for name in SYSTEMS}
-    data, shape = build(configs["plain"]["data"]["source"]), build(configs["plain"]["model"]["shape"])
-    size = configs["plain"]["batch"]["size"]
+    first = configs["plain"]
+    data, shape, size = first.data.source.build(), first.model.shape.build(), first.batch.size
     batches = [tensors(data.batch(number, size=size, seed=0, shape=shape)) for number in range(BATCHES)]
     runs = {name: (plain if name == "plain" else replayed)(config) for name, config in configs.items()}
     found: dict[str, list[float]] = {name: [] for name in SYSTEMS}

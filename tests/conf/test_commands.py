@@ -12,15 +12,16 @@ import shlex
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from suite import claims, count
-from suite.bench.experiment import freeze, resolve
+from suite.bench.runs import freeze
 from suite.claims import commands
-from suite.core.build import build
+from suite.config.compose import composed
+from suite.config.plugins import build
+from suite.config.run import RunConfig
 from suite.core.claim import Claim, Judged, Verdict
 from suite.data import images, sentiment, translation
 
@@ -75,10 +76,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def accepted(overrides: list[str], folder: Path) -> dict[str, Any]:
+def accepted(overrides: list[str], folder: Path) -> RunConfig:
     """The config of one run, which no parent refuses."""
     here = [word.replace("FOLDER", str(folder)) for word in overrides]
-    run = freeze(resolve(here), "")
+    run = freeze(composed(here), "")
     assert run.refusal is None, (overrides, run.refusal)
     return run.config
 
@@ -162,9 +163,9 @@ def test_no_parent_refuses_them(folder: Path) -> None:
     }
     for run in runs:
         config = accepted(run, folder)
-        assert config["launch"]["device"] == "cuda"
-        assert config["grid"] == {"data": 1, "inter": 4, "tensor": 1}
-        assert config["measure"]["validate"] == "turn"
+        assert config.launch.device == "cuda"
+        assert config.grid.plain() == {"data": 1, "inter": 4, "tensor": 1}
+        assert config.measure.validate_when == "turn"
 
 
 @pytest.mark.exhaustive
@@ -178,7 +179,7 @@ def test_the_rate_falls_where_the_paper_says(folder: Path) -> None:
     """In epochs, whatever a system's updates are."""
     for system, updates in (("pipedream", 1786), ("pipedream_2bw", math.ceil(1786 / 4))):
         words = tuple(shlex.split(command(f"table4.sgdm.resnet_101.{system}")))
-        rate = build(accepted(swept(words)[0], folder)["optimizer"]["lr"])
+        rate = build(accepted(swept(words)[0], folder).optimizer.arguments["lr"])
         found = [rate(epoch * updates) for epoch in (0, 39, 40, 59, 60, 69)]
         assert found == pytest.approx([0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
 

@@ -18,11 +18,15 @@ import yaml
 from omegaconf import OmegaConf
 
 from suite.bench import refuse
-from suite.bench.experiment import CONF, check_names, expand, freeze, groups, register, resolve
 from suite.bench.override_files import read_files
-from suite.core.build import build, locate
+from suite.bench.runs import expand, freeze
+from suite.config.compose import CONF, check_names, composed, groups, register, resolve
+from suite.config.locate import locate
+from suite.config.plugins import build
+from suite.config.run import RunConfig
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
+from suite.core.members import lacking
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Schedule, WeightPolicy
 from suite.core.trace import CATEGORY, Span
@@ -78,15 +82,24 @@ CHOICES = [(group, choice) for group, choices in groups().items() for choice in 
 
 
 @cache
-def _resolved(overrides: tuple[str, ...]) -> dict[str, Any]:
+def _resolved(overrides: tuple[str, ...]) -> RunConfig:
     return resolve(overrides)
 
 
-def config_of(group: str, choice: str) -> dict[str, Any]:
+@cache
+def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
+    return composed(overrides)
+
+
+def config_of(group: str, choice: str) -> RunConfig:
     """The config of one choice; a value that it wants from its user is given one."""
+    return _resolved(overrides_of(group, choice))
+
+
+def overrides_of(group: str, choice: str) -> tuple[str, ...]:
     wanted = [f"{group}.folder=SOMEWHERE"] if choice in LAYOUTS else []
     checks = ["launch.memory_check=false"]  # a choice is no worse for a machine that it does not fit
-    return _resolved((f"{group}={choice}", *wanted, *WANTED.get((group, choice), ()), *checks))
+    return (f"{group}={choice}", *wanted, *WANTED.get((group, choice), ()), *checks)
 
 
 def test_every_file_is_a_choice_of_a_group() -> None:
@@ -108,7 +121,7 @@ def test_every_file_is_a_choice_of_a_group() -> None:
 
 @pytest.mark.parametrize(("group", "choice"), [entry for entry in CHOICES if entry[0] not in PARTS])
 def test_every_choice_composes(group: str, choice: str) -> None:
-    config = config_of(group, choice)
+    config = _composed(overrides_of(group, choice))
     assert group in config
     if "name" in config[group]:
         assert config[group]["name"] == choice
@@ -120,10 +133,10 @@ def test_every_choice_composes(group: str, choice: str) -> None:
 @pytest.mark.parametrize("choice", groups()["modelled"])
 def test_every_modelled_system_is_one_that_there_is(choice: str) -> None:
     config = _resolved((f"system={choice}", "executor=simulated"))
-    modelled = build(config["executor"]["systems"][choice])
+    modelled = build(config.executor.more["systems"][choice])
     assert modelled.name == choice
-    assert build(config["schedule"]) == modelled.schedule, "a what-if runs the order that the published runs have"
-    assert freeze(config, "").refusal is None
+    assert config.schedule.build() == modelled.schedule, "a what-if runs the order that the published runs have"
+    assert freeze(config.plain(), "").refusal is None
 
 
 @pytest.mark.parametrize("choice", groups()["cost"])
@@ -134,14 +147,14 @@ def test_every_cost_model_costs_every_op(choice: str, tmp_path: Path) -> None:
     trace.write_bytes(gzip.compress(json.dumps(content).encode()))
     wanted = [f"executor.cost.trace={trace}"] if choice == "profiled" else []
     config = _resolved(("executor=emulated", "grid.inter=2", f"cost@executor.cost={choice}", *wanted))
-    cost = build(config["executor"]["cost"])
+    cost = build(config.executor.more["cost"])
     assert all(cost.compute(Op(stage, kind, 0)) > 0 for stage in (0, 1) for kind in (Kind.FORWARD, Kind.BACKWARD))
     assert cost.update(1)
 
 
 @pytest.mark.parametrize("choice", groups()["machine"])
 def test_every_machine_builds(choice: str, tmp_path: Path) -> None:
-    found = _resolved((f"machine={choice}", f"reports={tmp_path}"))["machine"]
+    found = _composed((f"machine={choice}", f"reports={tmp_path}"))["machine"]
     if choice == "local":
         with pytest.raises(Refused, match=r"suite\.doctor reports=.* writes .*machine\.json"):
             build(found)
@@ -151,14 +164,14 @@ def test_every_machine_builds(choice: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("choice", groups()["stack"])
 def test_every_stack_says_why(choice: str) -> None:
-    stack = build(_resolved((f"stack={choice}",))["stack"])
+    stack = build(_composed((f"stack={choice}",))["stack"])
     assert stack.name == choice
     assert stack.fitted or stack.reasons
 
 
 @pytest.mark.parametrize("choice", groups()["schedule"])
 def test_every_schedule_builds_and_is_legal(choice: str) -> None:
-    schedule = build(config_of("schedule", choice)["schedule"])
+    schedule = build(_composed(overrides_of("schedule", choice))["schedule"])
     assert isinstance(schedule, Schedule)
     for stages in (1, 2, 5):
         assert check(schedule, stages, Work(0, 7, None, 0)).makespan > 0
@@ -166,12 +179,14 @@ def test_every_schedule_builds_and_is_legal(choice: str) -> None:
 
 @pytest.mark.parametrize("choice", groups()["weights"])
 def test_every_weight_policy_builds(choice: str) -> None:
-    assert isinstance(build(config_of("weights", choice)["weights"]), WeightPolicy)
+    assert not lacking(config_of("weights", choice).weights.build(), WeightPolicy)
 
 
 @pytest.mark.parametrize("choice", groups()["memory"])
 def test_every_memory_layout_builds(choice: str) -> None:
-    layout = build(config_of("memory", choice)["memory"]["layout"])(entries=10, moments=("a", "b"), dtype="float32")
+    layout = build(_composed(overrides_of("memory", choice))["memory"]["layout"])(
+        entries=10, moments=("a", "b"), dtype="float32"
+    )
     assert isinstance(layout, Layout)
     assert layout.bytes() > 0
 
@@ -183,7 +198,7 @@ def test_every_optimizer_builds_as_the_reference_knows_it(choice: str) -> None:
     from suite.engine.rate import as_rate
 
     config = config_of("optimizer", choice)
-    rule = build(config["optimizer"])
+    rule = config.optimizer.build()
     assert rule.states
     assert as_rate(rule.lr)(0) > 0
     theirs = PyTorch(LoopbackWorld(Hub(1), 0), config).optimizer
@@ -215,12 +230,12 @@ def test_every_model_builds(choice: str) -> None:
     from suite.engine.system import network
 
     config = config_of("model", choice)
-    shape = build(config["model"]["shape"])
+    shape = config.model.shape.build()
     made = network(config)
     if choice == "gcn":  # its layers want a product: tests/laws/test_graphs.py
         assert shape.parameters(300, 24) == 300 * 16 + 16 * 16 + 16 * 24
         return
-    layers = made.layers(shape, dropout=config["model"]["dropout"], dtype=config["model"]["dtype"])
+    layers = made.layers(shape, dropout=config.model.dropout, dtype=config.model.dtype)
     assert len(layers) == len(shape.shapes())
     if isinstance(shape, Transformer):
         assert len(layers) == shape.layers + 2
@@ -233,15 +248,15 @@ def test_every_model_builds(choice: str) -> None:
 @pytest.mark.parametrize("choice", groups()["system"])
 def test_every_system_is_a_class_with_the_protocols_methods(choice: str) -> None:
     config = config_of("system", choice)
-    system = locate(config["system"]["_target_"])
+    system = locate(config.system.target)
     for method in ("probe", "train_batch", "evaluate", "observe", "memory", "close"):
         assert callable(getattr(system, method)), method
-    assert {"name", "paper", "what", "budget"} <= config["system"].keys()
+    assert {"name", "paper", "what", "budget"} <= config.system.plain().keys()
 
 
 @pytest.mark.parametrize("choice", groups()["executor"])
 def test_every_executor_builds_and_names_its_sources(choice: str) -> None:
-    executor = config_of("executor", choice)["executor"]
+    executor = _composed(overrides_of("executor", choice))["executor"]
     if choice == "real":
         assert set(executor) == {"name"}
         return
@@ -268,10 +283,10 @@ def test_every_executor_builds_and_names_its_sources(choice: str) -> None:
 @pytest.mark.parametrize("choice", groups()["data"])
 def test_every_corpus_has_a_loader_and_a_check(choice: str, tmp_path: Path) -> None:
     config = config_of("data", choice)
-    source = config["data"]["source"]
-    assert callable(locate(source["_target_"]))
-    if config["data"]["folder"] is None:
-        assert build(source).provenance()["bytes"] > 0
+    source = config.data.source
+    assert callable(locate(source.target))
+    if config.data.folder is None:
+        assert source.build().provenance()["bytes"] > 0
         return
     of_text = choice in text.LAYOUTS
     for names in LAYOUTS[choice]:
@@ -284,16 +299,15 @@ def test_every_corpus_has_a_loader_and_a_check(choice: str, tmp_path: Path) -> N
             path.mkdir(parents=True)
             (path / "0_1.txt").write_text("a review")
     reader = [] if of_text else [f"model={READERS.get(choice, 'wideresnet_101')}"]
-    run = freeze(resolve([f"data={choice}", f"data.folder={tmp_path}", *reader]), "")
+    run = freeze(composed([f"data={choice}", f"data.folder={tmp_path}", *reader]), "")
     assert run.refusal is None, run.refusal
-    assert run.config["data"]["source"]["folder"] == str(tmp_path)
+    assert run.config.data.source.arguments["folder"] == str(tmp_path)
 
 
 @pytest.mark.parametrize("choice", groups()["launch"])
 def test_every_launcher_says_what_it_needs(choice: str) -> None:
-    assert {"threads", "max_ranks", "memory_limit", "grace", "python_path", "mpiexec"} <= config_of("launch", choice)[
-        "launch"
-    ].keys()
+    launch = _composed(overrides_of("launch", choice))["launch"]
+    assert {"threads", "max_ranks", "memory_limit", "grace", "python_path", "mpiexec"} <= launch.keys()
 
 
 # -- experiments and scales -----------------------------------------------------------------------------------
@@ -301,7 +315,7 @@ def test_every_launcher_says_what_it_needs(choice: str) -> None:
 
 @pytest.mark.parametrize("choice", groups()["scale"])
 def test_every_experiment_of_every_scale_exists(choice: str) -> None:
-    entries = config_of("scale", choice)["scale"]["reproduce"]
+    entries = _composed(overrides_of("scale", choice))["scale"]["reproduce"]
     assert entries
     assert len(set(entries)) == len(entries)
     assert {shlex.split(entry)[0] for entry in entries} <= set(groups()["experiment"])
@@ -346,17 +360,17 @@ def some_runs_of(experiment: str, plan: dict[str, Any]) -> list[Any]:
     """Of an experiment's runs those of `spread`, and those that it names as its reference and in what it expects."""
     entries = [read_files(entry) for entry in plan["runs"]]
 
-    def composed(entry: list[str]) -> Any:
+    def frozen(entry: list[str]) -> Any:
         words = [f"experiment={experiment}", *entry]
-        return freeze(resolve([*words, "launch.memory_check=false"]), shlex.join(["python", "-m", "suite", *words]))
+        return freeze(composed([*words, "launch.memory_check=false"]), shlex.join(["python", "-m", "suite", *words]))
 
-    runs = {at: composed(entries[at]) for at in sorted(spread()[experiment])}
+    runs = {at: frozen(entries[at]) for at in sorted(spread()[experiment])}
     for name in sorted(names_in(plan)):
         for at in sorted(range(len(entries)), key=lambda at: -likeness(entries[at], name)):
             if any(run.label == name for run in runs.values()):
                 break
             if at not in runs:
-                runs[at] = composed(entries[at])
+                runs[at] = frozen(entries[at])
     return list(runs.values())
 
 
@@ -373,24 +387,24 @@ def check_runs(experiment: str, runs: list[Any], plan: dict[str, Any]) -> None:
     labels = [run.label for run in runs]
     assert len(set(labels)) == len(labels)
     for run in runs:
-        if "nccl" in run.config["executor"].get("carriers", ()):  # a row that says why it is not here
+        if "nccl" in run.config.executor.more.get("carriers", ()):  # a row that says why it is not here
             assert isinstance(run.refusal, Unsupported)
             assert "launch.device=cuda" in str(run.refusal)
-        elif run.config["executor"]["name"] == "emulated" and run.config["system"]["name"] in PEERS:
+        elif run.config.executor.name == "emulated" and run.config.system.name in PEERS:
             assert isinstance(run.refusal, Refused), "a row that says why its order is not emulated"
-        elif run.config["system"]["name"] == "spectrain" and "Adam" in run.config["optimizer"]["_target_"]:
+        elif run.config.system.name == "spectrain" and "Adam" in run.config.optimizer.target:
             assert isinstance(run.refusal, Unsupported), "a row that says what it predicts by"
         else:
             assert run.refusal is None, f"{run.label}: {run.refusal}"
-        assert "runs" not in run.config["experiment"]
-        assert run.config["experiment"]["name"] == experiment
+        assert "runs" not in run.config.experiment.more
+        assert run.config.experiment.name == experiment
     if plan["runs"]:
         assert names_in(plan) <= set(labels)
 
 
 @pytest.mark.parametrize("choice", groups()["experiment"])
 def test_every_experiment_says_what_it_is_and_its_runs_are_accepted(choice: str) -> None:
-    plan = config_of("experiment", choice)["experiment"]
+    plan = _composed(overrides_of("experiment", choice))["experiment"]
     assert {"name", "title", "question", "paper", "where", "reference", "seconds", "expect"} <= plan.keys()
     assert plan["seconds"] > 0
     entries = [sorted(entry) for entry in plan["runs"]]
@@ -402,10 +416,10 @@ def test_every_experiment_says_what_it_is_and_its_runs_are_accepted(choice: str)
 @pytest.mark.parametrize("choice", groups()["experiment"])
 def test_every_run_of_every_experiment_is_accepted(choice: str) -> None:
     runs = runs_of(choice)
-    plan = config_of("experiment", choice)["experiment"]
+    plan = _composed(overrides_of("experiment", choice))["experiment"]
     assert len(runs) == max(1, len(plan["runs"])), "two entries are one run"
     check_runs(choice, runs, plan)
-    assert freeze(resolve(shlex.split(runs[-1].command)[3:]), "").config == runs[-1].config
+    assert freeze(composed(shlex.split(runs[-1].command)[3:]), "").config == runs[-1].config
 
 
 # -- who wins -------------------------------------------------------------------------------------------------
@@ -413,29 +427,29 @@ def test_every_run_of_every_experiment_is_accepted(choice: str) -> None:
 
 def test_an_experiments_values_win_over_the_defaults_and_the_command_line_over_both() -> None:
     default, own = resolve([]), resolve(["experiment=overhead"])
-    assert default["batch"] == {"size": 16, "microbatch": 2}
-    assert own["batch"] == {"size": 32, "microbatch": 1}
-    assert own["measure"]["warm_up"] == 3
-    assert own["model"]["name"] == "gpt_overhead"
-    assert own["measure"]["deadline"] == default["measure"]["deadline"]
+    assert default.batch.plain() == {"size": 16, "microbatch": 2}
+    assert own.batch.plain() == {"size": 32, "microbatch": 1}
+    assert own.measure.warm_up == 3
+    assert own.model.name == "gpt_overhead"
+    assert own.measure.deadline == default.measure.deadline
     mine = resolve(["batch.size=64", "experiment=overhead", "model=gpt_tiny"])
-    assert mine["batch"] == {"size": 64, "microbatch": 1}
-    assert mine["model"]["name"] == "gpt_tiny"
+    assert mine.batch.plain() == {"size": 64, "microbatch": 1}
+    assert mine.model.name == "gpt_tiny"
 
 
 def test_in_every_run_of_an_experiment_the_command_line_wins() -> None:
     runs = expand(["experiment=smoke_grid", "system.what=mine", "grid.inter=3", "seed=9"])
-    assert {run.config["system"]["what"] for run in runs} == {"mine"}
-    assert {run.config["grid"]["inter"] for run in runs} == {3}
-    assert {run.config["seed"] for run in runs} == {9}
-    entries = resolve(["experiment=smoke_grid"])["experiment"]["runs"]
-    assert [run.config["system"]["name"] for run in runs] == [entry[0].partition("=")[2] for entry in entries]
+    assert {run.config.system.what for run in runs} == {"mine"}
+    assert {run.config.grid.inter for run in runs} == {3}
+    assert {run.config.seed for run in runs} == {9}
+    entries = resolve(["experiment=smoke_grid"]).experiment.more["runs"]
+    assert [run.config.system.name for run in runs] == [entry[0].partition("=")[2] for entry in entries]
 
 
 def test_a_system_chooses_its_own_axes() -> None:
-    assert resolve(["system=gpipe"])["schedule"]["_target_"] == "baselines.gpipe.GPipe"
-    assert resolve(["system=one_f_one_b"])["schedule"]["_target_"] == "suite.schedule.OneFOneB"
-    assert resolve(["system=gpipe", "schedule=message_driven"])["schedule"]["prefer"] == "backward"
+    assert resolve(["system=gpipe"]).schedule.target == "baselines.gpipe.GPipe"
+    assert resolve(["system=one_f_one_b"]).schedule.target == "suite.schedule.OneFOneB"
+    assert resolve(["system=gpipe", "schedule=message_driven"]).schedule.arguments["prefer"] == "backward"
 
 
 @pytest.mark.parametrize(
@@ -450,16 +464,16 @@ def test_a_system_chooses_its_own_axes() -> None:
     ],
 )
 def test_per_replica(overrides: Sequence[str], microbatch: int) -> None:
-    assert resolve(["system=naive", *overrides])["batch"]["microbatch"] == microbatch
+    assert resolve(["system=naive", *overrides]).batch.microbatch == microbatch
 
 
 def test_per_replica_leaves_the_faults_to_those_who_name_them() -> None:
     register()
     made = OmegaConf.create({"size": 8, "replicas": 0, "each": "${per_replica:${size},${replicas}}"})
     assert made.each == 8
-    run = freeze(resolve(["system=naive", "batch.size=7", "grid.data=2"]), "")
+    run = freeze(composed(["system=naive", "batch.size=7", "grid.data=2"]), "")
     assert isinstance(run.refusal, Refused)
-    assert freeze(resolve(["system=naive", "grid.data=2"]), "").refusal is None
+    assert freeze(composed(["system=naive", "grid.data=2"]), "").refusal is None
     assert refuse.microbatches(resolve(["system=naive", "grid.data=2"])) == 1
 
 
@@ -500,7 +514,7 @@ def test_an_unknown_key_is_told_all_that_stand_beside_it() -> None:
 def test_a_key_of_another_choice_is_unknown() -> None:
     with pytest.raises(UnknownName, match=r"optimizer\.momentum"):
         resolve(["optimizer.momentum=0.5"])
-    assert resolve(["optimizer=sgd", "optimizer.momentum=0.5"])["optimizer"]["momentum"] == 0.5
+    assert resolve(["optimizer=sgd", "optimizer.momentum=0.5"]).optimizer.arguments["momentum"] == 0.5
 
 
 def test_a_sweep_names_several_choices() -> None:
@@ -523,7 +537,7 @@ def test_what_hydra_cannot_read_is_refused_in_one_line(override: str) -> None:
 
 
 def test_resolved_configs_are_plain_data() -> None:
-    config = resolve(["system=naive"])
+    config = composed(["system=naive"])
     assert "hydra" not in config
     assert json.loads(json.dumps(config)) == config
     assert Grid(**config["grid"]) == Grid()

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from suite.bench.experiment import CONF, expand, groups, own_folders, resolve, searched
+from suite.bench.runs import expand
+from suite.config.compose import CONF, groups, own_folders, resolve, searched
 from suite.core.errors import Refused, UnknownName
 
 SCHEDULE = "from baselines.gpipe import GPipe\n\nclass {name}(GPipe):\n    pass\n"
@@ -40,9 +41,9 @@ def named(*folders: Path) -> str:
 
 def test_a_system_of_ones_own_is_composed_built_and_accepted(own: Path) -> None:
     config = resolve([named(own), "system=own_order"])
-    assert config["schedule"] == {"_target_": "own_order.Order"}, "nothing of the default schedule is left"
-    assert config["launch"]["python_path"] == [str(own)]
-    assert "hydra" not in config
+    assert config.schedule.data() == {"_target_": "own_order.Order"}, "nothing of the default schedule is left"
+    assert config.launch.python_path == [str(own)]
+    assert "hydra" not in config.more
     (run,) = expand([named(own), "system=own_order", "grid.inter=2"])
     assert run.refusal is None, run.refusal
     assert run.label == "own_order 2x1"

@@ -19,7 +19,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from ranks import ROOT
 from tools import needs
 
-from suite.bench.experiment import expand
+from suite.bench.runs import expand
 from suite.core.record import Outcome, Record
 
 README = (ROOT / "README.md").read_text()

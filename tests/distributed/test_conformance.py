@@ -12,7 +12,7 @@ import pytest
 from ranks import ROOT
 from tools import needs
 
-from suite.bench.experiment import groups
+from suite.config.compose import groups
 from suite.conformance.laws import Verdict, examine
 from suite.conformance.subject import Subject
 from suite.core.exits import Exit

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from ranks import run_ranks
 
-from suite.bench.experiment import expand
 from suite.bench.measure import measure
 from suite.bench.progress import Progress
+from suite.bench.runs import expand
 from suite.core.record import Outcome
 
 PROGRAM = Path(__file__).parent / "program_graphs.py"

@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from suite.__main__ import exit_code, run
-from suite.bench.experiment import expand
 from suite.bench.measure import measure
 from suite.bench.progress import Progress
 from suite.bench.provenance import circumstances
+from suite.bench.runs import expand
 from suite.bench.store import key_of
 from suite.core.record import Outcome, Record
 
@@ -172,7 +172,7 @@ def test_no_mpiexec_is_a_missing_dependency(tmp_path: Path) -> None:
 def key(command: list[str]) -> str:
     """Of the record that a command would leave now."""
     (asked,) = expand(command)
-    return key_of(asked.config, circumstances(asked.config))
+    return key_of(asked.settings, circumstances(asked.outline))
 
 
 def test_the_same_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

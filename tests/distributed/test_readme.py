@@ -66,7 +66,7 @@ def test_two_ranks_have_the_losses_of_one_process(
     (command,) = [line for line in LAUNCHES if line.startswith(launcher)]
     needs("mpiexec")
     (tmp_path / "train.py").write_text(example())
-    env = environment({"threads": 1, "python_path": [ROOT]})
+    env = environment(1, [str(ROOT)])
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
     for _ in range(times):
         line = shlex.split(command)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from standing import standing
 
 from suite.__main__ import run
-from suite.bench.experiment import resolve
 from suite.comm import loopback
-from suite.core.build import build
+from suite.config.compose import resolve
 from suite.core.record import Outcome
 from suite.data.text import batch_at
 from suite.engine.system import EngineSystem
@@ -26,15 +24,15 @@ def test_two_ranks_resume_where_they_stopped(tmp_path: Path) -> None:
 
 def losses_of(command: list[str], batches: int) -> list[float]:
     """Of a run that nobody ends, trained here."""
-    config: dict[str, Any] = resolve(command)
+    config = resolve(command)
     system = EngineSystem(loopback.LoopbackWorld(loopback.Hub(1), 0), config)
     text, size, sequence = (
-        build(config["data"]["source"]),
-        config["batch"]["size"],
-        config["model"]["shape"]["sequence"],
+        config.data.source.build(),
+        config.batch.size,
+        config.model.shape.arguments["sequence"],
     )
     return [
-        system.train_batch(batch_at(text.train, number, batch=size, sequence=sequence, seed=config["seed"]))
+        system.train_batch(batch_at(text.train, number, batch=size, sequence=sequence, seed=config.seed))
         for number in range(batches)
     ]
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from tools import needs
 
-from suite.bench.experiment import expand
+from suite.bench.runs import expand
 from suite.core.record import Outcome, Record
 from suite.tune import main
 
@@ -43,8 +43,8 @@ def test_two_plans_are_measured_and_one_is_kept(tmp_path: Path, capsys: pytest.C
     (file,) = (tmp_path / "tuned").iterdir()
     assert said[-1] == f"  python -m suite @{file} reports={tmp_path}"
     (run,) = expand([f"@{file}"])
-    assert f"  {run.grid} microbatch {run.config['batch']['microbatch']} " in kept
-    assert run.config["model"]["shape"]["layers"] == 2
+    assert f"  {run.grid} microbatch {run.config.batch.microbatch} " in kept
+    assert run.config.model.shape.arguments["layers"] == 2
     assert main(["system=axonn", "model.shape.layers=2", "machine=h200", *SHORT, f"reports={tmp_path}"]) == 0
     assert capsys.readouterr().out.splitlines() == said, "what is measured stands"
 

@@ -21,9 +21,8 @@ from torch import nn
 
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
-from suite.bench.experiment import CONF, groups, resolve
 from suite.comm import loopback
-from suite.core.build import build
+from suite.config.compose import CONF, groups, resolve
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.protocols import World
@@ -367,8 +366,8 @@ def test_every_asynchronous_system_of_conf_trains_by_its_config(name: str) -> No
     """A new YAML is tested by being there."""
     case, grid = gpt_case("untied", "float32", tied=False), Grid(inter=2)
     config = resolve([f"system={name}", "grid.inter=2"])
-    settings = told(case, build(config["weights"]), SGD(0.05, momentum=0.9), config["update"]["every"])
-    settings["schedule"] = build(config["schedule"])
+    settings = told(case, config.weights.build(), SGD(0.05, momentum=0.9), config.update.every)
+    settings["schedule"] = config.schedule.build()
     replay = Replay(case.layers, grid=grid, **settings)
     losses = list(replay.train(epochs(case, 1)[0]))
     ranks = loopback.run(

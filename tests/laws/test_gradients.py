@@ -15,9 +15,8 @@ from laws import check_gradients, engine_of, gradients_of
 from reference import SEED, Reference, as_tuple
 
 from baselines.gpipe import GPipe
-from suite.bench.experiment import groups, resolve
 from suite.comm import loopback
-from suite.core.build import build
+from suite.config.compose import groups, resolve
 from suite.core.grid import Grid
 from suite.core.protocols import Schedule
 from suite.engine.random import drawing, initial
@@ -39,8 +38,8 @@ def of_every_system() -> list[tuple[str, Schedule]]:
     found: dict[Schedule, str] = {}
     for name in groups()["system"]:
         config = resolve([f"system={name}"])
-        if config["system"]["_target_"] == "suite.engine.system.EngineSystem":
-            found.setdefault(build(config["schedule"]), name)
+        if config.system.target == "suite.engine.system.EngineSystem":
+            found.setdefault(config.schedule.build(), name)
     return [(name, schedule) for schedule, name in found.items()]
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from graphs import EXCHANGES, dense, problem, trainers, uneven
 
-from suite.bench.experiment import groups, resolve
+from suite.config.compose import groups, resolve
 from suite.conformance.graphs import check_losses, losses
 from suite.engine.optimizer import Adam
 from suite.gnn.holding import plans
@@ -153,7 +153,7 @@ def test_a_part_of_lone_vertices_and_a_world_of_more_parts_than_vertices() -> No
 
 def systems() -> list[str]:
     """Those that train a whole graph: a new YAML is tested by being there."""
-    return [name for name in groups()["system"] if resolve([f"system={name}"])["system"].get("graphs")]
+    return [name for name in groups()["system"] if resolve([f"system={name}"]).system.graphs]
 
 
 @pytest.mark.parametrize("grid", [(2, 1), (4, 2)], ids=["2", "4x2"])

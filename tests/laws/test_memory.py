@@ -14,10 +14,10 @@ from masked import Given, random_ticket
 from ranks import ROOT
 from standing import standing
 
-from suite.bench.experiment import CONF, groups, resolve
 from suite.comm import loopback
+from suite.config.compose import CONF, groups, resolve
+from suite.config.run import RunConfig
 from suite.conformance.memory import check_counted, counted
-from suite.core.grid import Grid
 from suite.engine.live import LiveBytes
 from suite.engine.optimizer import SGD, AdamW
 from suite.engine.prune import Pruning
@@ -159,14 +159,14 @@ def test_predicted_and_counted(tmp_path: Path, ranks: int) -> None:
     resolved = [resolve([*([] if "data=digits" in row else SMALL_TEXT), *row]) for row in rows]
     counts = counted_by(ranks, resolved, tmp_path / "job.json")
     for number, (row, config) in enumerate(zip(rows, resolved, strict=True)):
-        check_counted(config, [found[number] for found in counts], f"{' '.join(row)} on {Grid(**config['grid'])}")
+        check_counted(config, [found[number] for found in counts], f"{' '.join(row)} on {config.grid.build()}")
 
 
-def counted_by(ranks: int, configs: list[dict[str, Any]], job: Path) -> list[list[dict[str, Any]]]:
+def counted_by(ranks: int, configs: list[RunConfig], job: Path) -> list[list[dict[str, Any]]]:
     """What every rank counted of each config: ranks of mpiexec, whose messages are held, or one alone, which has none
     and needs no process."""
     if ranks == 1:
         return [[counted(loopback.LoopbackWorld(loopback.Hub(1), 0), config) for config in configs]]
-    job.write_text(json.dumps(configs))
+    job.write_text(json.dumps([config.plain() for config in configs]))
     standing(ranks, PROGRAM, str(job))
     return [json.loads(job.with_name(f"rank{rank}.json").read_text()) for rank in range(ranks)]

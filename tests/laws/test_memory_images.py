@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from suite.bench.experiment import resolve
 from suite.bench.predict import budgets
 from suite.comm.loopback import LoopbackWorld, run
-from suite.core.build import build
+from suite.config.compose import resolve
 from suite.engine.system import EngineSystem
 
 LARGE = ["batch.size=16", "batch.microbatch=16", "model.shape.image=64"]  # activations outweigh the states
@@ -39,7 +38,7 @@ EIGHT = ["batch.size=8", "batch.microbatch=8"]
 )
 def test_predicted_and_counted(overrides: list[str]) -> None:
     config = resolve(["system=axonn_no_memopt", "data=digits", "optimizer=sgd", *overrides])
-    data, shape, size = build(config["data"]["source"]), build(config["model"]["shape"]), config["batch"]["size"]
+    data, shape, size = config.data.source.build(), config.model.shape.build(), config.batch.size
 
     def counted(world: LoopbackWorld) -> dict[str, int]:
         system = EngineSystem(world=world, config=config)

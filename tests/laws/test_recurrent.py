@@ -9,10 +9,9 @@ import torch
 from cases import Case
 from laws import check_gradients
 
-from suite.bench.experiment import resolve
 from suite.bench.predict import budgets
 from suite.comm.loopback import LoopbackWorld, run
-from suite.core.build import build
+from suite.config.compose import resolve
 from suite.core.grid import Grid
 from suite.engine.system import EngineSystem
 from suite.models import gnmt, recurrent
@@ -74,7 +73,7 @@ def test_predicted_and_counted_bytes(overrides: list[str]) -> None:
     """In double precision, which runs on torch's plain kernels."""
     common = ["system=axonn_no_memopt", "model.dtype=float64", "batch.size=32", "batch.microbatch=32"]
     config = resolve([*common, *overrides])
-    data, shape = build(config["data"]["source"]), build(config["model"]["shape"])
+    data, shape = config.data.source.build(), config.model.shape.build()
 
     def counted(world: LoopbackWorld) -> dict[str, int]:
         system = EngineSystem(world=world, config=config)

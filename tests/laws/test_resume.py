@@ -17,8 +17,9 @@ from covering import cells
 from masked import Given, random_ticket
 from resuming import Kept, batch_of, engine_of, kept_by, trained
 
-from suite.bench.experiment import groups, resolve
 from suite.comm import loopback
+from suite.config.compose import groups, resolve
+from suite.config.run import RunConfig
 from suite.conformance.resuming import check_resumed
 from suite.core.grid import Grid
 from suite.engine.optimizer import SGD, Adam, AdamW
@@ -151,16 +152,17 @@ def test_every_system_of_the_engine(tmp_path: Path) -> None:
     batches = [(rows[:, :-1].copy(), rows[:, 1:].copy()) for rows in tokens]
     compositions = {}
     for name in groups()["system"]:
-        if resolve([f"system={name}"])["system"]["_target_"] != "suite.engine.system.EngineSystem":
+        if resolve([f"system={name}"]).system.target != "suite.engine.system.EngineSystem":
             continue
         config = resolve([f"system={name}", *TINY, "batch.size=4", "grid.inter=2", "batch.microbatch=1"])
-        if config["update"]["every"]:
+        if config.update.every:
             config = resolve([*STREAMED, f"system={name}", *TINY, "batch.size=4", "grid.inter=2", "batch.microbatch=2"])
+        plain = config.plain()
         parts = ("schedule", "weights", "memory", "precision", "update", "checkpoints")
-        compositions[str([config[part] for part in parts])] = name, config
+        compositions[str([plain[part] for part in parts])] = name, config
     assert len(compositions) >= 3
 
-    def rank(world: Any, name: str, config: Any) -> None:
+    def rank(world: Any, name: str, config: RunConfig) -> None:
         check_resumed(EngineSystem, config, batches, tmp_path / name, world, where=name)
 
     for name, config in compositions.values():

@@ -11,7 +11,7 @@ import pytest
 from slurm_cluster import Cluster, cluster, two_hosts
 
 from suite.__main__ import run
-from suite.bench.experiment import register
+from suite.config.compose import register
 from suite.core.record import Outcome, Record
 
 ROOT = Path(__file__).resolve().parents[2]

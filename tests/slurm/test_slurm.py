@@ -18,8 +18,8 @@ import pytest
 from slurm_cluster import Cluster, cluster
 
 from suite.bench import slurm_wait
-from suite.bench.experiment import register
 from suite.bench.slurm import Ended, submitted
+from suite.config.compose import register
 from suite.core.exits import Exit
 from suite.core.record import Outcome, Record
 

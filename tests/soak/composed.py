@@ -25,10 +25,11 @@ from hydra import initialize_config_dir
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from omegaconf import OmegaConf
 
-from suite.bench.experiment import CONF, expand
 from suite.bench.measure import measure
 from suite.bench.progress import Progress
-from suite.core.build import TARGET
+from suite.bench.runs import expand
+from suite.config.compose import CONF
+from suite.config.locate import TARGET
 from suite.core.errors import SuiteError
 from suite.core.record import Outcome, Record
 from tests.soak.configs import config
@@ -114,9 +115,9 @@ def carried_out(overrides: Sequence[str], folder: Path) -> list[Record]:
     random configs an override changes nothing: what is refused for it is made again without it."""
     told = [*overrides, f"reports={folder}"] if not any(o.startswith("reports=") for o in overrides) else overrides
     runs = expand(told)
-    if unread := {override for run in runs for override in run.config.get("unread", ())}:
+    if unread := {override for run in runs for override in run.settings.get("unread", ())}:
         runs += expand([override for override in told if override not in unread])
-    runs = [run for run in runs if run.refusal is not None or TARGET in run.config["executor"]]
+    runs = [run for run in runs if run.refusal is not None or TARGET in run.settings["executor"]]
     return measure(runs, Progress(1.0, io.StringIO()))
 
 

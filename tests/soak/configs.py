@@ -17,7 +17,7 @@ import yaml
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from suite.bench.experiment import CONF, groups, resolve
+from suite.config.compose import CONF, composed, groups
 
 ALONE = ("experiment", "scale", "grid", "launch", "cost", "modelled", "executor")  # groups that are not drawn as others
 EXECUTORS = [
@@ -81,7 +81,7 @@ def leaves(data: Any, path: str) -> Iterator[tuple[str, Any]]:
 def base() -> Mapping[str, Any]:
     """Every key of a plain config that is no group's own."""
     spare = (*groups(), "draw", "tune")
-    return {key: value for key, value in leaves(resolve([]), "") if key not in spare and not key.startswith(spare)}
+    return {key: value for key, value in leaves(composed([]), "") if key not in spare and not key.startswith(spare)}
 
 
 @cache

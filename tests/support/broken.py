@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from suite.config.run import RunConfig
 from suite.core.op import Kind, Op, Place, Program, Work
-from suite.core.protocols import Clock, Read, World
+from suite.core.protocols import Clock, Read, WeightPolicy, World
 from suite.engine.system import EngineSystem
 from suite.weights import Latest
 
@@ -60,7 +60,7 @@ class Dropped(_Order):
 
 
 @dataclass(frozen=True)
-class Stale:
+class Stale(WeightPolicy):
     """Reads the version before the newest, and lets it be freed."""
 
     graph: str = "keep"
@@ -76,7 +76,7 @@ class Scaled(EngineSystem):
     """The loss is divided by the microbatches of a batch, and then once more by two."""
 
     @classmethod
-    def settings(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+    def settings(cls, config: RunConfig) -> dict[str, Any]:
         settings = super().settings(config)
         loss = settings["loss"]
         return {**settings, "loss": lambda *values: loss(*values) / 2}
@@ -85,7 +85,7 @@ class Scaled(EngineSystem):
 class Disobedient(EngineSystem):
     """Its ranks read the newest weights, whatever the policy of the config says."""
 
-    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+    def __init__(self, world: World, config: RunConfig) -> None:
         super().__init__(world, config)
         self.engine.store.policy = Latest("recompute")
 

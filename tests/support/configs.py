@@ -1,19 +1,26 @@
-"""Decides how a test changes one value of a resolved config and leaves the config as it was."""
+"""Configurations with single values changed."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
+from suite.config.run import RunConfig
 
-def altered(base: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+
+def altered(base: RunConfig, **changes: Any) -> RunConfig:
     """`base` with values at dotted paths (written with __) replaced."""
-    config = copy.deepcopy(dict(base))
+    return base.changed({path.replace("__", "."): value for path, value in changes.items()})
+
+
+def unchecked(base: RunConfig, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of `base` with values at dotted paths replaced, legal or not."""
+    data = deepcopy(base.plain())
     for path, value in changes.items():
-        *groups, leaf = path.split("__")
-        at = config
-        for group in groups:
-            at = at[group]
-        at[leaf] = value
-    return config
+        *groups, name = path.split(".")
+        group = data
+        for each in groups:
+            group = group[each]
+        group[name] = value
+    return data

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from suite.core.build import build
+from suite.config.plugins import build
+from suite.config.run import RunConfig
 from suite.data.text import batch_at
 
 HELD_OUT = 10_000  # the number of a batch that no training reaches
 
 
-def config_of(overrides: Sequence[str]) -> dict[str, Any]:
+def config_of(overrides: Sequence[str]) -> RunConfig:
     """A config over a text that is quick to read."""
-    from suite.bench.experiment import resolve  # not on ranks, which are given their config
+    from suite.config.compose import resolve  # not on ranks, which are given their config
 
     return resolve([*overrides, "data.source.limit_bytes=1000000"])
 
@@ -25,12 +26,12 @@ def _text(source: str) -> Any:
     return build(json.loads(source))
 
 
-def batch(config: dict[str, Any], number: int) -> Any:
-    sequence, text = config["model"]["shape"]["sequence"], _text(json.dumps(config["data"]["source"]))
-    return batch_at(text.train, number, batch=config["batch"]["size"], sequence=sequence, seed=0)
+def batch(config: RunConfig, number: int) -> Any:
+    sequence, text = config.model.shape.arguments["sequence"], _text(json.dumps(config.data.source.data()))
+    return batch_at(text.train, number, batch=config.batch.size, sequence=sequence, seed=0)
 
 
-def curve(system: Any, config: dict[str, Any], batches: int) -> dict[str, Any]:
+def curve(system: Any, config: RunConfig, batches: int) -> dict[str, Any]:
     """Losses of `batches` batches, with an evaluation after half of them and the memory's batch as the last."""
     half = batches // 2
     losses = [system.train_batch(batch(config, number)) for number in range(half)]

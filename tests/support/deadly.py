@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from suite.config.run import RunConfig
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Source
 
@@ -23,10 +23,10 @@ class Deadly:
     def __init__(self, *, name: str, how: str, log: str, **_: Any) -> None:
         self.how, self.log = how, Path(log)
 
-    def check(self, config: Mapping[str, Any]) -> None:
+    def check(self, config: RunConfig) -> None:
         """Nothing is refused."""
 
-    def run(self, config: Mapping[str, Any]) -> Carried:
+    def run(self, config: RunConfig) -> Carried:
         with self.log.open("a") as file:
             file.write(f"{self.how}\n")
         if self.how in SIGNALS:

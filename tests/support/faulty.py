@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 
+from suite.config.run import RunConfig
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.engine.system import EngineSystem
 
@@ -18,14 +17,14 @@ class Faulty(EngineSystem):
     """The suite's engine, with a fault on the last rank."""
 
     @classmethod
-    def probe(cls, config: Mapping[str, Any]) -> Ready | Missing:
-        if config["system"]["fault"] == "missing":
+    def probe(cls, config: RunConfig) -> Ready | Missing:
+        if config.system.more["fault"] == "missing":
             return Missing("its package is not installed")
         return Ready()
 
-    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+    def __init__(self, world: World, config: RunConfig) -> None:
         super().__init__(world, config)
-        self.fault, self.mine, self.batches = config["system"]["fault"], world.rank == world.size - 1, 0
+        self.fault, self.mine, self.batches = config.system.more["fault"], world.rank == world.size - 1, 0
 
     def train_batch(self, batch: Value) -> float:
         self.batches += 1

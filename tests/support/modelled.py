@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from suite.core.build import build
+from suite.config.plugins import build
 from suite.memory import mixed
 from suite.schedule import MessageDriven
 from suite.simulate.machine import Link, Machine

@@ -24,7 +24,7 @@ def run_ranks(
     """Standard output of `program` under mpiexec or torchrun; an AssertionError with everything it said if it fails or
     is late."""
     paths = [str(ROOT), str(ROOT / "tests" / "support")]
-    env = environment({"threads": 1, "python_path": paths}) | (extra or {})
+    env = environment(1, paths) | (extra or {})
     if launcher == "torchrun":
         line = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         line += [str(program), *arguments]

@@ -39,7 +39,7 @@ class Ranks:
         self.size, self.asked = size, 0
         self.folder = Path(tempfile.mkdtemp(prefix="standing-"))
         self.log = self.folder / "log"
-        env = environment({"threads": 1, "python_path": [str(ROOT), str(ROOT / "tests" / "support")]})
+        env = environment(1, [str(ROOT), str(ROOT / "tests" / "support")])
         line = [needs("mpiexec"), "-n", str(size), *placing(None), sys.executable, "-m", "mpi4py", __file__]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

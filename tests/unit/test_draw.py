@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from suite.bench.experiment import groups, resolve
 from suite.bench.reads import BOOKKEEPING, below
+from suite.config.compose import composed, groups
 from suite.core.errors import Refused
 from suite.draw import ALWAYS, PAGES, PIPELINE, WHOLE_GRAPH, check_read, draw
 
@@ -110,7 +110,7 @@ FLUSH = (*ALWAYS, *PIPELINE)
 def test_every_key_changes_a_drawing_or_is_refused(
     base: list[str], read: Sequence[str], changes: dict[str, list[str]], tmp_path: Any
 ) -> None:
-    config, name = resolve(base), base[0].partition("=")[2]
+    config, name = composed(base), base[0].partition("=")[2]
     base = [*base, f"reports={tmp_path}"] if "reports" in read else base
     before = draw(base)
     for overrides in changes.values():

@@ -12,7 +12,7 @@ import pytest
 
 from suite.__main__ import main, run
 from suite.bench import provenance
-from suite.bench.experiment import expand
+from suite.bench.runs import expand
 from suite.bench.tune import again
 from suite.core.errors import Refused
 from suite.core.exits import Exit
@@ -98,7 +98,7 @@ def test_a_save_that_fails_is_the_outcome_of_the_run(tmp_path: Path) -> None:
     command = [*SHORT, f"reports={tmp_path}", f"resume.folder={tmp_path / 'saves'}", "resume.every=1"]
     (run_,) = expand(command)
     (tmp_path / "saves").mkdir()
-    (tmp_path / "saves" / provenance.key(run_.config)).touch()  # where its folder of checkpoints would be
+    (tmp_path / "saves" / provenance.key(run_)).touch()  # where its folder of checkpoints would be
     (record,) = run(command)
     assert record.outcome is Outcome.FAILED
     assert "Error" in record.reason.splitlines()[-1]

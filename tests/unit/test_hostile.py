@@ -1,6 +1,6 @@
 """Decides that a file from anybody is refused by name by whoever reads it: it runs nothing, leads nowhere else, and
 takes no more memory than a reader allows. (Records: tests/unit/report/test_load.py; graphs: tests/unit/data/graphs;
-archives: tests/unit/bundle; config paths: tests/unit/core/test_build.py.)"""
+archives: tests/unit/bundle; config paths: tests/unit/config/test_locate.py.)"""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from cases import gpt_case
 
-from suite.bench.experiment import expand, resolve
+from suite.bench.runs import expand
+from suite.config.compose import resolve
 from suite.core.errors import Refused, SuiteError
 from suite.engine import shelf
 from suite.engine.optimizer import SGD
@@ -184,4 +185,4 @@ def test_a_file_of_overrides_chooses_no_program(line: str, tmp_path: Path) -> No
     with pytest.raises(Refused, match="chooses no program and no code"):
         expand([f"@{file}"])
     file.write_text(json.dumps(["launch.threads=1", "launch=local", "seed=2"]))
-    assert expand([f"@{file}"])[0].config["seed"] == 2
+    assert expand([f"@{file}"])[0].config.seed == 2

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from suite import partition
-from suite.bench.experiment import resolve
-from suite.core.build import build
+from suite.config.compose import resolve
 from suite.core.errors import Refused
 from suite.engine import profile
 from suite.engine.profile import Measured, Timed, measure
@@ -28,7 +27,7 @@ def test_every_layer_is_timed_alone_and_the_file_is_a_split(
     monkeypatch.setattr(profile, "now", lambda: float(next(clock)))
     assert partition.main([*NARROW, f"reports={tmp_path}"]) == 0
     said = capsys.readouterr().out
-    shape = build(resolve(NARROW)["model"]["shape"])
+    shape = resolve(NARROW).model.shape.build()
     shapes = shape.shapes()
     rows = re.findall(r"^ +(\d+) (.+): forward 1 s, backward 1 s, passes on", said, re.M)
     assert [name for _, name in rows] == [layer.name for layer in shapes]
@@ -42,7 +41,7 @@ def test_every_layer_is_timed_alone_and_the_file_is_a_split(
 def test_bytes_are_the_tensors_own() -> None:
     config = resolve(NARROW)
     found = measure(config, bandwidth=1e9, rounds=1)
-    shapes = build(config["model"]["shape"]).shapes()
+    shapes = config.model.shape.build().shapes()
     assert [layer.weights for layer in found.layers] == [4 * shape.parameters for shape in shapes]
     assert [layer.output for layer in found.layers] == [2 * shape.output for shape in shapes]
     assert all(layer.forward > 0 and layer.backward > 0 for layer in found.layers)

@@ -10,7 +10,8 @@ import pytest
 
 from suite import reproduce
 from suite.__main__ import run as made
-from suite.bench.experiment import Run, expand, resolve
+from suite.bench.runs import Run, expand
+from suite.config.compose import resolve
 from suite.core.errors import Refused
 from suite.core.exits import Exit
 from suite.core.record import Outcome, Record, Source
@@ -71,10 +72,10 @@ def test_each_entry_is_run_as_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 CLUSTER = [
     entry
-    for entry in resolve(["scale=cluster"])["scale"]["reproduce"]
+    for entry in resolve(["scale=cluster"]).scale.reproduce
     if "launch.device=cuda" in entry or entry.startswith("cluster_")
 ]
-GPU = resolve(["scale=h200"])["scale"]["reproduce"]
+GPU = resolve(["scale=h200"]).scale.reproduce
 ENTRIES = [GPU, pytest.param(CLUSTER, marks=pytest.mark.exhaustive)]
 
 
@@ -86,7 +87,7 @@ def run_of(entry: str) -> Run:
 
 def word(run: Run, path: str) -> str:
     """What stands at a path of a run's config."""
-    found: Any = run.config | {"system": run.config["system"]["name"]}
+    found: Any = run.settings | {"system": run.config.system.name}
     for key in path.split("."):
         found = found[key]
     return str(found)
@@ -95,24 +96,24 @@ def word(run: Run, path: str) -> str:
 @pytest.mark.parametrize("entries", ENTRIES, ids=["h200", "cluster"])
 def test_no_two_entries_that_want_a_gpu_fall_on_one_point_of_a_picture(entries: list[str]) -> None:
     runs = [run_of(entry) for entry in entries]
-    for name in {run.config["experiment"]["name"] for run in runs}:
-        mine = [run for run in runs if run.config["experiment"]["name"] == name]
-        for panel in mine[0].config["experiment"].get("panels", ()):
+    for name in {run.config.experiment.name for run in runs}:
+        mine = [run for run in runs if run.config.experiment.name == name]
+        for panel in mine[0].config.experiment.more.get("panels", ()):
             places = {(word(run, panel["key"]), word(run, panel.get("curve", "system"))) for run in mine}
             assert len(places) == len(mine), panel["title"]
 
 
 @pytest.mark.parametrize("entries", ENTRIES, ids=["h200", "cluster"])
 def test_no_two_entries_that_want_a_gpu_are_one_run(entries: list[str]) -> None:
-    assert len({(run_of(entry).config["experiment"]["name"], run_of(entry).label) for entry in entries}) == len(entries)
+    assert len({(run_of(entry).config.experiment.name, run_of(entry).label) for entry in entries}) == len(entries)
 
 
 @pytest.mark.parametrize("entry", [*GPU, *(pytest.param(entry, marks=pytest.mark.exhaustive) for entry in CLUSTER)])
 def test_every_entry_that_wants_a_gpu_is_accepted_and_says_so(entry: str) -> None:
     run = run_of(entry)
     assert run.refusal is None, run.refusal
-    assert run.config["launch"]["device"] == "cuda"
-    assert run.config["experiment"]["seconds"] > 0
+    assert run.config.launch.device == "cuda"
+    assert run.config.experiment.seconds > 0
 
 
 def test_what_wants_a_scheduler_goes_there_all_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

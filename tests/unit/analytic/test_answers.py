@@ -18,8 +18,8 @@ from suite import claims
 from suite.analytic import Papers, Question, ids
 from suite.analytic.formulas import metrics
 from suite.analytic.question import Answer, answer
-from suite.bench.experiment import resolve
-from suite.core.build import build
+from suite.config.compose import resolve
+from suite.config.plugins import build
 from suite.core.claim import Check, Claim
 from suite.core.record import Metric
 from suite.report import judge
@@ -31,7 +31,7 @@ SETTINGS = claims.settings()
 
 @cache
 def shapes() -> Mapping[str, Any]:
-    models = resolve(["executor=analytic", "executor.paper=axonn"])["executor"]["models"]
+    models = resolve(["executor=analytic", "executor.paper=axonn"]).executor.more["models"]
     return {name: build(model["shape"]) for name, model in models.items()}
 
 

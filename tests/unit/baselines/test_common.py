@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,34 +13,43 @@ from curves import config_of
 
 import baselines.common
 from baselines.common import Asked, Plan, asked, stage_of
+from baselines.deepspeed_3d import DeepSpeed3D
 from baselines.pytorch import PyTorch
 from baselines.tensor_parallel import check_heads
 from baselines.torch_pipelining import TorchPipelining
 from suite.comm.loopback import Hub, LoopbackWorld
+from suite.config.compose import resolve
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.models.gpt import Block
 
 
-def test_a_config_without_the_keys_asks_for_nothing() -> None:
-    assert asked({}) == Asked(half=None, loss_scale=None, clip=None, checkpoints=None)
+def test_a_config_asks_for_what_its_keys_say() -> None:
+    assert asked(config_of([])) == Asked(half=None, loss_scale=None, clip=None, checkpoints=None)
     config = config_of(["precision=fp16", "update.clip=0.5", "checkpoints=3"])
-    assert asked(config) == Asked(torch.float16, config["precision"]["loss_scale"], 0.5, 3)
+    assert asked(config) == Asked(torch.float16, config.precision.loss_scale, 0.5, 3)
 
 
-@pytest.mark.parametrize(
-    ("config", "kind", "words"),
-    [
-        ({"precision": {"half": "float61"}}, UnknownName, ["precision.half", "did you mean 'float16'"]),
-        ({"update": {"clip": 0}}, Refused, ["update.clip=0", "legal: update.clip=1.0"]),
-        ({"checkpoints": -1}, Refused, ["checkpoints=-1", "legal: checkpoints=1"]),
-        ({"checkpoints": True}, Refused, ["checkpoints=True"]),
-    ],
-)
-def test_what_cannot_be_is_refused(config: dict[str, Any], kind: type[Exception], words: list[str]) -> None:
-    with pytest.raises(kind) as caught:
-        asked(config)
-    for word in words:
-        assert word in str(caught.value)
+def test_an_unknown_half_precision_is_refused() -> None:
+    with pytest.raises(UnknownName, match=r"no precision\.half named 'float61'.*did you mean 'float16'"):
+        asked(config_of(["precision.half=float61"]))
+
+
+def test_a_peer_scales_by_its_own_rule() -> None:
+    assert asked(config_of(["precision=fp16", "precision.loss_scale.start=1024.0"])).scale().start == 1024.0
+    assert asked(config_of([])).scale().most == 1.0
+    other = config_of([]).changed({"precision.loss_scale": {"_target_": "suite.core.grid.Grid"}})
+    with pytest.raises(Refused, match="requires a LossScale"):
+        asked(other).scale()
+    own = replace(asked(config_of([])), loss_scale=SimpleNamespace(build=object))
+    with pytest.raises(Unsupported, match=r"precision\.loss_scale of object"):
+        own.scale()
+
+
+def test_a_peer_that_splits_blocks_wants_a_gpt() -> None:
+    overrides = ["system=deepspeed_3d", "grid.tensor=2", "model=vgg_narrow", "data=digits"]
+    config = resolve([*overrides, "optimizer=sgd"])
+    with pytest.raises(Unsupported, match=r"deepspeed_3d with model=vgg_narrow and grid\.tensor=2"):
+        DeepSpeed3D.probe(config)
 
 
 @pytest.mark.parametrize(

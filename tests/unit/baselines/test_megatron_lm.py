@@ -47,7 +47,7 @@ def test_the_plans_of_table_2_are_megatron_s_to_take(size: str) -> None:
     config = config_of(
         ["system=megatron_lm", "precision=fp16", "checkpoints=1", *(f"{k}={v}" for k, v in plan.items())]
     )
-    found, shape = arguments(config), config["model"]["shape"]
+    found, shape = arguments(config), config.model.shape.arguments
     tensor, inter = plan["grid.tensor"], plan["grid.inter"]
     assert found.parallel == {
         "tensor_model_parallel_size": tensor,

@@ -89,7 +89,7 @@ def test_updates_that_two_versions_cannot_serve_are_refused() -> None:
     for policy in (Stash(), DoubleBuffer()):
         with pytest.raises(Refused, match=r"with a flush"):
             policy.check(4, None)
-        assert not getattr(policy, "predicts", False)
+        assert not policy.predicts
     for made in (Stash, DoubleBuffer):
         with pytest.raises(UnknownName, match="did you mean 'swap'"):
             made("swop")

@@ -15,11 +15,13 @@ import torch
 from configs import altered
 
 from baselines.sputnik import UNTRIED, ways
-from baselines.sputnik.products import ALONE, CSR, DENSE, PRODUCTS, SPUTNIK, Products, left
+from baselines.sputnik.products import ALONE, CSR, DENSE, PRODUCTS, SPUTNIK, Plan, Products, left
 from baselines.sputnik.ways import Clock, Layer, Study, Way, check, layer_of, ways_of
-from suite.bench.experiment import expand, resolve
+from suite.bench.runs import expand
 from suite.claims import load
 from suite.comm.loopback import Hub, LoopbackWorld
+from suite.config.compose import resolve
+from suite.config.run import RunConfig
 from suite.core.errors import RankError, Refused, UnknownName
 from suite.core.record import Source
 from suite.report.panels import read
@@ -188,7 +190,7 @@ def test_ways_take_turns_and_are_repeated_alike() -> None:
 
 
 @cache
-def composed() -> dict[str, Any]:
+def study() -> RunConfig:
     return resolve(["experiment=samo_fig1"])
 
 
@@ -208,7 +210,7 @@ def sweep(widths: int, **seconds: float) -> Any:
 
 
 def carried(widths: list[int], *, cuda: bool, **seconds: float) -> Any:
-    plan = {**composed()["executor"], "widths": widths}
+    plan = replace(Plan.of(study()), widths=tuple(widths))
     turns = [sweep(len(widths), **seconds)] * 3
     return left(plan, {"cuda": cuda, "notes": ["a remark"]}, turns)
 
@@ -261,7 +263,7 @@ def test_claims_are_answered_on_cuda_at_the_papers_widths_alone() -> None:
 
 
 def test_a_rank_leaves_what_it_swept() -> None:
-    config = altered(composed(), executor__widths=[16, 32], executor__batch=8)
+    config = altered(study(), executor__widths=[16, 32], executor__batch=8)
     rank = Products(LoopbackWorld(Hub(1), 0), config)
     for _ in range(2):
         rank.train_batch(())
@@ -304,16 +306,16 @@ def test_the_parent_reads_the_study_without_torch() -> None:
 )
 def test_a_study_that_cannot_be_made_is_refused(name: str, value: Any, kind: type[Refused], told: str) -> None:
     with pytest.raises(kind, match=told):
-        Products.check(altered(composed(), **{name: value}))
-    Products.check(composed())
+        Products.check(altered(study(), **{name: value}))
+    Products.check(study())
 
 
 def test_the_experiment_is_one_run_that_a_scale_or_a_command_line_may_change() -> None:
     six = "executor.widths=[128,256,512,1024,2048,4096]"
     [run] = expand(["experiment=samo_fig1", "launch.device=cuda", "executor.dtype=float16", six])
     assert run.refusal is None
-    assert run.config["executor"]["widths"] == run.config["executor"]["claims"]["widths"]
+    assert Plan.of(run.config).widths == Plan.of(run.config).claims.widths
     [usual] = expand(["experiment=samo_fig1"])
     assert usual.label == "layer products 1x1"
-    assert len(usual.config["executor"]["widths"]) >= 4
-    assert usual.config["measure"]["turns"] >= 3
+    assert len(Plan.of(usual.config).widths) >= 4
+    assert usual.config.measure.turns >= 3

@@ -19,11 +19,13 @@ from baselines.sputnik import UNTRIED, cpu
 from baselines.sputnik import system as sputnik
 from baselines.sputnik.linear import SparseLinear
 from baselines.sputnik.states import sparse as states
-from suite.bench.experiment import freeze, resolve
 from suite.bench.predict import counts
+from suite.bench.runs import freeze
 from suite.bench.session import Session
 from suite.comm import loopback
-from suite.core.build import build, locate
+from suite.config.compose import composed, resolve
+from suite.config.locate import locate
+from suite.config.run import RunConfig
 from suite.core.errors import Refused, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Carried, Missing, Ready
@@ -42,14 +44,14 @@ SMALL = [
 
 
 @cache
-def composed(*overrides: str) -> dict[str, Any]:
+def resolved(*overrides: str) -> RunConfig:
     return resolve(overrides)
 
 
-def config_of(grid: Grid = Grid(), *overrides: str, name: str = "sputnik", **changes: Any) -> dict[str, Any]:  # noqa: B008
+def config_of(grid: Grid = Grid(), *overrides: str, name: str = "sputnik", **changes: Any) -> RunConfig:  # noqa: B008
     """A resolved config on a model of few entries."""
     whole = [f"system={name}", *SMALL, f"grid.inter={grid.inter}", f"grid.data={grid.data}", *overrides]
-    return altered(composed(*whole), **{"model__shape__vocabulary": 11, **changes})
+    return altered(resolved(*whole), **{"model__shape__vocabulary": 11, **changes})
 
 
 def case_of(dtype: str) -> Case:
@@ -92,7 +94,7 @@ def test_training_is_that_of_masked_weights(
         model__dtype=dtype,
         precision__half=half,
     )
-    loop = MaskedLoop(case, grid.data, build(config["optimizer"]), indices, half=half)
+    loop = MaskedLoop(case, grid.data, config.optimizer.build(), indices, half=half)
     batches = [case.batch(number, 4 // grid.data, grid.data) for number in range(5)]
     losses = [loop.train(batch) for batch in batches]
     assert len(set(losses)) == 5
@@ -137,7 +139,7 @@ def test_the_ticket_is_samos(pruning: str) -> None:
 
     def dense(world: Any) -> dict[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]:
         config = config_of(Grid(), *given, name="axonn_samo")
-        engine = locate(config["system"]["_target_"])(world, config).engine
+        engine = locate(config.system.target)(world, config).engine
         return {
             (number, name): (places, parameter.detach().flatten()[places.long()])
             for number, layer in enumerate(engine.stage.layers)
@@ -157,7 +159,7 @@ def test_the_ticket_is_samos(pruning: str) -> None:
         assert torch.equal(ours[key].values.detach(), weights), key
 
 
-def one(config: dict[str, Any]) -> sputnik.Sputnik:
+def one(config: RunConfig) -> sputnik.Sputnik:
     return loopback.run(1, lambda world: sputnik.Sputnik(world, config))[0]
 
 
@@ -326,6 +328,6 @@ def test_its_states_are_those_of_what_stays_and_of_no_other_system() -> None:
     assert of_some.bytes() == of_all.bytes() == 2000
     with pytest.raises(Unsupported, match="memory=sparse under system=axonn_samo"):
         states(entries=160, moments=("a",), kept=20, of=80, system="axonn_samo")
-    run = freeze(resolve(["system=axonn_samo", "memory=sparse"]), "")
+    run = freeze(composed(["system=axonn_samo", "memory=sparse"]), "")
     assert isinstance(run.refusal, Unsupported)
-    assert freeze(resolve(["system=sputnik"]), "").refusal is None
+    assert freeze(composed(["system=sputnik"]), "").refusal is None

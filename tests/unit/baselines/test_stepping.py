@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import pytest
@@ -10,21 +11,19 @@ import torch
 from torch import nn
 
 from baselines.stepping import Stepper
+from suite.config.compose import resolve
+from suite.config.run import RunConfig
 
 
-def config(half: str | None = None, *, clip: float | None = None, scale: dict[str, Any] | None = None) -> Any:
-    return {
-        "precision": {"half": half, "loss_scale": scale},
-        "update": {"clip": clip},
-        "optimizer": {
-            "_target_": "suite.engine.optimizer.SGD",
-            "lr": {"_target_": "suite.engine.rate.Steps", "lr": 0.5, "milestones": [1]},
-            "momentum": 0.0,
-            "dampening": 0.0,
-            "weight_decay": 0.0,
-        },
-        "system": {"name": "pytorch"},
-    }
+@cache
+def base() -> RunConfig:
+    return resolve(["system=pytorch", "optimizer=sgd", "optimizer.momentum=0.0", "optimizer.weight_decay=0.0"])
+
+
+def config(half: str | None = None, *, clip: float | None = None, scale: dict[str, Any] | None = None) -> RunConfig:
+    rate = {"_target_": "suite.engine.rate.Steps", "lr": 0.5, "milestones": [1]}
+    changes = {"precision.half": half, "precision.loss_scale": scale, "update.clip": clip, "optimizer.lr": rate}
+    return base().changed(changes)
 
 
 def dynamic(start: float, patience: int = 200) -> dict[str, Any]:
@@ -59,7 +58,7 @@ def test_masters_begin_as_the_weights_before_they_are_rounded() -> None:
 
 def test_without_half_precision_the_weights_step() -> None:
     own = weights(1.0)
-    stepper = Stepper({key: value for key, value in config().items() if key not in ("precision", "update")}, own)
+    stepper = Stepper(config(), own)
     give(own, 0.25)
     assert stepper.step()
     assert stepper.masters == own

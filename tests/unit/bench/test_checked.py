@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from suite.bench import launch, measure
-from suite.bench.experiment import expand
 from suite.bench.progress import Progress
+from suite.bench.runs import expand
 from suite.core.record import Outcome, Record, Source
 
 

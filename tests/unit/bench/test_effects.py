@@ -19,17 +19,19 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from suite.bench.effects import Effects, leaves
-from suite.bench.experiment import CONF, compose_both, expand, freeze, groups, register, resolve
 from suite.bench.measure import measure
-from suite.bench.parts import check_parts
 from suite.bench.progress import Progress
 from suite.bench.reads import BOOKKEEPING, DECLARED, EXECUTORS, SYSTEMS, TRAINING, below, reads
-from suite.bench.resume import ENGINE
+from suite.bench.runs import expand, freeze
 from suite.bench.store import decisive
 from suite.config import checks
+from suite.config.base import Settings
+from suite.config.compose import CONF, compose_both, composed, groups, register, resolve
+from suite.config.locate import locate
+from suite.config.places import check_parts
+from suite.config.plugins import Plugin, build
 from suite.config.refusals import every_key
 from suite.config.run import RunConfig
-from suite.core.build import build, locate
 from suite.core.errors import DoesNotFit, MissingDependency, Refused, SuiteError, Unsupported
 from suite.core.record import Outcome
 
@@ -87,7 +89,7 @@ SAME["volumes"]["graph.source.signal"] = "decides values of features, and a plan
 
 
 @cache
-def composed(case: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+def both(case: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
     return compose_both(case)
 
 
@@ -147,8 +149,8 @@ def values(key: str, value: Any) -> Iterator[Any]:
 def result(config: dict[str, Any]) -> Any:
     """What a run without ranks leaves, or why it is refused; None where the value is of no use to any run."""
     try:
-        checks.check_needed(config)
-        checks.check_run(config)
+        checks.outline_of(config)
+        checks.checked_run(config)
         check_parts(config)
     except (SuiteError, KeyError, TypeError, ValueError, AttributeError):
         return None
@@ -156,7 +158,7 @@ def result(config: dict[str, Any]) -> Any:
     if run.refusal is not None:
         return "refused"
     try:
-        left = build(run.config["executor"]).run(run.config)
+        left = run.config.executor.build().run(run.config)
     except DoesNotFit:
         return "does not fit"
     except Refused:
@@ -173,7 +175,7 @@ def result(config: dict[str, Any]) -> Any:
 
 def outcomes(case: str, key: str, value: Any) -> tuple[Any, list[Any]]:
     """The result of a case, and those with other values of one key up to the first that differs."""
-    _, unresolved = composed(CASES[case])
+    _, unresolved = both(CASES[case])
     usual, found = usual_result(case), []
     for other in values(key, value):
         try:
@@ -189,13 +191,17 @@ def outcomes(case: str, key: str, value: Any) -> tuple[Any, list[Any]]:
 
 @cache
 def usual_result(case: str) -> Any:
-    return result(deepcopy(composed(CASES[case])[0]))
+    return result(deepcopy(both(CASES[case])[0]))
+
+
+def effects_of(config: dict[str, Any], unresolved: dict[str, Any]) -> Effects:
+    return Effects(freeze(config, "").config, config, unresolved)
 
 
 def check_key(case: str, key: str, value: Any) -> str:
     """What is wrong with the entry of one key; empty where it is right."""
     usual, found = outcomes(case, key, value)
-    if Effects(*composed(CASES[case])).idle(key) is not None:
+    if effects_of(*both(CASES[case])).idle(key) is not None:
         return f"{key} changes a result and is refused" if any(o not in (usual, "refused") for o in found) else ""
     kept = below(key, [*BOOKKEEPING, *DECLARED, *SAME[case]]) or below(
         key, ["stack", "executor.stack", "executor.machine"]
@@ -204,7 +210,7 @@ def check_key(case: str, key: str, value: Any) -> str:
 
 
 def varied(case: str) -> list[tuple[str, Any]]:
-    return list(leaves(composed(CASES[case])[0]))
+    return list(leaves(both(CASES[case])[0]))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -239,7 +245,7 @@ def test_every_choice_changes_a_result_or_is_refused(case: str) -> None:
         except Refused:  # it wants a value of its own
             continue
         left = result(deepcopy(config))
-        if left not in (None, "refused", usual_result(case)) and Effects(config, unresolved).idle(group) is not None:
+        if left not in (None, "refused", usual_result(case)) and effects_of(config, unresolved).idle(group) is not None:
             faults.append(f"{group}={choice}")
     assert faults == []
 
@@ -249,9 +255,9 @@ def test_every_choice_changes_a_result_or_is_refused(case: str) -> None:
 )
 def test_an_executor_of_figures_reads_its_own_keys_alone(overrides: tuple[str, ...]) -> None:
     """It is made from them, and carries out a config without any other."""
-    executor = build(composed(overrides)[0]["executor"])
-    executor.check({})
-    assert executor.run({}).metrics
+    executor = build(both(overrides)[0]["executor"])
+    executor.check(None)
+    assert executor.run(None).metrics
 
 
 class Tracked(dict[str, Any]):
@@ -280,6 +286,28 @@ class Tracked(dict[str, Any]):
         return super().items()
 
 
+def tracked(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The dotted keys that are looked up in a configuration from now on. A plug-in is looked up with all its keys."""
+    seen: set[str] = set()
+    paths = {
+        id(value): f"{name}." for name in RunConfig.model_fields if isinstance(value := getattr(config, name), Settings)
+    }
+    look_up = Settings.__getattribute__
+
+    def noted(group: Settings, name: str) -> Any:
+        value = look_up(group, name)
+        path = "" if group is config else paths.get(id(group))
+        if path is not None and name == "more":
+            return Tracked(value, seen, path)
+        if path is not None and name in type(group).model_fields and not isinstance(value, Settings):
+            key = f"{path}{type(group).model_fields[name].alias or name}"
+            seen.update(leaf for leaf, _ in leaves(value.data(), key)) if isinstance(value, Plugin) else seen.add(key)
+        return value
+
+    monkeypatch.setattr(Settings, "__getattribute__", noted)
+    return seen
+
+
 HARNESS = (  # read by what drives a system's ranks: suite.bench.rank and session
     *("launch", "measure", "comm", "executor", "resume", "batch.size", "data", "grid", "system._target_"),
 )
@@ -294,22 +322,22 @@ HARNESS = (  # read by what drives a system's ranks: suite.bench.rank and sessio
         ("system=pipeoptim", "model.shape.tied=false"),
     ],
 )
-def test_a_system_looks_up_the_keys_of_its_entry(overrides: tuple[str, ...]) -> None:
+def test_a_system_looks_up_the_keys_of_its_entry(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     from suite.comm.loopback import Hub, LoopbackWorld
 
-    config = freeze(composed(overrides)[0], "").config
-    seen: set[str] = set()
-    tracked = Tracked(config, seen)
-    made = locate(config["system"]["_target_"])
-    made.probe(tracked)
-    made(world=LoopbackWorld(Hub(1), 0, device="cpu"), config=tracked)
-    known = reads(composed(overrides)[0])
+    run = freeze(both(overrides)[0], "")
+    config, known = run.config, reads(run.config)
+    made = locate(config.system.target)
+    with monkeypatch.context() as patch:
+        seen = tracked(config, patch)
+        made.probe(config)
+        made(world=LoopbackWorld(Hub(1), 0, device="cpu"), config=config)
     assert known is not None
     one_stage = {"split"}  # a plan of one stage looks it up, and nothing depends on it
     assert {key for key in seen if not below(key, [*known, *BOOKKEEPING, *DECLARED])} <= one_stage
-    wanted = [key for key, _ in leaves(config) if below(key, known) and not below(key, HARNESS)]
-    unpruned = {"pruning.sparsity", "pruning.what"} if config["pruning"]["ticket"] is None else set()
+    wanted = [key for key, _ in leaves(run.settings) if below(key, known) and not below(key, HARNESS)]
+    unpruned = {"pruning.sparsity", "pruning.what"} if config.pruning.ticket is None else set()
     assert {key for key in wanted if key not in seen} <= unpruned
 
 
@@ -442,10 +470,10 @@ def test_the_schedule_that_a_system_runs_is_taken() -> None:
 
 
 def test_every_key_of_the_models_is_read_or_bookkeeping() -> None:
-    engine = {"launch": {"submit": True}, "system": {"_target_": ENGINE}, "executor": {}}
-    graph = {"launch": {}, "system": {"_target_": "suite.gnn.train.GraphSystem"}, "executor": {"prepares": PREPARES}}
+    engine = resolve(["system=axonn", "launch=slurm"])
+    graph = resolve(["system=sparsity_aware", "executor=full_graph"])
     known = {*BOOKKEEPING, *DECLARED, *(reads(engine) or ()), *(reads(graph) or ())}
-    keys = [key for key in every_key(RunConfig) if key != "unread"]
+    keys = [key for key in every_key(RunConfig) if key not in ("unread", "graph.holdings")]
     assert [key for key in keys if not below(key, known) and not any(below(one, [key]) for one in known)] == []
 
 
@@ -467,15 +495,15 @@ def test_a_key_of_the_command_line_is_for_the_runs_that_read_it() -> None:
     usual = expand([pair])[0]
     alone, pipeline = expand([pair, "update.chunk=2"])
     assert (alone.label, alone.refusal) == ("pytorch 1x1", None)
-    assert decisive({**alone.config, "experiment": {}}) == decisive({**usual.config, "experiment": {}})
-    assert (pipeline.label, pipeline.config["update"]["chunk"]) == ("axonn 1x1 update.chunk=2", 2)
+    assert decisive({**alone.settings, "experiment": {}}) == decisive({**usual.settings, "experiment": {}})
+    assert (pipeline.label, pipeline.config.update.chunk) == ("axonn 1x1 update.chunk=2", 2)
     assert all(run.refusal for run in expand([pair, "machine=h200"]))
 
 
 def test_a_refused_key_has_a_record_of_its_own() -> None:
     """Its config is that of the run without the key, whose record has to stand."""
     usual, refused = expand([])[0], expand(["machine=h200"])[0]
-    assert decisive(usual.config) != decisive(refused.config)
+    assert decisive(usual.settings) != decisive(refused.settings)
 
 
 @pytest.mark.exhaustive
@@ -487,7 +515,7 @@ def test_plain_pytorch_trains_by_the_keys_of_its_entry(key: str, changes: bool, 
     """On a rank: what is refused for it changes no loss."""
     small = ["system=pytorch", "batch.size=4", "measure.turns=1", "measure.evaluate=0", f"reports={tmp_path}"]
     assert (expand([*small, key])[0].refusal is None) == changes
-    runs = [freeze(resolve(words), "") for words in (small, [*small, key])]
+    runs = [freeze(composed(words), "") for words in (small, [*small, key])]
     first, second = measure(runs, Progress(1.0, io.StringIO()))
     assert first.outcome is second.outcome is Outcome.OK
     assert (first.series["loss"] != second.series["loss"]) == changes

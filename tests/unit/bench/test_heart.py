@@ -7,9 +7,13 @@ import threading
 from contextlib import suppress
 
 import pytest
+from configs import unchecked
 
 from suite.bench import heart, hosts
 from suite.bench.heart import Heard
+from suite.bench.runs import freeze
+from suite.config.compose import composed, resolve
+from suite.config.launch import Launch
 from suite.core.errors import RankError, Refused
 
 
@@ -41,15 +45,22 @@ def test_a_rank_is_silent_when_nothing_was_heard_of_it_for_so_long(clock: list[f
 @pytest.mark.parametrize(
     ("launch", "says"),
     [
-        ({"beat": 0}, "launch.beat=0; rule: more than 0 seconds"),
-        ({"beat": "often"}, "launch.beat=often"),
-        ({"beat": 5, "silence": 9}, "launch.silence=9; rule: null, or at least two beats"),
-        ({"beat": 5, "silence": True}, "launch.silence=True"),
+        ({"beat": 0}, "launch.beat=0; rule: more than 0 seconds; legal: launch.beat=5"),
+        ({"beat": "often"}, "launch.beat=often; rule: more than 0 seconds"),
+        ({"silence": True}, "launch.silence=true; rule: more than 0 seconds, or null"),
     ],
 )
-def test_signs_of_life_that_cannot_be_are_refused(launch: dict[str, object], says: str) -> None:
+def test_a_heartbeat_that_is_no_time_composes_no_run(launch: dict[str, object], says: str) -> None:
+    changes = {f"launch.{name}": value for name, value in launch.items()}
     with pytest.raises(Refused, match=says):
-        heart.check(launch)
+        freeze(unchecked(resolve([]), changes), "")
+
+
+def test_a_silence_shorter_than_two_beats_is_refused() -> None:
+    refusal = freeze(composed(["launch.beat=5", "launch.silence=9"]), "").refusal
+    assert isinstance(refusal, Refused)
+    assert str(refusal).startswith("launch.silence=9; rule: null, or at least two beats of launch.beat=5")
+    assert freeze(composed(["launch.beat=5", "launch.silence=10"]), "").refusal is None
 
 
 @pytest.mark.parametrize(
@@ -65,19 +76,19 @@ def test_signs_of_life_that_cannot_be_are_refused(launch: dict[str, object], say
     ],
 )
 def test_where_ranks_are(starter: str, told: dict[str, str], one: bool) -> None:
-    assert hosts.on_one_host({"starter": starter}, told) is one
+    assert hosts.on_one_host(Launch(starter=starter), told) is one
 
 
 def test_where_a_parent_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert hosts.reached({"starter": "torchrun"}) == ("127.0.0.1", ["127.0.0.1"])
+    assert hosts.reached(Launch(starter="torchrun")) == ("127.0.0.1", ["127.0.0.1"])
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    bound, found = hosts.reached({"starter": "srun", "host": "auto"})
+    bound, found = hosts.reached(Launch(starter="srun", host="auto"))
     assert bound == "", "on every interface"
     assert found[-1] == "127.0.0.1", "the last resort: it is another host elsewhere"
-    assert hosts.reached({"starter": "srun", "host": "127.0.0.1"}) == ("127.0.0.1", ["127.0.0.1"])
-    assert hosts.reached({"starter": "srun", "host": "lo"}) == ("127.0.0.1", ["127.0.0.1"])
+    assert hosts.reached(Launch(starter="srun", host="127.0.0.1")) == ("127.0.0.1", ["127.0.0.1"])
+    assert hosts.reached(Launch(starter="srun", host="lo")) == ("127.0.0.1", ["127.0.0.1"])
     with pytest.raises(Refused, match=r"launch\.host=no-such-host\.invalid"):
-        hosts.reached({"starter": "srun", "host": "no-such-host.invalid"})
+        hosts.reached(Launch(starter="srun", host="no-such-host.invalid"))
 
 
 def test_a_rank_passes_by_whoever_does_not_know_the_run() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from suite.__main__ import for_hydra
 from suite.bench import labels
-from suite.bench.experiment import expand
+from suite.bench.runs import expand
 from suite.core.errors import Refused
 from suite.sweep import label_flags
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from suite.bench import machine_memory, predict
-from suite.bench.experiment import Run, expand, resolve
 from suite.bench.machine_memory import PLAIN, TORCH, Limit, batches_bytes, cgroup_limit, check, drawn_bytes, needs
+from suite.bench.runs import Run, expand
+from suite.config.compose import resolve
 from suite.core.errors import Refused
 from suite.core.units import si
 from suite.data.graphs.generate import RMAT
@@ -86,9 +86,7 @@ def test_only_ranks_of_one_node_count(monkeypatch: pytest.MonkeyPatch) -> None:
     three = 3 * max(need.host for need in needs(config))
     assert three < sum(need.host for need in needs(config))
     monkeypatch.setattr(machine_memory, "machine_limit", lambda: Limit(three, "all of its memory"))
-    config["launch"] |= {"nodes": None, "tasks_per_node": 3}
-    check(config)
-    config["launch"]["tasks_per_node"] = None
+    check(config.changed({"launch.tasks_per_node": 3}))
     with pytest.raises(Refused, match="for 8 ranks"):
         check(config)
 
@@ -104,8 +102,8 @@ def test_cuda_rank_is_held_against_its_device(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_process_holds_its_batches_and_what_it_loads() -> None:
     config = resolve([])
-    shape, measure = config["model"]["shape"], config["measure"]
-    drawn = 16 * config["batch"]["size"] * shape["sequence"] * (measure["settle"] + measure["batches"])
+    shape, measure = config.model.shape, config.measure
+    drawn = 16 * config.batch.size * shape.arguments["sequence"] * (measure.settle + measure.batches)
     assert batches_bytes(config) == drawn
     (need,), (budget,) = needs(config), predict.budgets(config)
     assert need.host == TORCH + drawn + budget.peak + budget.layout.bytes(home="host")
@@ -161,6 +159,5 @@ def test_order_that_takes_too_long_to_check_is_refused(overrides: list[str]) -> 
 
 def test_prediction_for_many_ranks_of_a_huge_model_is_quick() -> None:
     """A prediction looks at the layers of a stage once, not once per replica."""
-    config: dict[str, Any] = resolve(["model=gpt3_175b", "grid.data=20000", "batch.size=40000"])
-    config["launch"]["max_ranks"] = 100_000
+    config = resolve(["model=gpt3_175b", "grid.data=20000", "batch.size=40000"])
     assert len(predict.budgets(config)) == 20_000

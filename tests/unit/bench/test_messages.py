@@ -14,10 +14,12 @@ import torch
 from configs import altered
 
 from suite.bench import messages
-from suite.bench.experiment import freeze, resolve
 from suite.bench.messages import Messages, check_sizes, links, rounds_of, sweep
+from suite.bench.runs import freeze
 from suite.comm import loopback, ways
 from suite.comm.loopback import LoopbackGroup, LoopbackTransport, LoopbackWorld
+from suite.config.compose import resolve
+from suite.config.run import RunConfig
 from suite.core.errors import RankError, Refused, UnknownName, Unsupported
 from suite.core.op import Op
 from suite.core.protocols import Handle, Value
@@ -27,7 +29,7 @@ Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="module")
-def base() -> dict[str, Any]:
+def base() -> RunConfig:
     return resolve(["executor=messages", "grid.data=2", "executor.sizes=[8,64,1024,4096]"])
 
 
@@ -66,18 +68,18 @@ def test_every_other_list_is_taken() -> None:
     ],
 )
 def test_a_study_that_cannot_be_made_is_refused(
-    base: dict[str, Any], changes: dict[str, Any], kind: type[Refused], words: str
+    base: RunConfig, changes: dict[str, Any], kind: type[Refused], words: str
 ) -> None:
     config = altered(base, **changes)
     with pytest.raises(kind) as caught:
         Messages.check(config)
     assert words in str(caught.value)
-    config["batch"]["size"], config["batch"]["microbatch"] = config["grid"]["data"], 1
-    refusal = freeze(config, "").refusal  # wherever it is asked
+    config = config.changed({"batch.size": config.grid.data, "batch.microbatch": 1})
+    refusal = freeze(config.plain(), "").refusal  # wherever it is asked
     assert refusal is not None
 
 
-def test_nccl_is_taken_where_there_is_a_device(base: dict[str, Any]) -> None:
+def test_nccl_is_taken_where_there_is_a_device(base: RunConfig) -> None:
     Messages.check(altered(base, launch__device="cuda", executor__carriers=["mpi", "gloo", "nccl"]))
     Messages.check(altered(base, launch__starter="torchrun", executor__carriers=["gloo"]))
     Messages.check(base)

@@ -12,10 +12,11 @@ from configs import altered
 
 from suite import claims
 from suite.bench import launch
-from suite.bench.experiment import expand, resolve
 from suite.bench.measure import measure
 from suite.bench.messages import joined, left
 from suite.bench.progress import Progress
+from suite.bench.runs import expand
+from suite.config.compose import resolve
 from suite.core.claim import Scope, Verdict
 from suite.core.record import Outcome, Record
 from suite.report import panels
@@ -164,7 +165,7 @@ def test_a_claim_that_is_refused_here_says_by_which_run(tmp_path: Path, monkeypa
     (run,) = [
         run
         for run in expand(["experiment=axonn_fig4", f"reports={tmp_path}"])
-        if run.config["executor"]["carriers"] == ["mpi", "nccl"]
+        if run.config.executor.more["carriers"] == ["mpi", "nccl"]
     ]
     (record,) = measure([run], Progress(1.0))
     assert (record.outcome, record.label) == (Outcome.UNSUPPORTED, "mpi and nccl 1x2")
@@ -179,12 +180,12 @@ def test_the_experiments_ask_what_their_claims_are(name: str) -> None:
     """Enough points, repeats and cases; the terms are the claim's own, in its order."""
     known = {claim.id: claim for claim in claims.load()}
     for run in expand([f"experiment={name}"]):
-        executor, plan = run.config["executor"], run.config["measure"]
+        executor, plan = run.config.executor, run.config.measure
         assert run.label.endswith(str(run.grid)), "more ranks are another run"
-        assert len(executor["sizes"]) >= 12
-        assert (executor["sizes"][0], executor["sizes"][-1]) == (8, 1 << 24)
-        assert plan["turns"] * plan["batches"] >= 3
-        claim = executor["claim"]
+        assert len(executor.more["sizes"]) >= 12
+        assert (executor.more["sizes"][0], executor.more["sizes"][-1]) == (8, 1 << 24)
+        assert plan.turns * plan.batches >= 3
+        claim = executor.claim
         assert known[claim["id"]].terms == tuple(claim["terms"])
-        cases = [size for size in executor["sizes"] if claim["least"] <= size <= claim["most"]]
+        cases = [size for size in executor.more["sizes"] if claim["least"] <= size <= claim["most"]]
         assert len(cases) >= 4

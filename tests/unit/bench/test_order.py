@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from suite.bench.experiment import CONF, expand, freeze, groups, resolve
 from suite.bench.order import ordered, schedule_of
+from suite.bench.runs import expand, freeze
 from suite.bench.tune import stand_in
+from suite.config.compose import CONF, composed, groups, resolve
 from suite.core.errors import Refused, Unsupported
 from suite.core.op import Kind, Op, Place, Work
 from suite.core.protocols import Schedule
@@ -51,8 +52,8 @@ def test_every_system_runs_its_schedule_or_names_its_order() -> None:
         config = resolve([f"system={name}"])
         schedule_of(config)
         if not ordered(config):
-            named[name] = config["system"]["order"]
-            assert config["schedule"] == {"_target_": config["system"]["order"]}
+            named[name] = config.system.order
+            assert config.schedule.data() == {"_target_": config.system.order}
     assert named == BRING_THEIR_OWN
 
 
@@ -77,7 +78,7 @@ def test_pytorch_runs_the_order_that_is_drawn(system: str) -> None:
     from torch.distributed import pipelining
 
     config = resolve([f"system={system}"])
-    kind = getattr(pipelining, config["system"]["schedule"])
+    kind = getattr(pipelining, config.system.more["schedule"])
 
     class Bare(kind):  # type: ignore[misc]
         def __init__(self, stage: FakeStage, stages: int, microbatches: int) -> None:
@@ -117,16 +118,16 @@ def test_deepspeed_runs_the_order_that_is_drawn() -> None:
 @pytest.mark.parametrize("system", list(BRING_THEIR_OWN))
 @pytest.mark.parametrize("executor", ["real", "check"])
 def test_another_schedule_than_the_systems_own_is_refused(system: str, executor: str) -> None:
-    run = freeze(resolve([f"system={system}", f"executor={executor}", "schedule=message_driven"]), "")
+    run = freeze(composed([f"system={system}", f"executor={executor}", "schedule=message_driven"]), "")
     assert isinstance(run.refusal, Unsupported)
     assert BRING_THEIR_OWN[system] in str(run.refusal)
-    own = freeze(resolve([f"system={system}", f"executor={executor}"]), "")
+    own = freeze(composed([f"system={system}", f"executor={executor}"]), "")
     assert own.refusal is None
 
 
 def test_a_system_whose_order_nobody_names_is_neither_drawn_nor_checked() -> None:
     for executor in ("check", "emulated"):
-        run = freeze(resolve(["system=torch_gpipe", "system.order=null", f"executor={executor}"]), "")
+        run = freeze(composed(["system=torch_gpipe", "system.order=null", f"executor={executor}"]), "")
         assert isinstance(run.refusal, Unsupported)
     with pytest.raises(Unsupported, match=r"legal: system\.order="):
         draw(["system=torch_gpipe", "system.order=null"])
@@ -150,15 +151,15 @@ def test_the_order_of_a_users_system_has_parameters() -> None:
         *("system=pytorch", "system._target_=mine.Own", "system.processes=null", "grid.inter=2"),
         *("system.order=suite.schedule.MessageDriven", "schedule=message_driven", "executor=check"),
     ]
-    assert freeze(resolve([*own, "schedule.cap=2"]), "").refusal is None
-    assert freeze(resolve([*own, "schedule=gpipe"]), "").refusal is not None
+    assert freeze(composed([*own, "schedule.cap=2"]), "").refusal is None
+    assert freeze(composed([*own, "schedule=gpipe"]), "").refusal is not None
     assert draw([*own[:-1], "schedule.cap=1"]) != draw(own[:-1])
 
 
 def test_the_order_of_a_peer_has_no_parameters() -> None:
-    run = freeze(resolve(["system=torch_1f1b", "+schedule.cap=2"]), "")
-    assert isinstance(run.refusal, Unsupported)
-    assert "schedule.cap=2" in str(run.refusal)
+    run = freeze(composed(["system=torch_1f1b", "+schedule.cap=2"]), "")
+    assert isinstance(run.refusal, Refused)
+    assert "there is no schedule.cap" in str(run.refusal)
 
 
 def test_a_drawing_asks_for_microbatches_by_its_own_key() -> None:
@@ -175,7 +176,7 @@ def test_a_grid_or_a_batch_that_an_order_does_not_serve_is_refused(executor: str
         (["system=torch_1f1b", "batch.size=4", "grid.inter=2", "grid.data=2"], r"legal: batch\.microbatch=1$"),
         (["system=torch_1f1b", "batch.size=2", "grid.inter=4"], r"legal: batch\.size=8$"),
     ):
-        run = freeze(resolve([*overrides, f"executor={executor}"]), "")
+        run = freeze(composed([*overrides, f"executor={executor}"]), "")
         assert isinstance(run.refusal, Unsupported)
         assert re.search(legal, str(run.refusal))
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from suite.bench import precision
-from suite.bench.experiment import freeze, resolve
+from suite.bench.runs import freeze
+from suite.config.compose import composed
 
 AUTO = {"name": "auto", "half": "auto", "loss_scale": None}
 
@@ -57,7 +58,7 @@ def test_what_is_chosen_stays(half: str | None) -> None:
 def test_a_run_never_keeps_auto(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(flags: set[str]) -> Any:
         monkeypatch.setattr(precision, "flags", lambda: frozenset(flags))
-        return freeze(resolve(["precision=auto"]), "").config["precision"]["half"]
+        return freeze(composed(["precision=auto"]), "").config.precision.half
 
     assert of({"avx512_bf16"}) == "bfloat16"
     assert of({"avx2"}) is None

@@ -10,7 +10,6 @@ Bytes of one sequence, float32 (suite.workload.shapes):
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,48 +17,38 @@ import pytest
 
 from suite.bench import predict
 from suite.bench.refuse import microbatches
-from suite.core.build import build
+from suite.config.compose import resolve
+from suite.config.plugins import build
+from suite.config.run import RunConfig
 from suite.engine.optimizer import states_of as states_of_rule
 from suite.memory.rule import states_of
 
 GPIPE = {"_target_": "baselines.gpipe.GPipe"}
-CONFIG: dict[str, Any] = {
-    "pruning": {"ticket": None},
-    "grid": {"data": 1, "inter": 1, "tensor": 1},
-    "model": {
-        "shape": {
-            "_target_": "suite.workload.Transformer",
-            "layers": 2,
-            "hidden": 4,
-            "heads": 2,
-            "sequence": 3,
-            "vocabulary": 5,
-            "tied": True,
-            "attention_bias": False,
-        },
-        "dtype": "float32",
-    },
-    "batch": {"size": 8, "microbatch": 2},
-    "split": "even",
-    "schedule": {"_target_": "suite.schedule.MessageDriven"},
-    "weights": {"_target_": "suite.weights.Latest", "graph": "keep"},
-    "memory": {"layout": {"_target_": "suite.memory.resident", "_partial_": True}},
-    "precision": {"half": None, "loss_scale": None},
-    "checkpoints": None,
-    "update": {"bucket": 16_000_000, "chunk": None, "clip": None},
-    "comm": {"transport": "auto", "pair_exchange": True},
-    "launch": {"starter": "mpiexec", "device": "cpu"},
-    "optimizer": {"_target_": "suite.engine.optimizer.AdamW"},
+SHAPE = {
+    "_target_": "suite.workload.Transformer",
+    "layers": 2,
+    "hidden": 4,
+    "heads": 2,
+    "sequence": 3,
+    "vocabulary": 5,
+    "tied": True,
+    "attention_bias": False,
 }
+CONFIG = resolve(["system=axonn_no_memopt", "batch.size=8"]).plain()
+CONFIG["model"] |= {"shape": SHAPE}
+CONFIG["update"] |= {"chunk": None}
 
 
-def config_of(grid: Mapping[str, int] | None = None, **changes: Any) -> dict[str, Any]:
-    config = copy.deepcopy(CONFIG) | changes
-    config["grid"] = {**CONFIG["grid"], **(grid or {})}
-    return config
+def config_of(grid: Mapping[str, int] | None = None, **changes: Any) -> RunConfig:
+    """The configuration with other ranks, and with other values in its groups."""
+    merged = {
+        name: {**CONFIG[name], **value} if isinstance(value, Mapping) and "_target_" not in value else value
+        for name, value in changes.items()
+    }
+    return RunConfig.model_validate({**CONFIG, **merged, "grid": {**CONFIG["grid"], **(grid or {})}})
 
 
-def kinds(config: Mapping[str, Any]) -> list[dict[str, int]]:
+def kinds(config: RunConfig) -> list[dict[str, int]]:
     return [budget.by_kind() for budget in predict.budgets(config)]
 
 
@@ -193,7 +182,7 @@ def test_a_stage_without_blocks_has_nothing_to_compute_again() -> None:
     shape = CONFIG["model"]["shape"] | {"vocabulary": 5000, "layers": 4}
     config = config_of({"inter": 2}, model=CONFIG["model"] | {"shape": shape}, split="cost", checkpoints=2)
     _, last = predict.budgets(config)
-    assert last.activations == predict.budgets({**config, "checkpoints": None})[1].activations
+    assert last.activations == predict.budgets(config.changed({"checkpoints": None}))[1].activations
 
 
 ASYNCHRONOUS = {
@@ -216,9 +205,7 @@ def asynchronous(name: str, **changes: Any) -> list[dict[str, int]]:
         batch={"size": 2, "microbatch": 2},
         **changes,
     )
-    config["model"] = copy.deepcopy(config["model"])
-    config["model"]["shape"]["tied"] = False
-    return kinds(config)
+    return kinds(config.changed({"model.shape.tied": False}))
 
 
 @pytest.mark.parametrize(
@@ -255,14 +242,13 @@ def test_activations_of_an_asynchronous_run_that_computes_again() -> None:
 )
 def test_a_prediction_may_need_the_last_gradient(changes: dict[str, Any], moments: int) -> None:
     """And the budget's account of a rule, which loads no torch, is the rule's own."""
-    rule = {**SGD, **changes}
-    made = build({"lr": 0.1, **{key: value for key, value in rule.items() if value is not None}})
-    assert len(states_of(rule, predicts=True)) == moments == len(states_of_rule(made, predicts=True))
-    assert len(states_of(rule, predicts=False)) == len(states_of_rule(made, predicts=False))
+    given = {key: value for key, value in {**SGD, **changes}.items() if value is not None}
+    made, target = build({"lr": 0.1, **given}), given.pop("_target_")
+    assert len(states_of(target, given, predicts=True)) == moments == len(states_of_rule(made, predicts=True))
+    assert len(states_of(target, given, predicts=False)) == len(states_of_rule(made, predicts=False))
 
 
 @pytest.mark.parametrize(("every", "drains"), [(None, True), (1, False)])
 def test_a_flush_drains_and_a_stream_does_not(every: int | None, drains: bool) -> None:
-    config = config_of({"inter": 2}, schedule={"_target_": "suite.schedule.OneFOneB"})
-    config["update"] = {**CONFIG["update"], "every": every}
+    config = config_of({"inter": 2}, schedule={"_target_": "suite.schedule.OneFOneB"}, update={"every": every})
     assert [budget.drains for budget in predict.budgets(config)] == [drains] * 2

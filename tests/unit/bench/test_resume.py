@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from suite.bench import refuse, resume
-from suite.bench.experiment import freeze, resolve
+from suite.bench.runs import freeze
 from suite.bench.store import key_of
+from suite.config.compose import composed, resolve
 from suite.core.errors import Refused, Unsupported
 from suite.core.trace import Trace
 from suite.data.text import Text
@@ -53,10 +54,10 @@ def rank_of(folder: Path | None, shelf: dict[str, Any], every: int = 2) -> Any:
     class Bare(Rank):
         def __init__(self) -> None:
             self.system = Counting(shelf)
-            config = {"resume": {"folder": folder and str(folder), "every": every, "keep": 3}}
-            self.config = {"batch": {"size": 1}}
+            changes = {"resume.folder": folder and str(folder), "resume.every": every, "resume.keep": 3}
+            self.config = resolve(["batch.size=1"]).changed(changes)
             self.data, self.shape = Text("nine", np.arange(9), np.arange(9)), Transformer(1, 2, 1, 2, 9)
-            self.resuming, self.seen = resume.Resuming(config, self.system), 0
+            self.resuming, self.seen = resume.Resuming(self.config, self.system), 0
 
         def _batch(self, number: int) -> Any:
             return number
@@ -145,8 +146,7 @@ def test_what_has_no_checkpoints_is_refused_by_name(more: list[str], says: str) 
     config = resolve(more)
     resume.check(config)
     if more == ["system=pytorch"]:
-        config["resume"]["folder"], config["system"]["resumes"] = "somewhere", True
-        refuse.check(config)
+        refuse.check(config.changed({"resume.folder": "somewhere", "system.resumes": True}))
 
 
 @pytest.mark.parametrize("value", ["every=0", "every=2.5", "keep=0", "keep=null"])
@@ -157,11 +157,10 @@ def test_numbers_that_are_none(value: str) -> None:
 
 
 def test_a_folder_per_run_and_none_for_one_that_is_done(tmp_path: Path) -> None:
-    usual = freeze(resolve([]), "").config
-    config = freeze(resolve([f"resume.folder={tmp_path}"]), "").config
-    assert key_of(config, {}) == key_of(usual, {}), "where checkpoints lie decides no number"
-    placed = resume.placed(config, "abc")
-    assert placed["resume"] == {**config["resume"], "folder": str(tmp_path / "abc")}
+    usual_run, run = freeze(composed([]), ""), freeze(composed([f"resume.folder={tmp_path}"]), "")
+    assert key_of(run.settings, {}) == key_of(usual_run.settings, {}), "where checkpoints lie decides no number"
+    usual, placed = usual_run.config, resume.placed(run.config, "abc")
+    assert placed == run.config.changed({"resume.folder": str(tmp_path / "abc")})
     assert resume.placed(usual, "abc") == usual
     resume.finished(placed)  # shorter than its first checkpoint
     for turn in range(2):

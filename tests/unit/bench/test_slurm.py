@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from suite.bench import slurm, slurm_records, slurm_state
-from suite.bench.experiment import expand
 from suite.bench.provenance import circumstances
+from suite.bench.runs import expand
 from suite.bench.slurm_state import State, meaning, of_sacct, of_scontrol, why_ended
 from suite.bench.store import Store, key_of
 from suite.core.errors import MissingDependency, Refused
@@ -169,7 +169,7 @@ def test_a_job_that_never_began_gets_its_records_by_the_names_of_here(tmp_path: 
     told = {"SLURM_JOB_NAME": "suite-abc-0", "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "1"}
     slurm_records.announced(runs, ["0" * 20], told)  # an earlier job of that number
     (record,) = slurm_records.leave(runs, "5_1", name, (Outcome.CANCELLED, "cancelled"))
-    assert record.key == key_of(runs[0].config, circumstances(runs[0].config))
+    assert record.key == key_of(runs[0].settings, circumstances(runs[0].outline))
     assert "before it had begun" in record.reason
 
 

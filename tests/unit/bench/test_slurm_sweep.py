@@ -13,8 +13,8 @@ import pytest
 import slurm_cluster
 
 from suite.bench import slurm, slurm_state, slurm_wait, unranked
-from suite.bench.experiment import Run, expand
 from suite.bench.provenance import circumstances
+from suite.bench.runs import Run, expand
 from suite.bench.slurm_state import State
 from suite.bench.store import Store, key_of
 from suite.core.errors import MissingDependency
@@ -54,7 +54,7 @@ def sweep(tmp_path: Path, *more: str) -> list[str]:
 
 
 def key(run: Run) -> str:
-    return key_of(run.config, circumstances(run.config))
+    return key_of(run.settings, circumstances(run.outline))
 
 
 def kept(tmp_path: Path) -> list[Record]:

@@ -7,8 +7,6 @@ import pytest
 from suite.bench.starter import environment
 from suite.comm.start import Start, started
 
-LAUNCH = {"threads": 3, "python_path": ["own"]}
-
 
 @pytest.mark.parametrize(
     "told",
@@ -29,7 +27,7 @@ def test_a_rank_is_not_taken_for_the_process_that_starts_it(monkeypatch: pytest.
     for name, value in told.items():
         monkeypatch.setenv(name, value)
     assert started().size == 2
-    found = environment(LAUNCH)
+    found = environment(3, ["own"])
     assert started(found) == Start("none")
     assert not told.keys() & found.keys()
 
@@ -38,6 +36,6 @@ def test_a_users_settings_are_inherited(monkeypatch: pytest.MonkeyPatch) -> None
     own = {"OMPI_MCA_btl": "self", "PMIX_MCA_gds": "hash", "PRTE_MCA_x": "y", "RANKING": "1", "OMP_NUM_THREADS": "7"}
     for name, value in own.items():
         monkeypatch.setenv(name, value)
-    found = environment(LAUNCH)
+    found = environment(3, ["own"])
     assert {name: found[name] for name in own} == own | {"OMP_NUM_THREADS": "3"}
     assert "own" in found["PYTHONPATH"].split(":")

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from suite.bench import provenance
-from suite.bench.experiment import expand, resolve
+from suite.bench.runs import expand
 from suite.bench.store import RERUN, Store, key_of, source_hash
+from suite.config.checks import outline_of
+from suite.config.compose import composed, resolve
 from suite.core.files import write_atomically
 from suite.core.grid import Grid
 from suite.core.op import Op
@@ -96,7 +98,7 @@ def test_other_circumstances_are_another_key(other: dict[str, Any]) -> None:
 
 def test_the_same_command_finds_what_it_has_measured() -> None:
     def keys(*more: str) -> list[str]:
-        return [key_of(run.config, HERE) for run in expand(["experiment=smoke", *more])]
+        return [key_of(run.settings, HERE) for run in expand(["experiment=smoke", *more])]
 
     first = keys()
     assert len(set(first)) == len(first) > 1
@@ -136,12 +138,12 @@ def test_own_code_and_data_are_circumstances_too(tmp_path: Path) -> None:
     """A number is not reused when the user's own system or text has changed under the same path."""
     (tmp_path / "mine.py").write_text("a = 1")
     (tmp_path / "wiki.train.tokens").write_text("words")
-    config = resolve(["data=wikitext_103", f"data.folder={tmp_path}", f"launch.python_path=[{tmp_path}]"])
-    before = provenance.circumstances(config)
+    config = composed(["data=wikitext_103", f"data.folder={tmp_path}", f"launch.python_path=[{tmp_path}]"])
+    before = provenance.circumstances(outline_of(config))
     (tmp_path / "mine.py").write_text("a = 2")
-    code = provenance.circumstances(config)
+    code = provenance.circumstances(outline_of(config))
     (tmp_path / "wiki.train.tokens").write_text("other words")
-    data = provenance.circumstances(config)
+    data = provenance.circumstances(outline_of(config))
     assert len({key_of(config, found) for found in (before, code, data)}) == 3
 
 
@@ -285,9 +287,9 @@ def test_a_trace_reads_back(tmp_path: Path) -> None:
 def test_a_measured_profile_is_a_circumstance(tmp_path: Path) -> None:
     """A split that is read from a file is another one when the file is."""
     profile = tmp_path / "profile.json"
-    config = resolve([]) | {"split": str(profile)}
+    config = composed([]) | {"split": str(profile)}
     keys = []
     for text in ("{}", "[]"):
         profile.write_text(text)
-        keys.append(key_of(config, provenance.circumstances(config)))
+        keys.append(key_of(config, provenance.circumstances(outline_of(config))))
     assert keys[0] != keys[1]

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from suite.bench import tune
-from suite.bench.experiment import expand, resolve
 from suite.bench.progress import Progress
+from suite.bench.runs import expand
 from suite.bench.tune import Candidate, Choice, Tuned, candidates, choose, planned, ranked
-from suite.core.build import build
+from suite.config.compose import resolve
+from suite.config.run import RunConfig
 from suite.core.errors import Refused, SuiteError
 from suite.core.grid import Grid
 from suite.core.record import Metric, Outcome, Record, Source
@@ -68,18 +69,18 @@ def test_the_plans_of_a_small_batch_on_two_devices() -> None:
     assert refused.startswith("refused: batch.size=4 on grid.data=2 replicas with batch.microbatch=4; rule: ")
     assert {one.reason for one in found.values()} == {""}
     run = found["2x1 microbatch 2"].run
-    assert (run.grid, run.config["batch"]["microbatch"], run.label) == (
+    assert (run.grid, run.config.batch.microbatch, run.label) == (
         Grid(inter=2),
         2,
         "axonn 2x1 batch.size=4 batch.microbatch=2",
     )
-    assert not {"tune", "machine"} & run.config.keys(), "what only the tuner reads would give equal runs two names"
+    assert not {"tune", "machine"} & run.settings.keys(), "what only the tuner reads would give equal runs two names"
 
 
 def test_the_numbers_of_a_run_are_those_of_the_tuner() -> None:
     run = planned(["system=axonn", "tune.turns=7", "tune.batches=3"], Grid(), 2)
-    assert (run.config["measure"]["turns"], run.config["measure"]["batches"]) == (7, 3)
-    assert run.config["experiment"]["name"] == "tuning"
+    assert (run.config.measure.turns, run.config.measure.batches) == (7, 3)
+    assert run.config.experiment.name == "tuning"
     assert run.label == "axonn 1x1 batch.microbatch=2"
 
 
@@ -92,7 +93,7 @@ def test_a_modelled_system_is_simulated_as_a_simulated_run_is() -> None:
     found = plans("axonn", 2)["2x1 microbatch 2"]
     overrides = ["system=axonn", *SMALL, "executor=simulated", "grid.inter=2", "batch.microbatch=2"]
     config = resolve(overrides)
-    batch_time = build(config["executor"]).run(config).metrics["batch_time"].values
+    batch_time = config.executor.build().run(config).metrics["batch_time"].values
     assert ((found.seconds,), found.by) == (batch_time, "simulated")
 
 
@@ -100,7 +101,7 @@ def test_another_system_is_estimated_by_the_closed_form() -> None:
     """That of GPipe's twin where the order is GPipe's: recomputation is all that differs."""
     found = plans("torch_gpipe", 2, "schedule=gpipe")["2x1 microbatch 1"]
     config = resolve(["system=gpipe", *SMALL, "executor=simulated", "grid.inter=2", "batch.microbatch=1"])
-    simulated = build(config["executor"])
+    simulated = config.executor.build()
     twin = simulated.of(config)
     plan = replace(twin, system=replace(twin.system, checkpoints="none"))
     assert found.by == "closed form"
@@ -128,7 +129,8 @@ def test_the_more_is_pruned_the_fewer_stages_are_chosen(system: str, sparsity: f
     """2.7B on 64 V100 (SAMO IV-B). At sparsity 0 the index alone is more than what is saved."""
     pruned = [f"pruning.sparsity={sparsity}"] if system == "axonn_samo" else []
     own = [f"system={system}", *LARGE, *pruned, "launch.max_ranks=64", "launch.memory_check=false"]
-    predictor: Simulated = build(resolve([*own, "executor=simulated"])["executor"])
+    predictor = resolve([*own, "executor=simulated"]).executor.build()
+    assert isinstance(predictor, Simulated)
     tried = [Grid(data=64 // inter, inter=inter) for inter in (stages // 2, stages, 2 * stages)]
     found = [tune.predicted(planned(own, grid, 1), predictor) for grid in tried]
     assert [one.reason.partition(":")[0] for one in found] == ["does not fit", "", ""]
@@ -138,7 +140,7 @@ def test_the_more_is_pruned_the_fewer_stages_are_chosen(system: str, sparsity: f
 
 def twin(*overrides: str) -> tuple[Simulated, Plan]:
     config = resolve([*SMALL, "executor=simulated", "batch.microbatch=2", "grid.data=2", *overrides])
-    predictor: Simulated = build(config["executor"])
+    predictor: Simulated = config.executor.build()
     return predictor, predictor.of(config)
 
 
@@ -166,7 +168,7 @@ def test_a_twin_without_a_ticket_keeps_its_states_whole() -> None:
 def test_sparse_products_at_another_sparsity_are_said_to_be_no_better_known(sparsity: float, told: bool) -> None:
     overrides = [*SMALL, "system=sputnik", "executor=simulated", "batch.microbatch=2", f"pruning.sparsity={sparsity}"]
     config = resolve(overrides)
-    notes = build(config["executor"]).run(config).notes
+    notes = config.executor.build().run(config).notes
     assert any("sparse products are as quick as at sparsity 0.9" in note for note in notes) is told
 
 
@@ -176,8 +178,8 @@ def test_a_plan_whose_budget_fails_is_named_and_the_others_are_predicted(
 ) -> None:
     known = tune.predict.budgets
 
-    def budgets(config: dict[str, Any]) -> list[Any]:
-        if config["batch"]["microbatch"] == 1:
+    def budgets(config: RunConfig) -> list[Any]:
+        if config.batch.microbatch == 1:
             raise error
         return known(config)
 
@@ -237,14 +239,14 @@ def test_records_that_took_no_turns_together_are_made_again(monkeypatch: pytest.
     left = [[record((1.0,), "one"), record((2.0,), "other")], [record((3.0,)), record((4.0,))]]
 
     def measure(runs: list[Any], progress: Progress) -> list[Record]:
-        asked.append([run.config["rerun"] for run in runs])
+        asked.append([run.outline.rerun for run in runs])
         return left[len(asked) - 1]
 
     monkeypatch.setattr(tune, "measure", measure)
     runs = [planned(["system=axonn", *SMALL], Grid(), microbatch) for microbatch in (1, 2)]
     assert tune.in_turns(runs, Progress(1)) == left[1]
     assert asked == [["stale"] * 2, ["all"] * 2]
-    assert runs[0].config["rerun"] == "stale"
+    assert runs[0].outline.rerun == "stale"
 
 
 # -- what it leaves ------------------------------------------------------------------------------------------------
@@ -299,8 +301,8 @@ def test_the_file_is_taken_by_a_run_and_by_an_experiment(tuned: Tuned, tmp_path:
     assert (run.config, run.refusal) == (same.config, None)
     assert run.grid == Grid(data=2)
     inside = expand([f"experiment.runs=[['@{path}'],['system=gpipe']]", f"reports={tmp_path}"])
-    assert [one.config["system"]["name"] for one in inside] == ["axonn", "gpipe"]
-    assert inside[0].config["batch"] == {"size": 4, "microbatch": 2}
+    assert [one.config.system.name for one in inside] == ["axonn", "gpipe"]
+    assert inside[0].config.batch.plain() == {"size": 4, "microbatch": 2}
 
 
 def test_another_precision_is_another_file(tuned: Tuned, tmp_path: Path) -> None:
@@ -312,7 +314,7 @@ def test_another_precision_is_another_file(tuned: Tuned, tmp_path: Path) -> None
     stem = "axonn-gpt_tiny-2"
     assert [path.name for path in paths if path] == [f"{stem}.yaml", f"{stem}-bf16.yaml", f"{stem}-fp16.yaml"]
     (run,) = expand([f"@{paths[1]}", f"reports={tmp_path}"])
-    assert run.config["precision"]["half"] == "bfloat16"
+    assert run.config.precision.half == "bfloat16"
 
 
 @pytest.mark.parametrize("text", ["a: 1", "- [1]", "- 1", "{"])
@@ -330,12 +332,12 @@ def test_a_file_that_is_no_list_of_overrides_is_refused(tmp_path: Path, text: st
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("tune.devices=0", "tune.devices=0; rule: a whole number, at least 1"),
+        ("tune.devices=0", "tune.devices=0; rule: at least 1; legal: tune.devices=1"),
         ("tune.candidates=0", "tune.candidates=0; rule"),
         ("tune.turns=0", "tune.turns=0; rule"),
         ("tune.batches=-1", "tune.batches=-1; rule"),
         ("tune.devices=two", "tune.devices=two; rule"),
-        ("tune.devices=true", "tune.devices=True; rule"),
+        ("tune.devices=true", "tune.devices=true; rule: a whole number"),
         ("tune.devcies=2", "did you mean 'tune.devices'"),
         ("grid.inter=2", "grid and microbatch are what is tuned"),
         ("batch.microbatch=1", "grid and microbatch are what is tuned"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from suite.bench.experiment import expand
+from suite.bench.runs import expand
 from suite.bench.session import Session
 from suite.bench.store import Store
 from suite.core.op import Kind, Op

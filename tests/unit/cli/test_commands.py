@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from suite.bench.experiment import resolve
 from suite.cli import Command
 from suite.cli.command import CONF
+from suite.config.compose import composed
 from suite.core.errors import Refused, UnknownName
 from suite.core.exits import Exit
 from suite.nightly import settings
@@ -142,7 +142,7 @@ def test_a_command_runs_through_its_definition(module: str) -> None:
 
 @pytest.mark.parametrize("module", [module for module in MODULES if command(module).config])
 def test_the_keys_of_a_help_are_keys_of_the_config(module: str) -> None:
-    config = resolve([])
+    config = composed([])
     for key in command(module).keys:
         found = config
         for part in key.split("."):

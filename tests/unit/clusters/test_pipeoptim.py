@@ -7,14 +7,13 @@ from functools import cache
 import pytest
 
 from suite import claims
-from suite.bench.experiment import resolve
 from suite.clusters import Published, pipeoptim, pipeoptim_memory
 from suite.clusters.figure import find
 from suite.clusters.lab import Lab
 from suite.clusters.pipeoptim import MODELS, NETWORKS, PLANS, STREAMS, epoch, filling, gain, plan, same
 from suite.clusters.published import metrics, series
 from suite.clusters.variants import anchors
-from suite.core.build import build
+from suite.config.compose import resolve
 from suite.core.claim import Claim
 from suite.core.errors import UnknownName
 from suite.workload.split import divide
@@ -24,7 +23,8 @@ FIGURES = ("pipeoptim_fig5", "pipeoptim_fig6", "pipeoptim_table6", "pipeoptim_ta
 
 @cache
 def lab() -> Lab:
-    executor: Published = build(resolve(["experiment=pipeoptim_clusters"])["executor"])
+    executor = resolve(["experiment=pipeoptim_clusters"]).executor.build()
+    assert isinstance(executor, Published)
     return executor.lab
 
 

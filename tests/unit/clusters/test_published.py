@@ -10,7 +10,6 @@ from itertools import combinations
 import pytest
 
 from suite import claims
-from suite.bench.experiment import resolve
 from suite.clusters import Published, axonn, axonn_scaling, counted, samo
 from suite.clusters import lab as lab_module
 from suite.clusters.figure import FIGURES, Panel, find
@@ -18,7 +17,7 @@ from suite.clusters.lab import AXONN_COUNTS, Batch, Lab, Phases, published_plans
 from suite.clusters.null import filled, percents, saved
 from suite.clusters.published import metrics, series
 from suite.clusters.variants import VARIANTS, anchors
-from suite.core.build import build
+from suite.config.compose import resolve
 from suite.core.claim import Claim
 from suite.core.errors import UnknownName
 from suite.core.expression import evaluate
@@ -44,7 +43,8 @@ LEFT_OUT = {
 
 @cache
 def lab() -> Lab:
-    executor: Published = build(resolve(["experiment=samo_clusters"])["executor"])
+    executor = resolve(["experiment=samo_clusters"]).executor.build()
+    assert isinstance(executor, Published)
     return executor.lab
 
 
@@ -266,7 +266,7 @@ def test_a_panel_is_kept_as_series() -> None:
 
 def test_the_executor_names_what_its_constants_were_fitted_to() -> None:
     config = resolve(["experiment=samo_clusters", "executor.figure=samo_memory"])
-    carried = build(config["executor"]).run(config)
+    carried = config.executor.build().run(config)
     assert carried.source is Source.SIMULATED
     assert "samo.table2.axonn.gpus_256" in carried.calibrated_on
     assert carried.notes[0].startswith("plans: Stages of AxoNN")

@@ -7,13 +7,12 @@ from functools import cache
 import pytest
 
 from suite import claims
-from suite.bench.experiment import resolve
 from suite.clusters import Published
 from suite.clusters.figure import find
 from suite.clusters.lab import Lab
 from suite.clusters.published import metrics, series
 from suite.clusters.samo_convnets import GPUS, NETWORKS, layout, parts, saved
-from suite.core.build import build
+from suite.config.compose import resolve
 from suite.core.errors import Refused
 
 PARAMETERS = {"wideresnet_101": 126_886_696, "vgg_19": 143_667_240}
@@ -21,7 +20,8 @@ PARAMETERS = {"wideresnet_101": 126_886_696, "vgg_19": 143_667_240}
 
 @cache
 def lab() -> Lab:
-    executor: Published = build(resolve(["experiment=samo_clusters"])["executor"])
+    executor = resolve(["experiment=samo_clusters"]).executor.build()
+    assert isinstance(executor, Published)
     return executor.lab
 
 

@@ -11,12 +11,11 @@ from functools import cache
 import pytest
 
 from suite import claims
-from suite.bench.experiment import resolve
 from suite.clusters import Published, samo_states
 from suite.clusters.figure import Panel, find
 from suite.clusters.lab import SAMO_COUNTS, Lab, published_plans
 from suite.clusters.samo_states import BOTH, DENSE, ENTRIES, OFFLOAD, PRECISIONS, PUBLISHED, SAMO, SHARES
-from suite.core.build import build
+from suite.config.compose import resolve
 from suite.core.claim import Claim
 from suite.simulate.search import run
 
@@ -25,7 +24,8 @@ BUCKET = Fraction(1, 300)  # of the entries
 
 @cache
 def lab() -> Lab:
-    executor: Published = build(resolve(["experiment=samo_clusters"])["executor"])
+    executor = resolve(["experiment=samo_clusters"]).executor.build()
+    assert isinstance(executor, Published)
     return executor.lab
 
 

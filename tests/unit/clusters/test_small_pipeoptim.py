@@ -9,11 +9,10 @@ import pytest
 
 from suite import claims
 from suite.analytic.question import Question
-from suite.bench.experiment import resolve
 from suite.clusters import Published, small_pipeoptim
 from suite.clusters.figure import find
 from suite.clusters.lab import Lab
-from suite.core.build import build
+from suite.config.compose import resolve
 from suite.core.op import Kind
 from suite.schedule import OneFOneB
 from suite.weights import Latest, Predict
@@ -26,7 +25,8 @@ F, B = Kind.FORWARD, Kind.BACKWARD
 
 @cache
 def executor() -> Published:
-    made: Published = build(resolve(["executor=published", "executor.figure=pipeoptim_small"])["executor"])
+    made = resolve(["executor=published", "executor.figure=pipeoptim_small"]).executor.build()
+    assert isinstance(made, Published)
     return made
 
 
@@ -73,7 +73,7 @@ def test_orders_are_those_of_the_schedules_that_are_configured() -> None:
     found = ours("table2.pipeoptim.schedule")
     assert found[::2] == found[1::2]
     assert len(set(found)) == 2 * 24  # three mini-batches a stage on eight stages
-    changed = replace(executor().lab, orders={"one_f_one_b": build(resolve(["schedule=gpipe"])["schedule"])})
+    changed = replace(executor().lab, orders={"one_f_one_b": resolve(["schedule=gpipe"]).schedule.build()})
     found = ours("table2.pipedream_2bw.schedule", changed)
     assert found[::2] != found[1::2]
     starts = ours("sec2c.gpipe_reduces_to_naive")

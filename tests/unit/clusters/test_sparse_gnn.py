@@ -10,7 +10,6 @@ import pytest
 
 from suite import claims
 from suite.analytic.question import Question
-from suite.bench.experiment import resolve
 from suite.clusters import (
     sparse_gnn,
     sparse_gnn_counted,
@@ -23,7 +22,8 @@ from suite.clusters.figure import FIGURES, find
 from suite.clusters.graph_figures import TUNED, GraphFigures
 from suite.clusters.graph_lab import PARTITIONERS, RANDOM, Dataset, GraphLab
 from suite.clusters.sparse_gnn import AWARE, CAGNET, COMPARED, GVB, METIS, ratio, seconds
-from suite.core.build import build
+from suite.config.compose import composed, resolve
+from suite.config.plugins import build
 from suite.core.claim import Check, Claim
 from suite.core.errors import DoesNotFit, UnknownName
 from suite.core.expression import evaluate
@@ -57,13 +57,13 @@ def published() -> dict[str, Claim]:
 
 @cache
 def machine() -> Machine:
-    found: Machine = build(resolve(["executor=volumes", "system=sparsity_aware"])["executor"]["machine"])
+    found: Machine = build(resolve(["executor=volumes", "system=sparsity_aware"]).executor.more["machine"])
     return found
 
 
 @cache
 def stack() -> Stack:
-    found: Stack = build(resolve(["stack=gnn"])["stack"])
+    found: Stack = build(composed(["stack=gnn"])["stack"])
     return found
 
 
@@ -196,7 +196,8 @@ def test_graphs_are_drawn_without_features_and_partitioned_once() -> None:
 
 def test_the_constant_is_the_root_that_the_stack_says() -> None:
     """At the sizes of the executor's config, but for parts of Protein by METIS, which send a little more."""
-    executor: GraphFigures = build(resolve(["executor=graph_clusters", "executor.figure=gnn_fig3"])["executor"])
+    executor = resolve(["executor=graph_clusters", "executor.figure=gnn_fig3"]).executor.build()
+    assert isinstance(executor, GraphFigures)
     configured = replace(executor.lab, partitioners={RANDOM: Random(), "gvb": Metis()}, folder=None)
     found = sparse_gnn_fitted.fitted(configured, {})
     assert set(stack().fitted) == set(sparse_gnn_fitted.FITTED)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from suite.bench.experiment import resolve
 from suite.clusters.unit import Unit
+from suite.config.compose import resolve
+from suite.config.run import RunConfig
 from suite.core.errors import Refused
 from suite.core.op import Op
 from suite.core.record import Source
@@ -16,7 +17,7 @@ from tests.support.configs import altered
 
 
 @cache
-def config(*overrides: str) -> dict[str, Any]:
+def config(*overrides: str) -> RunConfig:
     return resolve(["executor=unit", "grid.inter=4", "batch.size=4", *overrides])
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from suite.bench.experiment import expand, freeze, resolve
+from suite.bench.runs import expand, freeze
 from suite.config import checks
 from suite.config.commands import Draw
+from suite.config.compose import composed
 from suite.config.refusals import every_key, legal_value
 from suite.config.run import RunConfig
 from suite.core.errors import Refused
@@ -19,12 +20,12 @@ from suite.core.errors import Refused
 
 @pytest.fixture(scope="module")
 def base() -> dict[str, Any]:
-    return resolve([])
+    return composed([])
 
 
 @pytest.fixture(scope="module")
 def graphs() -> dict[str, Any]:
-    return resolve(["executor=full_graph", "system=sparsity_aware", "model=gcn"])
+    return composed(["executor=full_graph", "system=sparsity_aware", "model=gcn"])
 
 
 def altered(base: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def altered(base: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 def refusal(config: dict[str, Any]) -> str:
     with pytest.raises(Refused) as caught:
-        checks.check_run(config)
+        checks.checked_run(config)
     return str(caught.value)
 
 
@@ -51,7 +52,7 @@ EVERY = {**every_key(RunConfig), **DRAWN}
 def refusal_of(config: dict[str, Any], path: str) -> Refused | None:
     try:
         if path in DRAWN:
-            checks.check_drawing(config)
+            checks.checked(checks.Drawing, config)
         found = freeze(copy.deepcopy(config), "").refusal
     except Refused as error:
         return error
@@ -82,10 +83,10 @@ def test_a_study_answers_a_claim_or_none(base: dict[str, Any], claim: Any) -> No
     config = copy.deepcopy(base)
     for legal in (CLAIM, None):
         config["executor"]["claim"] = legal
-        checks.check_needed(config)
+        checks.outline_of(config)
     config["executor"]["claim"] = claim
     with pytest.raises(Refused, match="rule: a claim's id, terms, least and most bytes, or null"):
-        checks.check_needed(config)
+        checks.outline_of(config)
 
 
 @pytest.mark.parametrize(

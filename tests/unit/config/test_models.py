@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from suite.bench.experiment import freeze, resolve
+from suite.bench.runs import freeze
+from suite.config.compose import composed
 from suite.config.refusals import every_key, refusal
 from suite.config.run import RunConfig
 from suite.core.errors import Refused
@@ -16,7 +17,7 @@ from suite.core.errors import Refused
 
 @pytest.fixture(scope="module")
 def base() -> dict[str, Any]:
-    return freeze(resolve(["system=sparsity_aware"]), "").config
+    return freeze(composed(["system=sparsity_aware"]), "").settings
 
 
 def altered(base: dict[str, Any], path: str, value: Any) -> dict[str, Any]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from suite.config.plugins import Plugin
+from suite.core.errors import Refused
 from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven
 
@@ -30,3 +33,21 @@ def test_plugin_is_dumped_as_it_was_given() -> None:
 def test_group_without_a_class_path_is_no_plugin(data: object) -> None:
     with pytest.raises(ValidationError, match="a group of keys with a class path in _target_"):
         READER.validate_python(data)
+
+
+def test_plugin_of_another_type_is_refused_as_it_is_built() -> None:
+    plugin = READER.validate_python({"_target_": "suite.weights.Latest"})
+    with pytest.raises(Refused, match=r"=suite\.weights\.Latest; rule: its place requires a Schedule; Latest has no"):
+        plugin.build()
+
+
+def anything() -> Any:
+    return 3
+
+
+def test_result_of_a_function_that_does_not_name_its_type_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("plugins", "results"):
+        monkeypatch.setattr(f"suite.config.{module}.locate", lambda path: anything)
+    plugin = READER.validate_python({"_target_": "mine.anything"})
+    with pytest.raises(Refused, match=r"which returns 3; rule: its place requires a Schedule"):
+        plugin.build()

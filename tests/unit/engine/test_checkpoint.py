@@ -20,7 +20,7 @@ from torch import nn
 from suite.comm import loopback
 from suite.core.errors import RankError, Refused, Unsupported
 from suite.core.grid import Grid
-from suite.core.protocols import Read
+from suite.core.protocols import Read, WeightPolicy
 from suite.engine import shelf
 from suite.engine.optimizer import SGD, Adam, AdamW
 from suite.engine.rate import WarmupCosine
@@ -330,7 +330,7 @@ def test_a_batch_that_was_broken_off_is_neither_saved_nor_loaded_into(tmp_path: 
     made().load(tmp_path)
 
 
-class Stashing:
+class Stashing(WeightPolicy):
     """A policy that will read the first version for ever."""
 
     def read(self, op: Any, clock: Any) -> Read:

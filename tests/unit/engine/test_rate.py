@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from suite.core.build import build
+from suite.config.plugins import build
 from suite.core.errors import Refused
 from suite.engine.rate import Constant, Polynomial, Steps, WarmupCosine, as_rate
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from suite.core.errors import Refused
 from suite.core.op import Kind, Op, Work
-from suite.core.protocols import Clock, Read
+from suite.core.protocols import Clock, Read, WeightPolicy
 from suite.engine.optimizer import SGD, predicted
 from suite.engine.stage import Stage
 from suite.engine.state import ModelState
@@ -22,7 +22,7 @@ F0, F1 = Op(0, Kind.FORWARD, 0), Op(0, Kind.FORWARD, 1)
 B0, U0 = Op(0, Kind.BACKWARD, 0), Op(0, Kind.UPDATE, 0)
 
 
-class Policy:
+class Policy(WeightPolicy):
     def __init__(self, decide: Callable[[Op, Clock], Read]) -> None:
         self.decide = decide
 

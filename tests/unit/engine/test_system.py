@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from suite.bench.experiment import resolve
 from suite.comm import loopback
+from suite.config.compose import resolve
 from suite.engine.system import EngineSystem
 
 TINY = ["model.shape.layers=1", "model.shape.hidden=16", "model.shape.heads=2", "model.shape.sequence=8"]

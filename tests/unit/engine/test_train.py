@@ -14,8 +14,9 @@ from cases import Case, gpt_case, odd_case
 from torch import nn
 
 from baselines.pytorch import PyTorch
-from suite.bench.experiment import resolve
 from suite.comm import loopback
+from suite.config.compose import resolve
+from suite.config.run import RunConfig
 from suite.core.errors import Refused
 from suite.core.grid import Grid
 from suite.engine.optimizer import SGD, AdamW
@@ -454,7 +455,7 @@ SMALL = ["model.shape.layers=3", "model.shape.hidden=24", "model.shape.sequence=
 
 
 @pytest.fixture(scope="module")
-def config() -> dict[str, Any]:
+def config() -> RunConfig:
     return resolve([*SMALL, "optimizer=adamw", "optimizer.lr=0.01", "batch.size=16", "batch.microbatch=2", "seed=3"])
 
 
@@ -465,16 +466,16 @@ def ten_batches() -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 @pytest.fixture(scope="module")
-def reference(config: dict[str, Any], ten_batches: list[Any]) -> tuple[list[float], float]:
+def reference(config: RunConfig, ten_batches: list[Any]) -> tuple[list[float], float]:
     plain = PyTorch(alone(), config)
     return [plain.train_batch(batch) for batch in ten_batches], plain.evaluate(ten_batches[:2])
 
 
 @pytest.mark.parametrize("grid", [Grid(), Grid(inter=2), Grid(data=2), Grid(data=2, inter=2)], ids=str)
 def test_adamw_has_the_losses_of_plain_pytorch(
-    grid: Grid, config: dict[str, Any], ten_batches: list[Any], reference: tuple[list[float], float]
+    grid: Grid, config: RunConfig, ten_batches: list[Any], reference: tuple[list[float], float]
 ) -> None:
-    own = {**config, "grid": {"data": grid.data, "inter": grid.inter, "tensor": 1}}
+    own = config.changed({"grid.data": grid.data, "grid.inter": grid.inter})
 
     def rank(world: loopback.LoopbackWorld) -> tuple[list[float], float]:
         system = EngineSystem(world, own)

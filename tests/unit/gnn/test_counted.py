@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from suite.bench.experiment import freeze, resolve
-from suite.core.build import build
+from suite.bench.runs import freeze
+from suite.config.compose import composed
+from suite.config.run import RunConfig
 from suite.core.errors import DoesNotFit, Refused
 from suite.core.protocols import Carried
 from suite.core.record import Source
@@ -23,16 +24,15 @@ from suite.gnn.plan import Placement, volumes
 SMALL = ["graph=planted", "graph.source.vertices=512", "graph.source.blocks=16"]
 
 
-def config(*overrides: str, reports: Path) -> dict[str, Any]:
-    run = freeze(resolve(["executor=volumes", *SMALL, *overrides, f"reports={reports}"]), "")
+def config(*overrides: str, reports: Path) -> RunConfig:
+    run = freeze(composed(["executor=volumes", *SMALL, *overrides, f"reports={reports}"]), "")
     assert run.refusal is None, run.refusal
     return run.config
 
 
 def carried(*overrides: str, reports: Path) -> Carried:
     found = config(*overrides, reports=reports)
-    made: Carried = build(found["executor"]).run(found)
-    return made
+    return found.executor.build().run(found)
 
 
 def value(found: Carried, name: str) -> float:
@@ -81,7 +81,7 @@ def test_a_process_holds_its_rows_and_its_halo_and_not_the_graph(tmp_path: Path)
 def test_a_partition_that_saves_time_is_repaid(tmp_path: Path) -> None:
     asked = ["system=sparsity_aware_metis", "grid.data=8", "graph.source.outside=0.1", "graph.source.features=2048"]
     settings = config(*asked, reports=tmp_path)
-    metis = build(settings["executor"]).run(settings)
+    metis = settings.executor.build().run(settings)
     random = carried("system=sparsity_aware", *asked[1:], reports=tmp_path)
     saved = value(random, "epoch_time") - value(metis, "epoch_time")
     assert saved > 0
@@ -93,8 +93,9 @@ def test_a_directed_graph_has_two_plans(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     graph = Graph.of("d", rng.integers(0, 60, 300), rng.integers(0, 60, 300) // 2, 60)
     graph = replace(graph, features=np.ones((60, 5), np.float32), labels=np.zeros(60, np.int64), classes=2)
-    executor: Counted = build(config("system=sparsity_aware", "grid.data=3", reports=tmp_path)["executor"])
     settings = config("system=sparsity_aware", "grid.data=3", reports=tmp_path)
+    executor = settings.executor.build()
+    assert isinstance(executor, Counted)
     matrix, parts = operator(graph), np.arange(60) % 3
     one = executor.full_graph(settings, graph, matrix, parts)
     turned = matrix.T.tocsr()
@@ -127,5 +128,5 @@ def test_this_machine_is_modelled_where_it_is_measured(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused_or_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(DoesNotFit, match="of 4 processes"):
         carried("system=sparsity_aware", "grid.data=4", "executor.machine.memory=1.0e+4", reports=tmp_path)
-    run = freeze(resolve(["executor=volumes", "system=axonn", f"reports={tmp_path}"]), "")
+    run = freeze(composed(["executor=volumes", "system=axonn", f"reports={tmp_path}"]), "")
     assert isinstance(run.refusal, Refused)

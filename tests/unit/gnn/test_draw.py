@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from suite.bench.experiment import resolve
+from suite.config.compose import resolve
 from suite.core.errors import Refused
-from suite.draw import draw, graph
+from suite.draw import draw
 from suite.gnn import prepare
 from suite.gnn.draw import chart, tables
 from suite.gnn.plan import Placement, Plan
@@ -64,13 +64,11 @@ def test_a_directed_graph_is_drawn_as_it_is_trained(tmp_path: Path) -> None:
     """On the parts that a run has, which are those of the forward product."""
     rng = np.random.default_rng(0)
     np.savetxt(tmp_path / "edges.txt", np.stack([rng.integers(0, 400, 4000), rng.integers(0, 40, 4000)], 1), fmt="%d")
-    config = resolve(
-        [
-            *("system=sparsity_aware_gvb", "graph=edge_list", f"graph.source.file={tmp_path / 'edges.txt'}"),
-            *("grid.data=8", f"reports={tmp_path}", f"draw.plan={tmp_path / 'plan.npz'}"),
-        ]
-    )
-    graph(config)
+    overrides = [
+        *("system=sparsity_aware_gvb", "graph=edge_list", f"graph.source.file={tmp_path / 'edges.txt'}"),
+        *("grid.data=8", f"reports={tmp_path}"),
+    ]
+    draw([*overrides, f"draw.plan={tmp_path / 'plan.npz'}"])
     found = Plan.load(tmp_path / "plan.npz").volumes
-    made = prepare.Prepared(config, tmp_path / "own").metrics
+    made = prepare.Prepared(resolve(overrides), tmp_path / "own").metrics
     assert (found.total, found.send.max()) == (made["rows_sent"].values[0], made["max_send"].values[0])

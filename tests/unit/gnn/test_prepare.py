@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from suite.bench.experiment import freeze, resolve
 from suite.bench.rank import GraphRank, kind_of
+from suite.bench.runs import Run, freeze
 from suite.bench.store import Store
 from suite.bench.unranked import carried
-from suite.core.build import build
+from suite.config.compose import composed, resolve
+from suite.config.run import RunConfig
 from suite.core.errors import Refused
 from suite.core.record import Outcome
 from suite.gnn import prepare
 from suite.gnn.holding import Holding, holdings, plans
 from suite.gnn.plan import Placement
+from suite.gnn.settings import graph_settings
 
 TINY = ["graph=rmat", "graph.source.vertices=256", "graph.source.features=6", "graph.source.classes=3"]
 
 
-def config_of(*overrides: str) -> dict[str, Any]:
+def config_of(*overrides: str) -> RunConfig:
     return resolve([*TINY, "system=sparsity_aware", *overrides])
+
+
+def run_of(*overrides: str) -> Run:
+    return freeze(composed([*TINY, "system=sparsity_aware", *overrides]), "")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +61,7 @@ def config_of(*overrides: str) -> dict[str, Any]:
 def test_what_cannot_run_is_refused_before_any_rank_starts(overrides: list[str], said: str) -> None:
     def refusal() -> Exception | None:
         try:
-            return freeze(config_of(*overrides), "").refusal
+            return run_of(*overrides).refusal
         except Refused as error:
             return error
 
@@ -64,11 +69,11 @@ def test_what_cannot_run_is_refused_before_any_rank_starts(overrides: list[str],
 
 
 def test_a_run_of_another_kind_says_nothing_of_graphs() -> None:
-    assert not {"graph", "partitioner", "exchange"} & freeze(resolve([]), "").config.keys()
-    run = freeze(config_of("grid.data=4"), "")
-    assert {"graph", "partitioner", "exchange"} < run.config.keys()
+    assert not {"graph", "partitioner", "exchange"} & freeze(composed([]), "").settings.keys()
+    run = run_of("grid.data=4")
+    assert {"graph", "partitioner", "exchange"} < run.settings.keys()
     assert (run.label, run.ranks, run.refusal) == ("sparsity_aware p=4 c=1", 4, None)
-    assert kind_of(run.config["executor"]) is GraphRank
+    assert kind_of(run.config.executor) is GraphRank
 
 
 def test_what_is_prepared_is_what_ranks_read(tmp_path: Path) -> None:
@@ -98,9 +103,8 @@ def test_a_graph_without_labels_or_anything_to_learn_is_refused(tmp_path: Path) 
             f"reports={tmp_path}",
         ]
     )
-    source = config["graph"]["source"]
-    if "features" in source:
-        source |= {"features": 0, "classes": 0}
+    if "features" in graph_settings(config).source.arguments:
+        config = config.changed({"graph.source.features": 0, "graph.source.classes": 0})
     with pytest.raises(Refused, match=r"features|labels|classes"):
         prepare.Prepared(config, tmp_path / "own")
 
@@ -151,19 +155,19 @@ def test_what_is_counted_without_ranks_is_what_is_prepared_for_them(tmp_path: Pa
     config = config_of("grid.data=4", f"reports={tmp_path}", *overrides)
     made = prepare.Prepared(config, tmp_path / "own")
     counted = config_of("grid.data=4", f"reports={tmp_path}", "executor=volumes", *overrides)
-    found = build(counted["executor"]).run(counted)
+    found = counted.executor.build().run(counted)
     assert found.metrics["planned_bytes"].values == made.metrics["planned_bytes"].values
     assert found.memory["predicted"]["features"] == made.memory["features"]
 
 
 @pytest.mark.parametrize("seed", ["abc", "1.5", "-1"])
 def test_a_seed_is_a_whole_number_for_volumes_too(seed: str) -> None:
-    assert f"seed={seed}; rule: " in str(freeze(config_of("executor=volumes", f"seed={seed}"), "").refusal)
+    assert f"seed={seed}; rule: " in str(run_of("executor=volumes", f"seed={seed}").refusal)
 
 
 def test_what_volumes_refuse_is_no_failure(tmp_path: Path) -> None:
     overrides = ["executor=volumes", "partitioner=external", f"partitioner.file={tmp_path / 'none.part'}"]
-    run = freeze(config_of(*overrides, "grid.data=2", f"reports={tmp_path}"), "")
+    run = run_of(*overrides, "grid.data=2", f"reports={tmp_path}")
     record = carried(run, "key", Store(tmp_path))
     assert record.outcome in (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY)
     assert "none.part" in record.reason

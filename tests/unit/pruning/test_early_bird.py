@@ -11,8 +11,7 @@ import torch
 from tickets import drawn, joined, same, whole
 from torch import nn
 
-from suite.bench.experiment import resolve
-from suite.core.build import build
+from suite.config.compose import resolve
 from suite.core.errors import Refused, UnknownName
 from suite.models import gpt
 from suite.pruning.early_bird import EarlyBird, differing, followed, packed
@@ -249,12 +248,13 @@ def test_masks_of_a_device_wait_on_the_host() -> None:
 
 def test_what_is_asked_for_by_name_leaves_something_of_the_projections_of_a_gpt() -> None:
     """They are drawn smaller than the rest by 1 / sqrt(2 * layers), below any threshold of the whole model."""
-    ticket = resolve(["system=axonn_samo", "pruning=early_bird", "pruning.ticket.latest=1"])["pruning"]["ticket"]
+    overrides = ["system=axonn_samo", "pruning=early_bird", "pruning.ticket.latest=1"]
+    search = resolve(overrides).pruning.ticket
     torch.manual_seed(3)
     blocks = [gpt.Block(Transformer(layers=24, hidden=16, heads=2, sequence=4, vocabulary=11)) for _ in range(2)]
-    assert len(build(ticket).draw(whole(blocks, sparsity=0.9))) == 8
+    assert len(search.build().draw(whole(blocks, sparsity=0.9))) == 8
     with pytest.raises(Refused, match=r"project\.weight of layer 0.*a scope of layer"):
-        build({**ticket, "scope": "global"}).draw(whole(blocks, sparsity=0.9))
+        search.build(scope="global").draw(whole(blocks, sparsity=0.9))
 
 
 # -- channels --------------------------------------------------------------------------------------------------------

@@ -9,19 +9,19 @@ Two layers by hand, float32, on 100 flop/s of products and 10 bytes/s of memory:
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import pytest
+from configs import altered
 from modelled import machine, raw, stack, system
 
 from baselines.gpipe import GPipe
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
-from suite.bench.experiment import resolve
-from suite.core.build import build
+from suite.config.compose import resolve
+from suite.config.run import RunConfig
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Op
@@ -172,18 +172,15 @@ ASKED = ("executor=simulated", "machine=machine_b", "model=vgg_19", "optimizer=s
 
 
 @cache
-def resolved(*overrides: str) -> dict[str, Any]:
+def resolved(*overrides: str) -> RunConfig:
     return resolve([*ASKED, *overrides])
 
 
-def simulated(*overrides: str, **changes: Any) -> tuple[Simulated, dict[str, Any]]:
+def simulated(*overrides: str, **changes: Any) -> tuple[Simulated, RunConfig]:
     """changes: 'batch__size'=32 sets batch.size."""
-    config = copy.deepcopy(resolved(*overrides))
-    for path, value in changes.items():
-        group, _, name = path.partition("__")
-        assert name in config[group], path
-        config[group][name] = value
-    executor: Simulated = build(config["executor"])
+    config = altered(resolved(*overrides), **changes)
+    executor = config.executor.build()
+    assert isinstance(executor, Simulated)
     executor.check(config)
     return executor, config
 

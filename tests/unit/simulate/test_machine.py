@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from modelled import conf, machine, names, raw
 
-from suite.core.build import build
+from suite.config.plugins import build
 from suite.core.errors import Refused, UnknownName
 from suite.simulate.machine import Link, Machine, measured
 
@@ -117,7 +117,7 @@ def test_a_bad_link_is_refused(latency: float, bandwidth: float, named: str) -> 
 
 
 def test_an_unknown_key_of_a_machine_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(Refused, match=r"'wheels'; rule: its arguments are name, devices_per_node, memory, "):
+    with pytest.raises(Refused, match=r"named 'wheels'; rule: one of .*devices_per_node, host, memory, "):
         build({**raw("machine", "summit"), "wheels": 4})
 
 

@@ -13,8 +13,9 @@ import pytest
 from modelled import conf, shape
 
 from suite.bench import launch, measure
-from suite.bench.experiment import freeze, resolve
 from suite.bench.progress import Progress
+from suite.bench.runs import freeze
+from suite.config.compose import composed
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.record import Outcome, Record, Source
@@ -41,7 +42,7 @@ OVERRIDES = ("executor=simulated", "stack=samo", "model=gpt3_xl", "grid.inter=2"
 
 @cache
 def resolved(*overrides: str) -> dict[str, Any]:
-    return resolve([*OVERRIDES, "batch.microbatch=1", *overrides])
+    return composed([*OVERRIDES, "batch.microbatch=1", *overrides])
 
 
 @pytest.fixture(autouse=True)
@@ -178,7 +179,7 @@ def test_bad_figures_of_a_machine_or_a_stack_are_refused(tmp_path: Path) -> None
 )
 def test_an_unknown_machine_or_figure_is_told_what_there_is(override: str, nearest: str) -> None:
     with pytest.raises(UnknownName) as caught:
-        resolve([*OVERRIDES, override])
+        composed([*OVERRIDES, override])
     assert f"did you mean '{nearest}" in str(caught.value)
 
 
@@ -312,4 +313,4 @@ def test_the_executor_is_what_its_file_says(tmp_path: Path) -> None:
     ],
 )
 def test_what_would_be_simulated_for_longer_than_anybody_waits(overrides: list[str], told: str) -> None:
-    assert told in str(freeze(resolve(["executor=simulated", *overrides]), "").refusal)
+    assert told in str(freeze(composed(["executor=simulated", *overrides]), "").refusal)

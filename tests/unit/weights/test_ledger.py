@@ -14,7 +14,7 @@ from baselines.gpipe import GPipe
 from baselines.pipedream import Stash
 from suite.core.errors import Refused, UnknownName
 from suite.core.op import Kind, Op, Work
-from suite.core.protocols import Clock, Read, Schedule
+from suite.core.protocols import Clock, Read, Schedule, WeightPolicy
 from suite.schedule import MessageDriven, OneFOneB
 from suite.weights import Latest, Ledger, Predict
 from tests.support.ledgers import follow
@@ -96,7 +96,7 @@ def test_a_drain_is_the_pipelines_and_not_an_empty_stage() -> None:
     assert ledger.run(Op.parse("0E0")) is None
 
 
-class Wrong:
+class Wrong(WeightPolicy):
     """Reads what it is told to, whatever is there."""
 
     def __init__(self, version: int, ahead: int) -> None:
@@ -126,7 +126,7 @@ def test_only_the_newest_version_is_predicted_from() -> None:
         ledger.run(Op.parse("0F2"))
 
 
-class Keeping:
+class Keeping(WeightPolicy):
     """Reads the newest version, and keeps what it is told to."""
 
     def __init__(self, kept: Any) -> None:
@@ -161,6 +161,12 @@ def test_a_policy_without_its_methods_is_refused() -> None:
         def read(self, op: Op, clock: Clock) -> Read:
             return Read(clock.updates)
 
+    class Unfinished(WeightPolicy):
+        def read(self, op: Op, clock: Clock) -> Read:
+            return Read(clock.updates)
+
+    with pytest.raises(TypeError, match="abstract"):
+        Unfinished()  # type: ignore[abstract]
     for wrong in (Old(), Latest, None):
         with pytest.raises(Refused, match=r"^policy="):
             Ledger(wrong, Work(0, 2, 1, 0), 1)  # type: ignore[arg-type]

@@ -72,4 +72,4 @@ def test_what_has_no_count_is_refused() -> None:
     with pytest.raises(UnknownName, match="did you mean 'recompute'"):
         Predict(graph="recomputed")
     assert Predict.predicts
-    assert not hasattr(Predict, "smoothed")
+    assert not Predict.smoothed

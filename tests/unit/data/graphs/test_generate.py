@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from suite.core.build import build
+from suite.config.plugins import build
 from suite.core.errors import Refused
 from suite.data.graphs import Graph, operator
 from suite.data.graphs.communities import Communities

@@ -1,35 +1,22 @@
-"""Decides whether a config names a class safely: built as written, or refused with what would have fitted.
-
-Ranks build from frozen configs without Hydra; a typo has to be explained here, in the words of the config.
-"""
+"""A class path leads to a part of the suite or of the user's folders, or is refused with the nearest legal one."""
 
 from __future__ import annotations
 
-import builtins
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from suite.core.build import build, locate, module, search
-from suite.core.errors import MissingDependency, Refused, UnknownName
+from suite.config.locate import locate, module, search
+from suite.core.errors import MissingDependency, Refused
 from suite.core.grid import Grid
 from suite.memory import mixed
-from suite.schedule import MessageDriven
-
-SCHEDULE = "suite.schedule.message_driven.MessageDriven"
 
 
 def test_locate_finds_classes_and_functions() -> None:
     assert locate("suite.core.grid.Grid") is Grid
     assert locate("suite.memory.mixed") is mixed
-
-
-def test_a_misspelt_name_gets_the_nearest() -> None:
-    with pytest.raises(UnknownName, match=r"in suite\.core\.grid named 'Gird'.*did you mean 'Grid'\?"):
-        locate("suite.core.grid.Gird")
 
 
 @pytest.mark.parametrize("path", ["Grid", "", "suite.nowhere.Grid", "nowhere.at.all.Grid"])
@@ -48,24 +35,35 @@ def test_a_package_that_is_not_here_is_named(tmp_path: Path, monkeypatch: pytest
             locate(f"{name}.Thing")
 
 
-def test_build_calls_targets_inside_out() -> None:
-    built = build({"a": {"_target_": "suite.core.grid.Grid", "inter": 2}, "b": [1, {"_target_": SCHEDULE}], "c": "x"})
-    assert built == {"a": Grid(inter=2), "b": [1, MessageDriven()], "c": "x"}
+@pytest.mark.parametrize(
+    ("path", "nearest"),
+    [
+        ("suite.core.grid.Gird", "suite.core.grid.Grid"),
+        ("suite.core.gird.Grid", "suite.core.grid.Grid"),
+        ("suit.schedule.OneFOneB", "suite.schedule.OneFOneB"),
+        ("suite.shedule.OneF1B", "suite.schedule.OneFOneB"),
+        ("suite.engin.optimiser.AdmaW", "suite.engine.optimizer.AdamW"),
+        ("baseline.gpipe.Gpipe", "baselines.gpipe.GPipe"),
+    ],
+)
+def test_misspelled_path_gets_the_nearest(path: str, nearest: str) -> None:
+    with pytest.raises(Refused, match="there is no ") as caught:
+        locate(path)
+    assert f"did you mean {nearest!r}?" in str(caught.value)
 
 
-def test_extra_arguments_go_to_the_outermost_target() -> None:
-    assert build({"_target_": SCHEDULE, "cap": 2}, pipeline_limit=5) == MessageDriven(pipeline_limit=5, cap=2)
-    assert build({"plain": 1}, more=2) == {"plain": 1, "more": 2}
+@pytest.mark.parametrize("path", ["suite.bench.launcher.Ranks", "suite.gnn.plans.dataclas", "quite.another.Thing"])
+def test_only_legal_paths_are_suggested(path: str) -> None:
+    with pytest.raises(Refused, match="there is no module") as caught:
+        locate(path)
+    assert "did you mean" not in str(caught.value)
 
 
-def test_arguments_that_do_not_fit_are_refused_with_those_that_do() -> None:
-    with pytest.raises(Refused, match=r"limit.*its arguments are pipeline_limit, cap, prefer"):
-        build({"_target_": SCHEDULE, "limit": 3})
-
-
-def test_a_target_that_is_no_class_is_refused() -> None:
-    with pytest.raises(Refused, match=r"is a tuple; rule: a class or a function"):
-        build({"_target_": "suite.gnn.plan.ASSIGNMENTS"})
+def test_misspelled_path_of_the_users_gets_the_nearest(mine: Path) -> None:
+    (mine / "my_orders.py").write_text("raise SystemExit('it ran')\nclass Waves: ...\n")
+    with pytest.raises(Refused, match=r"did you mean 'my_orders\.Waves'\?"):
+        locate("my_order.Wave")
+    assert "my_orders" not in sys.modules
 
 
 # -- a config runs nothing but parts of the suite and what the user has chosen ---------------------------------------
@@ -88,16 +86,16 @@ def test_a_target_that_is_no_class_is_refused() -> None:
         ("__main__.main", "none of them|there is no module"),
         # by way of a module of the suite
         ("suite.bench.launch.subprocess.Popen", "there is no module"),
-        ("suite.core.build.importlib.import_module", "there is no module"),
-        ("suite.core.build.importlib", "is a module"),
-        ("suite.core.build.Path", r"is pathlib[.\w]*\.Path"),
-        ("suite.core.build.partial", r"is functools\.partial"),
+        ("suite.config.locate.importlib.import_module", "there is no module"),
+        ("suite.config.locate.importlib", "is a module"),
+        ("suite.config.locate.Path", r"is pathlib[.\w]*\.Path"),
+        ("suite.config.plugins.partial", r"is functools\.partial"),
         ("suite.gnn.plan.dataclass", "is dataclasses"),
         ("suite.engine.system.torch", "is a module"),
         ("baselines.gpipe.dataclass", "is dataclasses"),
         # the suite's own that start processes, keep files, or would look elsewhere
-        ("suite.core.build.locate", r"is suite\.core\.build\.locate"),
-        ("suite.core.build.search", r"is suite\.core\.build\.search"),
+        ("suite.config.locate.locate", r"is suite\.config\.locate\.locate"),
+        ("suite.config.locate.search", r"is suite\.config\.locate\.search"),
         ("suite.doctor.probe.attempt", r"is suite\.doctor"),
         ("suite.bench.starter.placing", "is suite"),
         ("suite.bench.launch.Ranks", "is suite"),
@@ -113,7 +111,7 @@ def test_a_target_that_is_no_class_is_refused() -> None:
 )
 def test_what_is_no_part_of_the_suite_is_refused(path: str, words: str) -> None:
     with pytest.raises(Refused, match=words) as caught:
-        build({"_target_": path, "_partial_": True})
+        locate(path)
     assert "rule: " in str(caught.value)
 
 
@@ -131,7 +129,7 @@ def test_nothing_is_imported_to_say_so(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("sys.path", [*sys.path])
-    monkeypatch.setattr("suite.core.build._own", [])
+    monkeypatch.setattr("suite.config.locate._folders", [])
     search([tmp_path])
     return tmp_path
 
@@ -171,23 +169,7 @@ def test_a_folder_that_holds_an_environment_does_not_choose_it(
         locate("some_package.Thing")
 
 
-def test_a_hostile_config_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever in a config it stands, before anything beside it is called."""
-    monkeypatch.setattr(builtins, "eval", lambda *_: pytest.fail("it ran"))
-    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("it ran"))
-    hostile = {"_target_": "subprocess.Popen", "args": ["true"]}
-    for config in (hostile, [hostile], {"a": {"b": [hostile]}}, {"_target_": SCHEDULE, "cap": hostile}):
-        with pytest.raises(Refused, match="none of them"):
-            build(config)
-
-
 def test_modules_that_came_from_nowhere_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "from_nowhere", ModuleType("from_nowhere"))
     with pytest.raises(Refused, match="there is no module"):
         locate("from_nowhere.Thing")
-
-
-def test_what_a_run_asks_for_its_ranks_is_built_by_no_config(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="writes files"):
-        build({"_target_": "suite.gnn.prepare.Prepared", "config": {}, "folder": str(tmp_path / "elsewhere")})
-    assert not list(tmp_path.iterdir())

@@ -1,0 +1,179 @@
+"""Composition of configurations with Hydra.
+
+This module and suite.sweep are the only readers of Hydra. The rest of the suite, ranks included, sees typed models.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from suite.config import checks
+from suite.config.locate import search
+from suite.config.places import check_parts
+from suite.config.run import RunConfig
+from suite.core.errors import Refused, SuiteError, UnknownName
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+def _per_replica(size: int, replicas: int) -> int:
+    return max(1, size // max(1, replicas))
+
+
+def register() -> None:
+    """The resolvers that configs may use."""
+    OmegaConf.register_new_resolver("per_replica", _per_replica, replace=True)
+
+
+@contextmanager
+def _hydra() -> Iterator[None]:
+    """Composes inside an application of Hydra's as well as outside."""
+    register()
+    if GlobalHydra.instance().is_initialized():
+        yield
+    else:
+        with initialize_config_dir(str(CONF), version_base="1.3", job_name="suite"):
+            yield
+
+
+def composed(overrides: Sequence[str]) -> dict[str, Any]:
+    """The keys of these overrides, resolved, as plain data. Raises UnknownName with the nearest match, Refused for
+    other faults of the overrides; values are not checked."""
+    return compose_both(overrides)[0]
+
+
+def compose_both(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keys of these overrides, resolved, and with their interpolations. Raises as `composed` does."""
+    check_names(overrides)
+    search(own_folders(overrides))  # a schedule is checked here before any rank starts
+    with _hydra():
+        try:
+            composed = compose("config", overrides=[*overrides, *searched(overrides)])
+            return plain(composed), plain(composed, resolved=False)
+        except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:  # of Hydra's own, too
+            raise explained(error, overrides) from error
+
+
+def resolve(overrides: Sequence[str]) -> RunConfig:
+    """The configuration of these overrides. Raises as `composed` does, and for the first key with a wrong value."""
+    config = checks.checked_run(composed(overrides))
+    check_parts(config.plain())
+    return config
+
+
+def plain(config: DictConfig, resolved: bool = True) -> dict[str, Any]:
+    """Plain data without Hydra's part, with interpolations resolved or as they are written."""
+    data = OmegaConf.to_container(config, resolve=resolved, throw_on_missing=resolved)
+    assert isinstance(data, dict)
+    return {str(key): value for key, value in data.items() if key != "hydra"}
+
+
+def groups(overrides: Sequence[str] = ()) -> dict[str, list[str]]:
+    """The config groups and their choices, those of the command line's own folders included."""
+    found = {folder.name: _choices(folder) for folder in CONF.iterdir() if folder.is_dir()}
+    for own in own_folders(overrides):
+        for group, names in found.items():
+            more = _choices(own / group)
+            if twice := set(more) & set(names):  # Hydra would take the first without a word
+                name = min(twice)
+                legal = f"{group}={name}_of_mine"
+                raise Refused(f"{own / group / name}.yaml", rule=f"there is a {group}={name} already", legal=legal)
+            names.extend(more)
+    return found
+
+
+def _choices(folder: Path) -> list[str]:
+    return sorted(file.stem for file in folder.glob("*.yaml"))
+
+
+def own_folders(overrides: Sequence[str]) -> list[Path]:
+    """The folders of `launch.python_path`: modules, and YAMLs in folders named as those of conf/. Raises Refused."""
+    named: list[Any] = []
+    for override in overrides:
+        if override.partition("=")[0] == "launch.python_path":
+            try:
+                value = OverridesParser.create().parse_override(override).value()
+            except HydraException:
+                continue  # composing says so, in one line
+            named = value if isinstance(value, list) else [value]
+    for name in named:
+        if not Path(str(name)).is_dir():
+            raise Refused(f"launch.python_path={named}: no folder {name}", rule="a list of folders", legal="[FOLDER]")
+    return [Path(str(name)).resolve() for name in named]
+
+
+def given(key: str, overrides: Sequence[str], default: Any) -> Any:
+    """The value that the command line gives `key`, unresolved. Raises Refused where it is one of a sweep."""
+    value = default
+    for override in overrides:
+        if override.lstrip("+").partition("=")[0] != key:
+            continue
+        found = parsed(override)
+        if found.is_sweep_override():
+            raise Refused(override, rule=f"a sweep has one {key}", legal=f"{key}={default}")
+        value = found.value()
+    return value
+
+
+def parsed(override: str) -> Override:
+    """As Hydra reads it. Raises Refused."""
+    try:
+        return OverridesParser.create().parse_override(override)
+    except HydraException as error:
+        raise Refused(" ".join(str(error).split())) from error
+
+
+def searched(overrides: Sequence[str]) -> list[str]:
+    """What tells Hydra to look for configs in the command line's own folders too."""
+    quoted = ["'file://{}'".format(str(folder).replace("'", r"\'")) for folder in own_folders(overrides)]
+    return [f"hydra.searchpath=[{','.join(quoted)}]"] if quoted else []
+
+
+def check_names(overrides: Sequence[str]) -> None:
+    """Every `group=choice` names a choice that there is (`a,b` in a sweep names two)."""
+    known = groups(overrides)
+    for override in overrides:
+        key, _, value = override.partition("=")
+        if key in known and value and not re.search(r"[\[\]{}()$]", value):
+            for choice in (part.strip("'\" ") for part in value.split(",")):
+                if choice not in (*known[key], "null"):
+                    raise UnknownName(key, choice, known[key])
+
+
+def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
+    """Hydra's message, with the nearest key where a key is unknown and the rule where a value is missing."""
+    text = " ".join(str(error).split())
+    missing = re.search(r"Missing mandatory value: .*full_key: ([\w.]+)", text)
+    if missing:
+        return Refused(f"{missing[1]} has no value", rule="this choice wants one", legal=f"{missing[1]}=...")
+    unknown = re.search(r"Could not override '([\w.]+)'", text)
+    if unknown:
+        with _hydra():
+            chosen = [o for o in overrides if o.partition("=")[0] in groups()]
+            base = compose("config", overrides=[*chosen, *searched(overrides)])
+        keys = list(_keys(OmegaConf.to_container(base, resolve=False)))
+        near = get_close_matches(unknown[1], keys, n=1, cutoff=0.4)
+        parent = unknown[1].rpartition(".")[0]
+        beside = [key for key in keys if key.rpartition(".")[0] == parent]
+        return UnknownName("config key", unknown[1], {*near, *(beside or (key for key in keys if "." not in key))})
+    return Refused(text)
+
+
+def _keys(data: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            yield f"{prefix}{key}"
+            yield from _keys(value, f"{prefix}{key}.")

@@ -1,0 +1,106 @@
+"""Places of plug-ins in a configuration, with the type that each requires.
+
+Most types are the parameters of `Plugin[...]` in the models. The tables add what a group of keys with its own model
+names, and what is known of the later use of an object. A plug-in of another type is refused before anything is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args, get_origin
+
+from suite.config.base import Settings
+from suite.config.locate import PARTIAL, TARGET, locate
+from suite.config.plugins import Plugin, arguments_of, check, located
+from suite.config.protocols import (
+    Exchange,
+    Executor,
+    GraphSource,
+    PartitionMethod,
+    Preparation,
+    Replay,
+    StandIn,
+    System,
+)
+from suite.config.results import check_call, check_class
+from suite.config.run import RunConfig
+from suite.core.protocols import CostModel
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """wanted: the type of what is built there
+
+    names: for a class that is used before it is built, the names of the arguments that it is built with
+    calls: for a function that is called later, the names of the arguments that it is called with
+    besides: keys of the group that are no arguments
+    """
+
+    wanted: Any
+    names: Sequence[str] = ()
+    calls: Sequence[str] = ()
+    besides: Sequence[str] = ()
+
+
+def _in_models(model: type[Settings], at: str = "") -> Iterator[tuple[str, Place]]:
+    """The plug-ins of the models, by their keys."""
+    for name, info in model.model_fields.items():
+        for option in (info.annotation, *get_args(info.annotation)):
+            if get_origin(option) is Plugin:
+                yield f"{at}{name}", Place(get_args(option)[0])
+            elif isinstance(option, type) and issubclass(option, Settings):
+                yield from _in_models(option, f"{at}{name}.")
+
+
+_MODELS = dict(_in_models(RunConfig))
+_TORCH = ("optimizer", "pruning.ticket")  # whose modules load torch
+OF_DATA = {"data.source": _MODELS["data.source"]}  # whose module may need a package of its own: where data are read
+OF_RANKS = {
+    **{key: _MODELS[key] for key in _TORCH},
+    "system": Place(System, names=("world", "config")),
+    "exchange": Place(Exchange, names=("share", "world", "watch", "dtype")),
+    "executor.replays": Place(Replay, names=("made", "world", "config")),
+}
+PLACES = {  # whose modules load no torch
+    **{key: place for key, place in _MODELS.items() if key not in (*OF_RANKS, *OF_DATA)},
+    "memory.layout": replace(_MODELS["memory.layout"], calls=("entries", "moments", "dtype", "half")),
+    "executor": Place(Executor),
+    "executor.cost": Place(CostModel),
+    "executor.system": Place(StandIn, names=("world", "config")),
+    "executor.prepares": Place(Preparation, names=("config", "folder")),
+    "executor.stand_ins.*.source": Place(GraphSource),
+    "partitioner": Place(PartitionMethod, besides=("name",)),
+}
+
+
+def check_parts(config: Mapping[str, Any], places: Mapping[str, Place] = PLACES) -> None:
+    """Raises Refused for the first plug-in that its place does not take, or whose arguments do not fit its class."""
+    for pattern, place in places.items():
+        for key, value in _at(config, pattern.split(".")):
+            if isinstance(value, str):
+                check_class(key, value, located(key, value), place.wanted, place.names)
+            elif isinstance(value, Mapping) and TARGET in value and place.names:
+                path, full = str(value[TARGET]), f"{key}.{TARGET}"
+                check_class(full, path, located(full, path), place.wanted, place.names)
+            elif isinstance(value, Mapping) and TARGET in value:
+                check(key, {name: each for name, each in value.items() if name not in place.besides}, place.wanted)
+                _check_calls(key, value, place.calls)
+
+
+def _at(config: Any, keys: Sequence[str], path: str = "") -> Iterator[tuple[str, Any]]:
+    """The value at a place, if there is one; * is every key of a group."""
+    if not keys:
+        yield path[1:], config
+    elif isinstance(config, Mapping):
+        for key in config if keys[0] == "*" else {keys[0]} & config.keys():
+            yield from _at(config[key], keys[1:], f"{path}.{key}")
+
+
+def _check_calls(key: str, value: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raises Refused unless the function at a place can be called with arguments of these names."""
+    target = locate(value[TARGET])
+    later = bool(value.get(PARTIAL, False))
+    if names and (later or isinstance(target, type)):
+        already = [*arguments_of(value)] if later else ["self"]
+        check_call(f"{key}={value[TARGET]}", target if later else target.__call__, {*already, *names})

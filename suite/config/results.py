@@ -1,0 +1,77 @@
+"""Results of classes and functions, compared with the type that a place requires."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, get_args, get_origin
+
+from suite.config.annotations import is_callable, is_union, plain, results_of, with_article
+from suite.config.locate import PARTIAL, TARGET, locate
+from suite.core.errors import Refused
+from suite.core.members import is_protocol, lacking
+
+
+def mismatch(target: Callable[..., Any], wanted: Any, *, later: bool = False) -> str | None:
+    """Why what `target` returns is not of the type `wanted`; None where it is, or where annotations do not say.
+
+    later: whether the object is the function itself, which is called later (`_partial_`)
+    """
+    wanted = plain(wanted)
+    inner = get_args(wanted)
+    if wanted is Any:
+        return None
+    if is_union(wanted):
+        reasons = [mismatch(target, each, later=later) for each in inner]
+        return None if None in reasons else reasons[0]
+    if later and is_callable(wanted):
+        return mismatch(target, inner[-1]) if inner else None
+    if later:
+        return f"{with_article(wanted)}, which is built at once, without _partial_"
+    kind = type(None) if wanted is None else get_origin(wanted) or wanted
+    if not isinstance(kind, type):
+        return None
+    reasons = [_difference(result, kind) for result in results_of(target)]
+    return None if None in reasons or not reasons else f"{with_article(wanted)}; {reasons[0]}"
+
+
+def result_refusal(key: str, config: Mapping[str, Any], wanted: Any) -> Refused | None:
+    """The refusal of a plug-in whose result is not of the type that its place requires; None where it is."""
+    path, later = str(config[TARGET]), bool(config.get(PARTIAL, False))
+    target = locate(path)
+    reason = mismatch(target, wanted, later=later)
+    if reason is None:
+        return None
+    other = mismatch(target, wanted, later=not later) is None
+    legal = f"{key}.{PARTIAL}={str(not later).lower()}" if other else ""
+    return Refused(f"{key}={path}", rule=f"its place requires {reason}", legal=legal)
+
+
+def _difference(result: type, kind: type) -> str | None:
+    if is_protocol(kind):
+        missing = lacking(result, kind)
+        return f"{result.__name__} has no {' and no '.join(missing)}" if missing else None
+    if issubclass(result, kind) or (kind is float and result is int):
+        return None
+    return f"the result is {with_article(result)}"
+
+
+def check_class(key: str, path: str, target: Any, protocol: type, names: Iterable[str]) -> None:
+    """Raises Refused unless `target`, which is used before it is built, is a class with the methods of a protocol.
+
+    names: of the arguments that it is built with
+    """
+    if not isinstance(target, type):
+        raise Refused(f"{key}={path}", rule=f"a class that is {with_article(protocol)}")
+    if missing := lacking(target, protocol):
+        raise Refused(f"{key}={path}", rule=f"{with_article(protocol)} has {', '.join(missing)}")
+    check_call(f"{key}={path}", target, names)
+
+
+def check_call(what: str, target: Callable[..., Any], names: Iterable[str]) -> None:
+    """Raises Refused unless `target` takes arguments of these names and requires no other."""
+    names = [*names]
+    try:
+        inspect.signature(target).bind(**dict.fromkeys(names))
+    except (TypeError, ValueError) as error:
+        raise Refused(f"{what}: {error}", rule=f"it is called with {', '.join(sorted({*names} - {'self'}))}") from error

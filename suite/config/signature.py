@@ -1,0 +1,236 @@
+"""Arguments of a plug-in, checked against the signature of its class or function.
+
+Each annotation becomes a strict pydantic type. A protocol requires its members, and a class of the suite or of the user
+an object of it; of other classes nothing is checked, as a config cannot name them. A plug-in that is not built yet
+stands for what it will return.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, WrapValidator
+from pydantic_core import PydanticCustomError
+
+from suite.config.annotations import (
+    described,
+    hints_of,
+    is_callable,
+    is_list,
+    is_mapping,
+    is_union,
+    legal_text,
+    plain,
+)
+from suite.config.locate import ROOTS, TARGET, in_user_folder
+from suite.config.refusals import rule_of
+from suite.config.results import result_refusal
+from suite.core.errors import Refused, UnknownName
+from suite.core.members import is_protocol, lacking
+from suite.core.values import shown, typed
+
+_BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "multiple_of", "rule")
+
+
+def check_names(key: str, path: str, target: Callable[..., Any], names: Iterable[str], *, later: bool = False) -> None:
+    """Raises Refused for an argument that `target` does not take, and unless `later` for one that it lacks.
+
+    key: of the plug-in in the configuration, empty where unknown; path: of its class
+    """
+    names, parameters = {*names}, _parameters(target)
+    if parameters is None:
+        return
+    by_name = {
+        name: each for name, each in parameters.items() if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+    }
+    group = f"{key}." if key else ""
+    if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        for name in sorted(names - by_name.keys()):
+            if not by_name:
+                raise _keyed(
+                    Refused(f"there is no {group}{name}", rule=f"{path} takes no arguments", legal=f"~{group}{name}")
+                )
+            known = [f"{group}{each}" for each in by_name]
+            raise _keyed(UnknownName(f"argument of {path}", f"{group}{name}", known))
+    for name in by_name if not later else ():
+        if name not in names and by_name[name].default is inspect.Parameter.empty:
+            hint = hints_of(target).get(name, Any)
+            kind = "" if hint is Any else f", {described(hint)}"
+            legal = legal_text(hint)
+            what = f"there is no {group}{name}" if key else f"{path}: there is no {name}"
+            error = Refused(what, rule=f"{path} requires it{kind}", legal=legal and f"{group}{name}={legal}")
+            raise _keyed(error)
+
+
+def check_values(key: str, path: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Raises Refused for the first argument that is not of its annotated type, with a legal value if there is one."""
+    hints = hints_of(target)
+    for name, value in arguments.items():
+        if name not in hints:
+            continue
+        try:
+            _adapter(hints[name]).validate_python(value)
+        except ValidationError as error:
+            raise _keyed(_refusal(error, key, path, target, name, value)) from None
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of an annotated type."""
+    try:
+        _adapter(hint).validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+def example(target: Callable[..., Any], name: str, hint: Any) -> str:
+    """A value that `target` accepts for an argument, as it is typed on a command line: its default, or one of its type.
+
+    Empty for text without a default, which may have to be one of a few names.
+    """
+    parameter = (_parameters(target) or {}).get(name)
+    default = parameter.default if parameter else inspect.Parameter.empty
+    simple = default is None or isinstance(default, bool | int | float | str)
+    return typed(default) if simple and fits(default, hint) else legal_text(hint)
+
+
+@cache
+def _parameters(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    """By name; None for what does not say, such as a class that is written in C."""
+    try:
+        return inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        return None
+
+
+def _keyed(error: Refused) -> Refused:
+    error.keyed = True  # it names the keys of a config, not arguments that stand for them
+    return error
+
+
+def _refusal(error: ValidationError, key: str, path: str, target: Any, name: str, value: Any) -> Refused:
+    fault = error.errors(include_url=False)[0]
+    full = f"{key}.{name}" if key else f"{path}: {name}"
+    if fault["type"] == _PLUGIN:
+        refused = result_refusal(f"{full}{_inside(value, fault['loc'])}", fault["input"], fault["ctx"]["wanted"])
+        assert refused is not None
+        return refused
+    hint = hints_of(target)[name]
+    rule = rule_of(fault) if fault["type"] in _BOUNDS and not is_union(plain(hint)) else described(hint)
+    legal = example(target, name, hint)
+    given = shown(value) if isinstance(value, str) else typed(value)  # '5' is text
+    return Refused(f"{full}={given}", rule=f"{name} is {rule}", legal=legal and f"{key and f'{key}.'}{name}={legal}")
+
+
+def _inside(value: Any, places: Sequence[int | str]) -> str:
+    """The path of a fault within an argument; pydantic also lists the branches of unions."""
+    path = ""
+    for place in places:
+        if isinstance(value, Mapping) and place in value:
+            path, value = f"{path}.{place}", value[place]
+        elif isinstance(value, Sequence) and isinstance(place, int):
+            path, value = f"{path}[{place}]", value[place]
+    return path
+
+
+# Annotations as pydantic types
+
+_PLUGIN = "plugin"  # the type of the error of a plug-in that returns something else
+
+
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    try:
+        return _cached(hint)
+    except TypeError:  # bounds that cannot be hashed
+        return TypeAdapter(_checked(hint))
+
+
+@cache
+def _cached(hint: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(_checked(hint))
+
+
+def _checked(hint: Any) -> Any:
+    """The strict type of values, or of plug-ins that return them."""
+    bounds: list[Any] = []
+    while get_origin(hint) is Annotated:
+        hint, *more = get_args(hint)
+        bounds = [*more, *bounds]
+    hint = plain(hint)
+    kind = _strict(hint)
+    if kind is Any and not bounds:
+        return Any
+    return Annotated[(kind, *bounds, WrapValidator(partial(_plugin_or_value, hint)))]
+
+
+def _plugin_or_value(hint: Any, value: Any, check: Callable[[Any], Any]) -> Any:
+    if not (isinstance(value, Mapping) and TARGET in value):
+        return check(value)
+    if result_refusal("", value, hint):
+        raise PydanticCustomError(_PLUGIN, "a plug-in of another type", {"wanted": hint})
+    return value
+
+
+def _strict(hint: Any) -> Any:
+    """The pydantic type of an annotation; Any for one of which nothing is checked."""
+    inner = get_args(hint)
+    if hint is None or hint is type(None):
+        return None
+    if hint is float:
+        return Annotated[float, Field(strict=True, allow_inf_nan=False)]
+    if hint in (int, bool, str):
+        return Annotated[hint, Field(strict=True)]
+    if get_origin(hint) is Literal:
+        return hint
+    if is_union(hint):
+        return Union[tuple(_checked(each) for each in inner)]  # noqa: UP007 - of a tuple
+    if is_mapping(hint):
+        return Annotated[dict[Any, _checked(inner[1]) if inner else Any], BeforeValidator(_mapping)]  # type: ignore[misc]
+    if is_list(hint):
+        return _list(hint)
+    if is_callable(hint):
+        return Callable
+    kind = get_origin(hint) or hint
+    if isinstance(kind, type) and (kind.__module__.partition(".")[0] in ROOTS or in_user_folder(kind.__module__)):
+        return Annotated[Any, AfterValidator(partial(_instance, kind))]
+    return Any
+
+
+def _list(hint: Any) -> Any:
+    """Any sequence but text, as configs know no tuples."""
+    inner = get_args(hint)
+    fixed = get_origin(hint) is tuple and Ellipsis not in inner
+    kind: Any = list[_checked(inner[0])] if inner and not fixed else list[Any]  # type: ignore[misc]
+    if fixed:
+        return Annotated[tuple[tuple(_checked(each) for each in inner)], BeforeValidator(_tuple)]  # type: ignore[misc]
+    return Annotated[kind, BeforeValidator(_sequence)]
+
+
+def _mapping(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise _other_type()
+    return dict(value)
+
+
+def _sequence(value: Any) -> Any:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise _other_type()
+    return list(value)
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(_sequence(value))
+
+
+def _other_type() -> PydanticCustomError:
+    """The error of a value that its annotation describes better."""
+    return PydanticCustomError("other_type", "another type")
+
+
+def _instance(kind: type, value: Any) -> Any:
+    if lacking(value, kind) if is_protocol(kind) else not isinstance(value, kind):
+        raise _other_type()
+    return value

@@ -1,0 +1,30 @@
+"""Plain values: a test for numbers, and their text on one line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+_WIDTH = 100  # characters
+
+
+def number(value: Any) -> bool:
+    """Whether it is a number within the range of a float: a config may hold whole numbers of a thousand digits."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def typed(value: Any) -> str:
+    """A plain value as it is typed on a command line, in at most a hundred characters."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower().replace("none", "null")
+    return _short(str(value)) if isinstance(value, str) else shown(value)
+
+
+def shown(value: Any) -> str:
+    """The representation of a value on one line, in at most a hundred characters."""
+    return _short(repr(value))
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."

@@ -1,0 +1,178 @@
+"""The README's plug-ins work from a user's folder, and a mistake in each is refused with its class's own arguments."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.bench.runs import Run, expand
+from suite.config import locate
+from suite.config.plugins import build
+from suite.core.errors import Refused, SuiteError, UnknownName
+
+README = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+
+
+def example(start: str, language: str) -> str:
+    """The README's block that begins with a text."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+    return next(block for block in blocks if block.startswith(start))
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A user's folder with the README's examples: the override that names it."""
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.setattr(locate, "_folders", [])
+    monkeypatch.delitem(sys.modules, "waves", raising=False)
+    waves = example("# @package _global_\ndefaults:", "yaml")
+    files = {
+        "waves.py": example("from dataclasses", "python"),
+        "system/waves.yaml": waves,
+        "modelled/waves.yaml": example("_target_: suite.simulate.plan.Modelled", "yaml"),
+        "model/gpt_mine.yaml": example("name: gpt_mine", "yaml"),
+        "machine/lab.yaml": example("_target_: suite.simulate.machine.Machine", "yaml"),
+        "experiment/waves_beside.yaml": example("# @package _global_\nexperiment:", "yaml"),
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return f"launch.python_path=['{tmp_path}']"
+
+
+SIZE = ["model=gpt3_xl", "grid.inter=4", "batch.size=64"]
+WAVES = ["system=waves", "grid.inter=2"]
+MODEL = ["model=gpt_mine", "system=axonn", "grid.inter=2"]
+MACHINE = ["executor=simulated", "machine=lab", "system=axonn", "grid.data=4", *SIZE]
+SIMULATED = ["executor=simulated", "machine=summit", "system=waves", *SIZE]
+EXPERIMENT = ["experiment=waves_beside"]
+
+
+def run_of(mine: str, *overrides: str) -> Run:
+    return expand([mine, *overrides])[0]
+
+
+@pytest.mark.parametrize("overrides", [WAVES, MODEL, MACHINE, SIMULATED, EXPERIMENT])
+def test_examples_of_the_readme_work(mine: str, overrides: list[str]) -> None:
+    runs = expand([mine, *overrides])
+    assert [run.refusal for run in runs] == [None] * len(runs)
+
+
+LINK = "suite.simulate.machine.Link"
+MISTAKES = [
+    # the key and value, the rule, the legal value
+    (WAVES, ["+schedule.wawe=4"], "schedule.wawe", "one of schedule.wave", "did you mean 'schedule.wave'"),
+    (WAVES, ["schedule.wave=two"], "schedule.wave='two'", "a whole number", "schedule.wave=1"),
+    (WAVES, ["schedule.wave=1.5"], "schedule.wave=1.5", "a whole number", "schedule.wave=1"),
+    (WAVES, ["schedule.wave=true"], "schedule.wave=true", "a whole number", "schedule.wave=1"),
+    (WAVES, ["~schedule.wave"], "there is no schedule.wave", "waves.Waves requires it", "schedule.wave=1"),
+    (
+        WAVES,
+        ["schedule._target_=waves.Wave"],
+        "schedule._target_=waves.Wave",
+        "one of waves.Waves",
+        "did you mean 'waves.Waves'",
+    ),
+    (
+        WAVES,
+        ["schedule._target_=wave.Waves"],
+        "wave is none",
+        "a folder of launch.python_path",
+        "did you mean 'waves.Waves'",
+    ),
+    (WAVES, ["schedule._target_=waves.Op"], "waves.Op is suite.core.op.Op", "named where it is defined", "legal: "),
+    (WAVES, ["schedule._target_=suite.weights.Latest"], "schedule=suite.weights.Latest", "requires a Schedule", ""),
+    (WAVES, ["schedule._target_=os.system"], "os is none", "launch.python_path", "legal: "),
+    (MODEL, ["+model.shape.layer=6"], "model.shape.layer'", "model.shape.layers", "did you mean 'model.shape.layers'"),
+    (MODEL, ["model.shape.hidden=wide"], "model.shape.hidden=", "a whole number", "model.shape.hidden="),
+    (MODEL, ["~model.shape.heads"], "there is no model.shape.heads", "Transformer requires it", "model.shape.heads=1"),
+    (
+        MODEL,
+        ["model.shape._target_=suite.workload.Transfomer"],
+        "suite.workload.Transfomer",
+        "suite.workload.Transformer",
+        "did you mean 'suite.workload.Transformer'",
+    ),
+    (
+        MACHINE,
+        ["+machine.within.latncy=1.0e-6"],
+        "executor.machine.within.latncy",
+        "executor.machine.within.latency",
+        "did you mean 'executor.machine.within.latency'",
+    ),
+    (
+        MACHINE,
+        ["machine.within.latency=fast"],
+        "executor.machine.within.latency='fast'",
+        "a number",
+        "executor.machine.within.latency=1.0",
+    ),
+    (MACHINE, ["machine.memory=79G"], "executor.machine.memory='79G'", "a number", "executor.machine.memory=1.0"),
+    (MACHINE, ["machine.peak=1.0e+12"], "executor.machine.peak=", "a mapping, each value a number", "machine.peak={}"),
+    (MACHINE, ["~machine.adapters"], "there is no executor.machine.adapters", "Machine requires it", "adapters=1"),
+    (
+        MACHINE,
+        [f"machine.host._target_={LINK}s"],
+        f"{LINK}s",
+        LINK,
+        f"did you mean '{LINK}'",
+    ),
+    (
+        MACHINE,
+        ["machine.host={_target_: suite.schedule.OneFOneB}"],
+        "executor.machine.host=suite.schedule.OneFOneB",
+        "requires a Link",
+        "",
+    ),
+    (
+        SIMULATED,
+        ["executor.systems.own.layout._partial_=false"],
+        "executor.systems.own.layout=suite.memory.mixed",
+        "a function",
+        "executor.systems.own.layout._partial_=true",
+    ),
+    (EXPERIMENT, ["experiment.seconds=long"], "experiment.seconds=long", "0 seconds", "experiment.seconds=120"),
+]
+
+
+@pytest.mark.parametrize(
+    ("example", "mistake", "value", "rule", "legal"), MISTAKES, ids=[f"{each[0][0]} {each[1][0]}" for each in MISTAKES]
+)
+def test_mistake_is_refused_with_key_rule_and_legal_value(
+    mine: str, example: list[str], mistake: list[str], value: str, rule: str, legal: str
+) -> None:
+    refusals: list[SuiteError | None]
+    try:
+        refusals = [run.refusal for run in expand([mine, *example, *mistake])]
+    except Refused as error:
+        refusals = [error]
+    message = next(str(each) for each in refusals if each is not None)
+    assert "\n" not in message
+    for part in (value, rule, legal):
+        assert part in message
+
+
+class Mine:
+    def __init__(self, cap: int, *, share: float = 0.5) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "words"),
+    [
+        ({"cap": 1, "shares": 0.1}, UnknownName, "did you mean 'share'"),
+        ({}, Refused, "there is no cap; rule: mine.Mine requires it, a whole number; legal: cap=1"),
+        ({"cap": "1"}, Refused, "cap='1'; rule: cap is a whole number; legal: cap=1"),
+        ({"cap": 1, "share": False}, Refused, "share=false; rule: share is a number; legal: share=0.5"),
+    ],
+)
+def test_class_that_is_built_alone_names_its_arguments(
+    monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], kind: type[Refused], words: str
+) -> None:
+    monkeypatch.setattr("suite.config.plugins.locate", lambda path: Mine)
+    with pytest.raises(kind, match=re.escape(words)):
+        build({"_target_": "mine.Mine", **arguments})

@@ -1,0 +1,42 @@
+"""Members that an object lacks of a protocol are named; of a class only its methods."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pytest
+
+from suite.core.errors import Refused
+from suite.core.members import check_protocol, lacking
+
+
+class Reads(Protocol):
+    wide: bool  # may be set by __init__
+
+    def read(self, at: int) -> int: ...
+
+
+class Reader:
+    def read(self, at: int) -> int:
+        return at
+
+
+class Calls(Protocol):
+    def __call__(self) -> int: ...
+
+
+def test_object_needs_every_member_and_class_its_methods() -> None:
+    assert lacking(Reader, Reads) == []
+    assert lacking(Reader(), Reads) == ["wide"]
+    assert lacking(3, Reads) == ["read()", "wide"]
+
+
+def test_class_is_not_callable_because_its_type_is() -> None:
+    assert lacking(Reader, Calls) == ["__call__()"]
+
+
+def test_argument_that_lacks_members_is_refused_by_name() -> None:
+    with pytest.raises(Refused, match=r"reader=3; rule: an object with read\(\), wide, as .*Reads has; legal"):
+        check_protocol("reader", 3, Reads, "Reader()")
+    with pytest.raises(Refused, match=r"reader=Reader, a class; .*legal: reader=Reader\(\)"):
+        check_protocol("reader", Reader, Reads, "Reader()")
