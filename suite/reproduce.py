@@ -48,8 +48,8 @@ def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
 def shared(entries: Sequence[Any], overrides: Sequence[str]) -> list[list[str]]:
     """The command line of each entry of a scale, with those of `overrides` that some run of it reads. Raises Refused
     for an override that none of the entries reads."""
-    from suite.bench.labels import key_of
     from suite.bench.runs import expand
+    from suite.config.compose import key_of
 
     commands = [command(entry, overrides) for entry in entries]
     if all((key := key_of(override)) in CHOICES or below(key, BOOKKEEPING) for override in overrides):

@@ -30,12 +30,12 @@ from omegaconf import DictConfig
 
 from suite.bench import provenance, unranked
 from suite.bench.interrupt import Interrupted, die_with_parent
-from suite.bench.labels import COMMON, FLAG, key_of
+from suite.bench.labels import COMMON, FLAG
 from suite.bench.override_files import read_files
 from suite.bench.reads import below
 from suite.bench.runs import Run, expand
 from suite.bench.store import Store
-from suite.config.compose import CONF, check_names, explained, given, parsed, searched
+from suite.config.compose import CONF, check_names, explained, given, key_of, parsed, searched
 from suite.core.errors import Refused, SuiteError
 from suite.core.exits import Exit
 from suite.core.files import check_access, check_folder, write_atomically

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from suite.bench.reads import BOOKKEEPING, below
 from suite.bench.store import decisive
+from suite.config.compose import key_of
 from suite.core.errors import Refused
 
 if TYPE_CHECKING:
@@ -23,11 +24,6 @@ if TYPE_CHECKING:
 FLAG = "--label="  # a key that labels hold although they would not: a sweep gives it to its jobs
 COMMON = ("measure", "launch", "resume", "draw", "tune", "experiment", "scale")  # as a rule alike for all runs
 TIMED = ("launch.threads", "launch.binding", "launch.starter", "launch.device")  # a time depends on them
-
-
-def key_of(override: str) -> str:
-    """The key or group that an override gives."""
-    return override.lstrip("+~").partition("=")[0]
 
 
 def suffix(overrides: Sequence[str], system: str, pattern: str | None, also: Sequence[str] = ()) -> str:

@@ -47,14 +47,21 @@ def check(config: RunConfig, microbatches: int | None = None) -> None:
         _check_schedule(config)
     if (processes := system.processes) is not None and grid.size != processes:
         legal = "grid.data=1 grid.inter=1 grid.tensor=1" if processes == 1 else f"a grid of {processes}"
-        raise Unsupported(f"{name} on {grid.size} ranks ({grid})", rule=f"{processes} process", legal=legal)
+        raise Unsupported(
+            f"system={name} on {grid.size} ranks ({config.grid.typed})", rule=f"it has {processes} process", legal=legal
+        )
     count = streamed.microbatches(config) if microbatches is None else microbatches
     if system.fills and count < grid.inter:
         raise Unsupported(
-            f"{name} with {count} {'microbatch' if count == 1 else 'microbatches'} on {grid.inter} stages",
-            rule="it wants at least as many microbatches as stages",
+            f"system={name} with {_counted(config.batch, count)} on grid.inter={grid.inter} stages",
+            rule="it requires at least as many microbatches as stages",
             legal=_filling(config.batch, grid) if microbatches is None else f"draw.microbatches={grid.inter}",
         )
+
+
+def _counted(batch: Batch, count: int) -> str:
+    name = "microbatch" if count == 1 else "microbatches"
+    return f"{count} {name} (batch.size={batch.size}, batch.microbatch={batch.microbatch})"
 
 
 def _check_pipeline(system: System) -> None:

@@ -18,6 +18,7 @@ from suite.config.measure import Measure
 from suite.config.parallel import Comm
 from suite.config.places import OF_DATA, check_parts
 from suite.config.run import RunConfig
+from suite.config.sources import check_sources
 from suite.core.errors import Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.keys import in_config_keys
@@ -38,6 +39,7 @@ _BINDINGS = ("none", "core", "hwthread", "numa", "package")
 def check(config: RunConfig) -> None:
     """Raises Refused (or a kind of it) for the first thing that cannot work."""
     check_parts(config.plain())
+    check_sources(config)
     grid, executor = config.grid.build(), config.executor
     if config.system.graphs and not executor.graphs:
         what = f"system={config.system.name} under executor={(executor.name or executor.target)}"
@@ -111,11 +113,11 @@ def check_batch(config: RunConfig, grid: Grid) -> None:
 
 def _launcher(config: RunConfig, grid: Grid) -> None:
     launch = config.launch
-    if (config.executor.ranks or grid.size) > launch.max_ranks:
+    if (ranks := config.executor.ranks or grid.size) > launch.max_ranks:
         raise Refused(
-            f"{grid.size} ranks ({grid})",
+            f"{ranks} ranks ({config.grid.typed})",
             rule=f"launch={launch.name} starts at most launch.max_ranks={launch.max_ranks}",
-            legal=f"a grid of at most {launch.max_ranks} ranks",
+            legal=f"launch.max_ranks={ranks}, or a smaller grid",
         )
     for name, value, known in (
         ("device", launch.device, ("cpu", "cuda")),
@@ -142,7 +144,9 @@ def _numbers_of_ranks(config: RunConfig) -> None:
     """What only ranks use, and would refuse one by one after starting."""
     rate = config.optimizer.arguments.get("lr", 0.0)
     if not isinstance(rate, Mapping) and not (number(rate) and rate >= 0):
-        raise Refused(f"optimizer.lr={rate}", rule="not negative, or a rate of suite.engine.rate", legal="0.001")
+        raise Refused(
+            f"optimizer.lr={rate}", rule="not negative, or a rate of suite.engine.rate", legal="optimizer.lr=0.001"
+        )
 
 
 def _precision(config: RunConfig) -> None:

@@ -13,7 +13,7 @@ from suite.bench.override_files import read_files
 from suite.bench.reads import below
 from suite.bench.store import RERUN
 from suite.config import checks
-from suite.config.compose import compose_both, groups, parsed
+from suite.config.compose import compose_both, groups, key_of, parsed
 from suite.config.outline import Outline
 from suite.config.run import RunConfig
 from suite.core.errors import Fault, Refused, SuiteError, UnknownName
@@ -101,7 +101,7 @@ class _Draft:
         self.refusal, self.idle = self.frozen.refusal, dict[str, SuiteError]()
         if self.refusal is None:
             effects, known = Effects(self.frozen.config, data, self.unresolved), [*groups(self.merged)]
-            given = [o for o in self.merged if o not in chosen and not below(labels.key_of(o), taken)]
+            given = [o for o in self.merged if o not in chosen and not below(key_of(o), taken)]
             found = {one: effects.refusal(one, known, parsed(one).value()) for one in given}
             self.idle = {one: refusal for one, refusal in found.items() if refusal is not None}
 
@@ -113,7 +113,7 @@ class _Draft:
     def run(self, labelled: Sequence[str]) -> Run:
         """labelled: keys that the label shows, whatever they are."""
         pattern = self.unresolved["executor"].get("label")
-        shown = [*labelled, *map(labels.key_of, self.idle)]
+        shown = [*labelled, *map(key_of, self.idle)]
         told = labels.suffix(self.own, self.frozen.outline.system.name, pattern and str(pattern), shown)
         run = replace(self.frozen, label=self.frozen.label + told)
         if not self.idle:

@@ -52,8 +52,12 @@ def check(config: RunConfig, shape: Any) -> None:
         return
     check_engine(config)
     if getattr(shape, "tied", False):
-        what = f"model={config.model.name}, whose ends share a weight, in an asynchronous pipeline"
-        raise Unsupported(what, rule=f"{MOMENT} to add its gradients", legal="model.shape.tied=false")
+        what = f"model.shape.tied=true of model={config.model.name} in an asynchronous pipeline"
+        raise Unsupported(
+            what,
+            rule=f"{MOMENT} to add the gradients of the weight that its ends share",
+            legal="model.shape.tied=false",
+        )
     if config.update.clip is not None:
         what = f"update.clip={config.update.clip} in an asynchronous pipeline"
         raise Unsupported(what, rule=f"{MOMENT} at which all gradients have a norm", legal="update.clip=null")
@@ -65,7 +69,7 @@ def check(config: RunConfig, shape: Any) -> None:
     turn = count * (plan.settle + plan.batches)
     if turn < stages:
         raise Refused(
-            f"a turn of {turn} microbatches through {stages} stages",
+            f"measure.batches={plan.batches} in a turn of {turn} microbatches through {stages} stages",
             rule="an asynchronous pipeline fills before it updates: at least as many as stages",
             legal=f"measure.batches={math.ceil(stages / count) - plan.settle}",
         )

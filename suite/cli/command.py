@@ -122,17 +122,18 @@ class Command:
         if not self.config:
             for word in words:
                 if (key := word.partition("=")[0]) not in self.keys:
-                    raise UnknownName("key", key, self.keys, alike=_ALIKE)
+                    raise UnknownName("key", key, self.keys, alike=_ALIKE, legal="")
         return Arguments(tuple(arguments), tuple(words), options)
 
     def _unknown(self, argument: str, parser: argparse.ArgumentParser) -> Refused:
         if argument.startswith("-"):
-            return UnknownName("option", argument.partition("=")[0], parser._option_string_actions, alike=_ALIKE)
+            known = [*parser._option_string_actions]
+            return UnknownName("option", argument.partition("=")[0], known, alike=_ALIKE, legal="")
         if self.config and (group := _group_of(argument)):
             return Refused(f"unknown argument {argument!r}", rule="KEY=VALUE", legal=f"{group}={argument}")
         known = [*parser._option_string_actions, *(f"{key}=" for key in self.keys)]
         known += [f"{group}=" for group in _groups() if self.config]
-        return UnknownName("argument", argument, known, alike=_ALIKE)
+        return UnknownName("argument", argument, known, alike=_ALIKE, legal="")
 
     def _parser(self) -> argparse.ArgumentParser:
         parser = _Parser(

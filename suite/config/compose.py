@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,19 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from suite.config import checks
-from suite.config.locate import search
+from suite.config.locate import TARGET, search
 from suite.config.places import check_parts
+from suite.config.refusals import every_key, legal_value, shown
 from suite.config.run import RunConfig
+from suite.config.sources import argument_names
 from suite.core.errors import Refused, SuiteError, UnknownName
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+def key_of(override: str) -> str:
+    """The key or group that an override gives."""
+    return override.lstrip("+~").partition("=")[0]
 
 
 def _per_replica(size: int, replicas: int) -> int:
@@ -146,11 +154,21 @@ def check_names(overrides: Sequence[str]) -> None:
     """Every `group=choice` names a choice that there is (`a,b` in a sweep names two)."""
     known = groups(overrides)
     for override in overrides:
-        key, _, value = override.partition("=")
-        if key in known and value and not re.search(r"[\[\]{}()$]", value):
+        key, given, value = override.partition("=")
+        if not given and not override.startswith("~"):
+            example = _default_choice(key) or next(map(shown, legal_value(every_key(RunConfig).get(key))), "VALUE")
+            raise Refused(f"{override} without a value", rule="an override is KEY=VALUE", legal=f"{key}={example}")
+        if key in known and not re.search(r"[\[\]{}()$]", value):
             for choice in (part.strip("'\" ") for part in value.split(",")):
                 if choice not in (*known[key], "null"):
-                    raise UnknownName(key, choice, known[key])
+                    raise UnknownName(key, choice, known[key], legal=repr(_default_choice(key)))
+
+
+@cache
+def _default_choice(group: str) -> str:
+    """The choice of a group that a run has by default; empty for what is no such group."""
+    defaults = [each for each in OmegaConf.load(CONF / "config.yaml").defaults if isinstance(each, Mapping)]
+    return next((str(each[group]) for each in defaults if group in each), "")
 
 
 def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
@@ -158,18 +176,38 @@ def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
     text = " ".join(str(error).split())
     missing = re.search(r"Missing mandatory value: .*full_key: ([\w.]+)", text)
     if missing:
-        return Refused(f"{missing[1]} has no value", rule="this choice wants one", legal=f"{missing[1]}=...")
+        return Refused(f"{missing[1]} has no value", rule="this choice requires one", legal=f"{missing[1]}=VALUE")
+    if ambiguous := re.search(r"Ambiguous value for argument '([^']+)'", text):
+        legal = f"python -m suite --multirun {ambiguous[1]}"
+        return Refused(ambiguous[1], rule="several values are a sweep with a run each", legal=legal)
     unknown = re.search(r"Could not override '([\w.]+)'", text)
     if unknown:
         with _hydra():
             chosen = [o for o in overrides if o.partition("=")[0] in groups()]
             base = compose("config", overrides=[*chosen, *searched(overrides)])
-        keys = list(_keys(OmegaConf.to_container(base, resolve=False)))
+        data = OmegaConf.to_container(base, resolve=False)
+        if addition := _addition(unknown[1], data, overrides):
+            return addition
+        keys = list(_keys(data))
         near = get_close_matches(unknown[1], keys, n=1, cutoff=0.4)
         parent = unknown[1].rpartition(".")[0]
         beside = [key for key in keys if key.rpartition(".")[0] == parent]
-        return UnknownName("config key", unknown[1], {*near, *(beside or (key for key in keys if "." not in key))})
+        known = {*near, *(beside or (key for key in keys if "." not in key))}
+        return UnknownName("config key", unknown[1], known, legal="")
     return Refused(text)
+
+
+def _addition(key: str, data: Any, overrides: Sequence[str]) -> Refused | None:
+    """The refusal of a key that the chosen YAML files leave out and the run or a class has: Hydra adds it after a +."""
+    override = next((each for each in overrides if key_of(each) == key), key)
+    *groups, name = key.split(".")
+    for group in groups:
+        data = data.get(group) if isinstance(data, Mapping) else None
+    if isinstance(data, Mapping) and isinstance(path := data.get(TARGET), str) and name in argument_names(path):
+        return Refused(override, rule=f"{path} takes it, and the chosen YAML has no {key}", legal=f"+{override}")
+    if key in every_key(RunConfig):
+        return Refused(override, rule=f"the chosen YAML has no {key}: it is added", legal=f"+{override}")
+    return None
 
 
 def _keys(data: Any, prefix: str = "") -> Iterator[str]:

@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import re
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -56,7 +57,7 @@ def locate(path: str) -> Any:
     """
     home, _, name = path.rpartition(".")
     if not home:
-        raise Refused(f"{path!r} is not a class path", rule="package.module.Name", legal=_LEGAL)
+        raise Refused(f"{path!r} is not a class path", rule="package.module.Name", legal=_homes(path) or _LEGAL)
     source = module(home, f"to use {path}", name)
     if not hasattr(source, name):
         known = [f"{home}.{key}" for key, value in vars(source).items() if not key.startswith("_") and _allowed(value)]
@@ -77,6 +78,32 @@ def module(path: str, purpose: str = "", name: str = "") -> ModuleType:
     purpose and name: what the caller does with it and takes from it, for messages. Raises Refused for another module,
     which is not imported, with the nearest path for a misspelled one; MissingDependency where it needs an absent one.
     """
+    _check_top(path, name)
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name and not f"{path}.".startswith(f"{error.name}."):
+            raise MissingDependency(error.name, f"pip install it {purpose or f'to use {path}'}") from error
+        raise _no_module(path, name) from error
+
+
+def check_source(path: str, name: str = "") -> Path:
+    """The source file of a module, which is not imported: it may load torch. Raises as `module` does, and UnknownName
+    where the file has no class or function of this name."""
+    _check_top(path, name)
+    top, *parts = path.split(".")
+    homes = [Path(__file__).resolve().parents[2]] if top in ROOTS else _folders
+    places = [home.joinpath(top, *parts) for home in homes]
+    files = [file for each in places for file in (each.with_suffix(".py"), each / "__init__.py") if file.is_file()]
+    if not files:
+        raise _no_module(path, name)
+    if name and name not in (known := _bound(files[0])):
+        raise UnknownName("class", f"{path}.{name}", [f"{path}.{each}" for each in {*known, *_names(files[0])}])
+    return files[0]
+
+
+def _check_top(path: str, name: str) -> None:
+    """Raises Refused for a module of another package, which is not imported."""
     top = path.partition(".")[0]
     spec = _spec(top)
     if spec is None:
@@ -84,12 +111,6 @@ def module(path: str, purpose: str = "", name: str = "") -> ModuleType:
     if top not in ROOTS and not _in_folders(spec):
         rule = "a module of the suite, its baselines, or a folder of launch.python_path"
         raise Refused(f"{path} is none of them", rule=rule, legal=_suggestion(path, name))
-    try:
-        return importlib.import_module(path)
-    except ModuleNotFoundError as error:
-        if error.name and not f"{path}.".startswith(f"{error.name}."):
-            raise MissingDependency(error.name, f"pip install it {purpose or f'to use {path}'}") from error
-        raise _no_module(path, name) from error
 
 
 def in_user_folder(home: str) -> bool:
@@ -162,6 +183,35 @@ def _nearest(parts: list[str], name: str) -> str:
     files = [file for each in folders for file in (each.with_suffix(".py"), each / "__init__.py") if file.is_file()]
     match = get_close_matches(name, [key for file in files for key in _names(file)], n=1)
     return f"{home}.{match[0]}" if match else ""
+
+
+def _homes(name: str) -> str:
+    """The advice for a class path without its module: a module that defines the class; empty where there is none."""
+    root = Path(__file__).resolve().parents[2]
+    files = [
+        *(file for top in ROOTS for file in (root / top).rglob("*.py")),
+        *(f for each in _folders for f in each.glob("*.py")),
+    ]
+    for file in sorted(files):
+        home = root if root in file.parents else file.parent
+        path = ".".join(file.relative_to(home).with_suffix("").parts).removesuffix(".__init__")
+        legal = path.partition(".")[0] not in ROOTS or (_within(path, PARTS) and not _within(path, BARRED))
+        if legal and re.search(rf"^(class|def) {re.escape(name)}\b", file.read_text(encoding="utf-8"), re.MULTILINE):
+            return f"did you mean {f'{path}.{name}'!r}?"
+    return ""
+
+
+def _bound(file: Path) -> set[str]:
+    """The public names that a module's source defines or imports at its top level."""
+    found = set[str]()
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            found |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return {name for name in found if not name.startswith("_")}
 
 
 def _names(file: Path) -> list[str]:

@@ -22,7 +22,7 @@ class Model(Settings):
     model_config = ConfigDict(extra="allow")
 
     name: Name
-    network: Name
+    network: Annotated[Name, name_like("suite.models.gpt")]
     """Module with `layers(shape, ...)`, `ties(shape)` and `loss`."""
     dropout: Annotated[Share, Field(examples=[0.0])] = 0.0
     """Share of the activations that dropout sets to zero."""

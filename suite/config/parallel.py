@@ -24,6 +24,12 @@ class Grid(Settings):
         """The grid that ranks are placed on."""
         return RankGrid(data=self.data, inter=self.inter, tensor=self.tensor)
 
+    @property
+    def typed(self) -> str:
+        """The keys of the grid as they are typed on a command line."""
+        tensor = f" grid.tensor={self.tensor}" if self.tensor > 1 else ""
+        return f"grid.inter={self.inter} grid.data={self.data}{tensor}"
+
 
 class Batch(Settings):
     """Samples of a batch."""

@@ -77,7 +77,7 @@ PLACES = {  # whose modules load no torch
 def check_parts(config: Mapping[str, Any], places: Mapping[str, Place] = PLACES) -> None:
     """Raises Refused for the first plug-in that its place does not take, or whose arguments do not fit its class."""
     for pattern, place in places.items():
-        for key, value in _at(config, pattern.split(".")):
+        for key, value in values_at(config, pattern.split(".")):
             if isinstance(value, str):
                 check_class(key, value, located(key, value), place.wanted, place.names)
             elif isinstance(value, Mapping) and TARGET in value and place.names:
@@ -88,13 +88,13 @@ def check_parts(config: Mapping[str, Any], places: Mapping[str, Place] = PLACES)
                 _check_calls(key, value, place.calls)
 
 
-def _at(config: Any, keys: Sequence[str], path: str = "") -> Iterator[tuple[str, Any]]:
+def values_at(config: Any, keys: Sequence[str], path: str = "") -> Iterator[tuple[str, Any]]:
     """The value at a place, if there is one; * is every key of a group."""
     if not keys:
         yield path[1:], config
     elif isinstance(config, Mapping):
         for key in config if keys[0] == "*" else {keys[0]} & config.keys():
-            yield from _at(config[key], keys[1:], f"{path}.{key}")
+            yield from values_at(config[key], keys[1:], f"{path}.{key}")
 
 
 def _check_calls(key: str, value: Mapping[str, Any], names: Sequence[str]) -> None:

@@ -46,16 +46,27 @@ def refusal(error: ValidationError, model: type[BaseModel], at: str = "") -> Ref
 def _refusal(fault: Any, model: type[BaseModel], keys: Sequence[str], path: str) -> Refused:
     if fault["type"] == _UNKNOWN:
         group = path.rpartition(".")[0]
-        return UnknownName("config key", path, [f"{group}.{name}".lstrip(".") for name in names(model, keys[:-1])])
+        return UnknownName(
+            "config key", path, [f"{group}.{name}".lstrip(".") for name in names(model, keys[:-1])], legal=""
+        )
     info = field(model, keys)
     legal = legal_value(info)
-    legal = f"{path}={shown(legal[0])}" if legal else ""
+    legal = f"{path}={shown(legal[0])}" if legal else _legal_below(info, path)
     if fault["type"] == _MISSING:
         return Refused(f"there is no {path}", rule="every run has this key", legal=legal)
     rule = rule_of(fault)
     if info is not None and type(None) in get_args(info.annotation) and "null" not in rule:
         rule += ", or null"
     return Refused(f"{path}={shown(fault['input'])}", rule=rule, legal=legal)
+
+
+def _legal_below(info: FieldInfo | None, path: str) -> str:
+    """A legal value of a key of a group; empty for what is no group."""
+    group = member(info.annotation) if info else None
+    if not (isinstance(group, type) and issubclass(group, BaseModel)):
+        return ""
+    below = ((name, legal_value(each)) for name, each in every_key(group, path).items())
+    return next((f"{name}={shown(legal[0])}" for name, legal in below if legal), "")
 
 
 def rule_of(error: Any) -> str:
@@ -79,7 +90,9 @@ def legal_value(info: FieldInfo | None) -> Sequence[Any]:
         return ()
     inner = [part for option in get_args(info.annotation) for part in getattr(option, "__metadata__", ())]
     examples = [info.examples, *(part.examples for part in inner if isinstance(part, FieldInfo))]
-    return next((each for each in examples if each), ())
+    if any(examples):
+        return next(each for each in examples if each)
+    return (info.default,) if isinstance(info.default, bool) else ()
 
 
 def shown(value: Any) -> str:

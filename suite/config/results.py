@@ -10,6 +10,12 @@ from suite.config.annotations import is_callable, is_union, plain, results_of, w
 from suite.config.locate import PARTIAL, TARGET, locate
 from suite.core.errors import Refused
 from suite.core.members import is_protocol, lacking
+from suite.core.protocols import Schedule, WeightPolicy
+
+EXAMPLES: Mapping[Any, str] = {
+    Schedule: "suite.schedule.MessageDriven",
+    WeightPolicy: "suite.weights.Latest",
+}
 
 
 def mismatch(target: Callable[..., Any], wanted: Any, *, later: bool = False) -> str | None:
@@ -43,8 +49,14 @@ def result_refusal(key: str, config: Mapping[str, Any], wanted: Any) -> Refused 
     if reason is None:
         return None
     other = mismatch(target, wanted, later=not later) is None
-    legal = f"{key}.{PARTIAL}={str(not later).lower()}" if other else ""
+    legal = f"{key}.{PARTIAL}={str(not later).lower()}" if other else _example(key, wanted)
     return Refused(f"{key}={path}", rule=f"its place requires {reason}", legal=legal)
+
+
+def _example(key: str, wanted: Any) -> str:
+    """The class of the suite that a refusal suggests; empty where it suggests none."""
+    path = EXAMPLES.get(plain(wanted))
+    return f"{key}.{TARGET}={path}" if path else ""
 
 
 def _difference(result: type, kind: type) -> str | None:

@@ -54,7 +54,7 @@ def check_names(key: str, path: str, target: Callable[..., Any], names: Iterable
                     Refused(f"there is no {group}{name}", rule=f"{path} takes no arguments", legal=f"~{group}{name}")
                 )
             known = [f"{group}{each}" for each in by_name]
-            raise _keyed(UnknownName(f"argument of {path}", f"{group}{name}", known))
+            raise _keyed(UnknownName(f"argument of {path}", f"{group}{name}", known, legal=f"~{group}{name}"))
     for name in by_name if not later else ():
         if name not in names and by_name[name].default is inspect.Parameter.empty:
             hint = hints_of(target).get(name, Any)
@@ -121,8 +121,23 @@ def _refusal(error: ValidationError, key: str, path: str, target: Any, name: str
     hint = hints_of(target)[name]
     rule = rule_of(fault) if fault["type"] in _BOUNDS and not is_union(plain(hint)) else described(hint)
     legal = example(target, name, hint)
-    given = shown(value) if isinstance(value, str) else typed(value)  # '5' is text
+    entry = fault["loc"][0] if fault["loc"] else None
+    if is_mapping(plain(hint)) and get_args(plain(hint)) and isinstance(value, Mapping) and entry in value:
+        return _refusal_of_entry(full, plain(hint), str(entry), value[entry])
+    given = _given(value)
     return Refused(f"{full}={given}", rule=f"{name} is {rule}", legal=legal and f"{key and f'{key}.'}{name}={legal}")
+
+
+def _refusal_of_entry(key: str, hint: Any, entry: str, value: Any) -> Refused:
+    """The refusal of a value in a mapping."""
+    inner = get_args(hint)[1]
+    legal = legal_text(inner)
+    full = f"{key}.{entry}"
+    return Refused(f"{full}={_given(value)}", rule=f"{entry} is {described(inner)}", legal=legal and f"{full}={legal}")
+
+
+def _given(value: Any) -> str:
+    return shown(value) if isinstance(value, str) else typed(value)  # '5' is text
 
 
 def _inside(value: Any, places: Sequence[int | str]) -> str:

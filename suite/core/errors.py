@@ -19,8 +19,11 @@ An error of the first two families is an outcome of a run, never a lost run: see
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+
+_LISTED = 160  # characters of a list of names that is shown whole
+_NEAREST = 3  # names of a longer one
 
 
 class SuiteError(Exception):
@@ -47,15 +50,29 @@ class Refused(SuiteError):
 class UnknownName(Refused):
     """`name` is not one of `known`; the message names the nearest."""
 
-    def __init__(self, kind: str, name: object, known: Iterable[str], *, alike: float = 0.4) -> None:
-        """alike: the least ratio of common characters at which a name is the nearest"""
+    def __init__(
+        self, kind: str, name: object, known: Iterable[str], *, alike: float = 0.4, legal: str | None = None
+    ) -> None:
+        """
+        alike: the least ratio of common characters at which a name is the nearest
+        legal: the advice where no name is near; by default the first of `known`
+        """
         known, name = sorted(known), str(name)
         near = get_close_matches(name, known, n=1, cutoff=alike)
+        other = repr(known[0]) if legal is None and known else legal or ""
         super().__init__(
             f"there is no {kind} named {name!r}",
-            rule=f"one of {', '.join(known)}",
-            legal=f"did you mean {near[0]!r}?" if near else "",
+            rule=_listed(name, known),
+            legal=f"did you mean {near[0]!r}?" if near else other,
         )
+
+
+def _listed(name: str, known: Sequence[str]) -> str:
+    """The names, or of many the nearest."""
+    if len(", ".join(known)) <= _LISTED:
+        return f"one of {', '.join(known)}"
+    nearest = get_close_matches(name, known, n=_NEAREST, cutoff=0.0)
+    return f"one of {len(known)} names, such as {', '.join(nearest)}"
 
 
 class Unsupported(Refused):

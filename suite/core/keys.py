@@ -7,6 +7,7 @@ config is checked or run, `in_config_keys` translates them to what stands in a c
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import ContextDecorator
 from types import TracebackType
 
@@ -23,6 +24,8 @@ KEYS = {
     "update_every": "update.every",
     **{name: f"pruning.{name}" for name in ("sparsity", "what")},
     "s": "weights.s",
+    "stages": "grid.inter",
+    **{name: f"executor.{name}" for name in ("jitter", "stragglers", "cost")},
 }
 CLASSES = {
     "Grid": "grid",
@@ -52,14 +55,14 @@ _VALUE = re.compile("|".join(rf"(?<![\w.]){re.escape(value)}(?!\w)" for value in
 _CLASS = re.compile(rf"\b({'|'.join(CLASSES)})\((\w+)=((?:[^()]|\([^()]*\))*)\)")
 _KEY = re.compile(rf"(?<![\w.])({'|'.join(sorted(KEYS, key=len, reverse=True))})((?:\.\w+)*)=(None\b)?")
 
-_NAMED = re.compile(r"\bthere is no (\w+) named")  # of UnknownName
+_NAMED = re.compile(r"\bthere is no (\w+)((?:\.\w+)*) named")  # of UnknownName
 
 
 def translated(text: str) -> str:
     """An error's text with config keys in place of argument names. A text that has keys already stays as it is."""
     text = _VALUE.sub(lambda match: VALUES[match[0]], text)
     text = _CLASS.sub(lambda match: f"{CLASSES[match[1]]}.{match[2]}={match[3]}", text)
-    text = _NAMED.sub(lambda match: f"there is no {KEYS.get(match[1], match[1])} named", text)
+    text = _NAMED.sub(lambda match: f"there is no {KEYS.get(match[1], match[1])}{match[2]} named", text)
     text = _KEY.sub(lambda match: f"{KEYS[match[1]]}{match[2]}={'null' if match[3] else ''}", text)
     return re.sub(r"\bor None\b", "or null", text)
 
@@ -73,3 +76,23 @@ class in_config_keys(ContextDecorator):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if isinstance(error, Refused) and not error.keyed:
             error.args, error.keyed = (translated(str(error)),), True
+
+
+class in_keys_of(ContextDecorator):
+    """Inside, an error that refuses an argument of a plug-in names its key: `heads=5` is `model.shape.heads=5`.
+
+    key: of the plug-in in the configuration; names: of the arguments of its class
+    """
+
+    def __init__(self, key: str, names: Iterable[str]) -> None:
+        self.key, self.names = key, [*names]
+
+    def __enter__(self) -> None:
+        """Nothing is held."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if isinstance(error, Refused) and self.names:
+            names = "|".join(map(re.escape, self.names))
+            text = re.sub(rf"(?<![\w.])({names})=", rf"{self.key}.\1=", str(error))
+            text = re.sub(rf"\bthere is no ({names}) named", rf"there is no {self.key}.\1 named", text)
+            error.args, error.keyed = (text,), True

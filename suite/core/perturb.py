@@ -35,7 +35,7 @@ class Perturbation:
 
     def __post_init__(self) -> None:
         if self.jitter not in JITTERS:
-            raise UnknownName("jitter", str(self.jitter), JITTERS)
+            raise UnknownName("jitter.kind", str(self.jitter), JITTERS)
         most = 1.0 if self.jitter == "uniform" else math.inf
         if not (number(self.spread) and 0 <= self.spread < most):
             rule = "at least 0" + (" and below 1: no op takes negative time" if most == 1 else ", finite")
@@ -43,7 +43,9 @@ class Perturbation:
         for rank, factor in self.stragglers.items():
             if not (number(factor) and 0 < factor < math.inf):
                 raise Refused(
-                    f"stragglers={{{rank}: {factor}}}", rule="a finite factor above 0", legal=f"{{{rank}: 2}}"
+                    f"stragglers={{{rank}: {factor}}}",
+                    rule="a finite factor above 0",
+                    legal=f"stragglers={{{rank}: 2}}",
                 )
 
     @classmethod

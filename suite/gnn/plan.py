@@ -63,7 +63,7 @@ class Placement:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise Refused(f"{name}={value}", rule="a whole number, at least 1", legal=f"{name}=1")
         if self.assignment not in ASSIGNMENTS:
-            raise UnknownName("assignment of blocks to columns", self.assignment, ASSIGNMENTS)
+            raise UnknownName("exchange.assignment", self.assignment, ASSIGNMENTS)
 
     @classmethod
     def of(cls, processes: int, replication: int = 1, assignment: str = "paper") -> Placement:
@@ -72,7 +72,7 @@ class Placement:
         if processes % replication:
             legal = max(c for c in range(1, replication) if processes % c == 0)
             raise Refused(
-                f"{processes} processes with a replication of {replication}",
+                f"exchange.replication={replication} of {processes} processes",
                 rule="a grid of P/c x c: c divides P (Section 4.2)",
                 legal=f"exchange.replication={legal}",
             )

@@ -18,6 +18,7 @@ from suite.config.locate import TARGET
 from suite.config.plugins import build
 from suite.config.run import RunConfig
 from suite.core.errors import Refused, Unsupported
+from suite.core.keys import in_keys_of
 from suite.core.record import Metric
 from suite.data.graphs import Graph, operator
 from suite.gnn.holding import holdings, plans, symmetric, transposed
@@ -63,7 +64,8 @@ def placement_of(config: RunConfig) -> Placement:
 
 def partitioner_of(config: RunConfig) -> Partitioner:
     settings = partitioner_settings(config)
-    made: Partitioner = build({TARGET: settings.target, **settings.more})
+    with in_keys_of("partitioner", settings.more):
+        made: Partitioner = build({TARGET: settings.target, **settings.more})
     return made
 
 
@@ -82,8 +84,16 @@ def check(config: RunConfig) -> None:
     for name, ranks in (("inter", grid.inter), ("tensor", grid.tensor)):
         if ranks != 1:
             what = f"grid.{name}={ranks} of system={system.name}"
-            raise Unsupported(what, rule="processes share vertices and split no layers", legal=f"grid.{name}=1")
+            raise Unsupported(
+                what,
+                rule="processes share vertices and split no layers",
+                legal=f"grid.data={ranks} without grid.{name}",
+            )
     placement, exchange = placement_of(config), exchange_settings(config)
+    partitioner_of(config)
+    source = graph_settings(config).source
+    with in_keys_of("graph.source", source.arguments):
+        source.build()
     given = {"oblivious": exchange.oblivious, "overlap": exchange.overlap}
     check_form(exchange.form, assignment=placement.assignment, replication=placement.replication, **given)
     shape_of(model)

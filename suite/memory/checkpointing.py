@@ -47,8 +47,9 @@ def chosen(checkpoints: int | str | None, stages: Sequence[int]) -> int | None:
         legal = [str(n) for n in range(1, max(stages) + 1) if not any(own % n for own in stages)]
         raise Refused(
             f"checkpoints={checkpoints} on stages of {', '.join(map(str, dict.fromkeys(stages)))} layers",
-            rule="it divides the layers of a stage (AxoNN V-A)",
-            legal=f"{', '.join(legal)}{', auto' if len(set(stages)) == 1 else ''} or None",
+            rule="it divides the layers of a stage (AxoNN V-A): "
+            f"{', '.join(legal)}{', auto' if len(set(stages)) == 1 else ''} or None",
+            legal=f"checkpoints={legal[-1]}",
         )
     return int(found)
 

@@ -22,4 +22,4 @@ def check_sparsity(sparsity: float) -> float:
 
 def check_what(what: str) -> None:
     if what not in WHAT:
-        raise UnknownName("what=", str(what), WHAT)
+        raise UnknownName("what", str(what), WHAT)

@@ -162,9 +162,9 @@ def equal(profile: Profile, stages: int, replicas: int = 1) -> Partition:
     count = profile.layers
     if not 1 <= stages <= count:
         raise Refused(
-            f"{stages} stages for {count} layers",
+            f"stages={stages} for {count} layers",
             rule="every stage holds at least one layer",
-            legal=f"1 to {count} stages",
+            legal=f"stages={count}",
         )
     if replicas < 1:
         raise Refused(f"{replicas} replicas", rule="at least 1", legal="1")

@@ -71,13 +71,15 @@ class Transformer:
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary"):
             if getattr(self, name) < 1:
-                raise Refused(f"model.{name}={getattr(self, name)}", rule="at least 1", legal="1")
+                raise Refused(
+                    f"model.shape.{name}={getattr(self, name)}", rule="at least 1", legal=f"model.shape.{name}=1"
+                )
         if self.hidden % self.heads:
             legal = max(n for n in range(1, self.heads + 1) if self.hidden % n == 0)
             raise Refused(
-                f"model.hidden={self.hidden} with model.heads={self.heads}",
+                f"model.shape.hidden={self.hidden} with model.shape.heads={self.heads}",
                 rule="heads divide the hidden width",
-                legal=f"heads={legal}",
+                legal=f"model.shape.heads={legal}",
             )
 
     @property

@@ -33,9 +33,9 @@ def by_cost(costs: Sequence[float], stages: int) -> Split:
     count = len(costs)
     if not 1 <= stages <= count:
         raise Refused(
-            f"{stages} stages for {count} layers",
+            f"stages={stages} for {count} layers",
             rule="every stage holds at least one layer",
-            legal=f"1 to {count} stages",
+            legal=f"stages={count}",
         )
     _check_size(count, stages)
     if any(cost < 0 for cost in costs):

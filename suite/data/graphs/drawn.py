@@ -39,9 +39,11 @@ class Drawn:
     validation: float = VALIDATION
 
     def __post_init__(self) -> None:
-        if self.vertices < 1 or not 0 <= self.degree < self.vertices + (self.vertices == 1):
-            what = f"{self.name}: vertices={self.vertices}, degree={self.degree}"
-            raise Refused(what, rule="at least 1 vertex, and 0 <= degree < vertices", legal="vertices=1024, degree=16")
+        if self.vertices < 1:
+            raise Refused(f"{self.name}: vertices={self.vertices}", rule="at least 1", legal="vertices=1024")
+        if not 0 <= self.degree < self.vertices + (self.vertices == 1):
+            what = f"{self.name}: degree={self.degree} with vertices={self.vertices}"
+            raise Refused(what, rule="0 <= degree < vertices", legal=f"degree={min(16, self.vertices - 1)}")
         if self.features < 0 or self.classes < 0:
             what = f"{self.name}: features={self.features}, classes={self.classes}"
             raise Refused(what, rule="not negative; 0 for none", legal=f"features={FEATURES}, classes={CLASSES}")

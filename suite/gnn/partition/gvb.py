@@ -73,9 +73,11 @@ class Gvb:
         for name, least in (("starts", 1), ("kahip", 0), ("effort", 1), ("ufactor", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise Refused(f"gvb: {name}={value}", rule=f"a whole number, at least {least}", legal=f"{name}={least}")
+                raise Refused(f"{name}={value}", rule=f"a whole number, at least {least}", legal=f"{name}={least}")
         if not 0 <= self.imbalance < float("inf"):
-            raise Refused(f"gvb: imbalance={self.imbalance}", rule="a share of the mean, not negative", legal="0.1")
+            raise Refused(
+                f"imbalance={self.imbalance}", rule="a share of the mean, not negative", legal="imbalance=0.1"
+            )
 
     def probe(self) -> Ready | Missing:
         missing = [name for name in ("pymetis", "numba") if not find_spec(name)]

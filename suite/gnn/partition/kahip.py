@@ -37,9 +37,9 @@ class Kahip:
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
-            raise UnknownName("mode of KaHIP", self.mode, MODES)
+            raise UnknownName("mode", self.mode, MODES)
         if not 0 <= self.imbalance < float("inf"):
-            raise Refused(f"kahip: imbalance={self.imbalance}", rule="a share, not negative", legal="0.03")
+            raise Refused(f"imbalance={self.imbalance}", rule="a share, not negative", legal="imbalance=0.03")
 
     def probe(self) -> Ready | Missing:
         return Ready() if find_spec("kahip") else Missing("kahip is not installed: pip install '.[gnn]'")

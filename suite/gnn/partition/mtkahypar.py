@@ -39,9 +39,9 @@ class MtKahypar:
 
     def __post_init__(self) -> None:
         if self.preset not in PRESETS:
-            raise UnknownName("preset of Mt-KaHyPar", self.preset, PRESETS)
+            raise UnknownName("preset", self.preset, PRESETS)
         if not 0 <= self.imbalance < float("inf"):
-            raise Refused(f"mtkahypar: imbalance={self.imbalance}", rule="a share, not negative", legal="0.03")
+            raise Refused(f"imbalance={self.imbalance}", rule="a share, not negative", legal="imbalance=0.03")
 
     def probe(self) -> Ready | Missing:
         return Ready() if find_spec("mtkahypar") else Missing("mtkahypar is not installed: pip install '.[gnn]'")

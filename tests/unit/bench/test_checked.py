@@ -79,7 +79,7 @@ def test_versions_of_four_stages(tmp_path: Path, system: str, gaps: list[int], c
         (["grid.inter=4000"], "8 microbatches on 4000 stages; rule: 2 * microbatches * stages^2 is 256000000, at most"),
         (["batch.size=15"], "grid.data * batch.microbatch divides batch.size"),
         (["~executor.ticks.update"], "executor.ticks of forward, backward; rule: of forward, backward, update"),
-        (["executor.ticks.backward=1.5"], "each value a whole number"),
+        (["executor.ticks.backward=1.5"], "executor.ticks.backward=1.5; rule: backward is a whole number"),
         (["executor.ticks.backward=0"], "executor.ticks.backward=0; rule: a whole number, at least 1 for a pass"),
         (["system=pipedream_2bw", "grid.inter=4", "update.every=2"], "update.every"),
     ],

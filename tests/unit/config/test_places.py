@@ -133,7 +133,10 @@ def test_a_class_of_ones_own_is_known_by_its_methods(tmp_path: Path, monkeypatch
     for name in ("Lazy", "made"):  # a function that does not say what it makes is called
         check_parts(holding("schedule", {"_target_": f"parts_of_a_user.{name}"}))
     message = refusal("schedule", {"_target_": "parts_of_a_user.Half"})
-    assert message == "schedule=parts_of_a_user.Half; rule: its place requires a Schedule; Half has no in_flight()"
+    assert message == (
+        "schedule=parts_of_a_user.Half; rule: its place requires a Schedule; Half has no in_flight(); "
+        "legal: schedule._target_=suite.schedule.MessageDriven"
+    )
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_a_vector_that_does_not_fit_is_refused(parts: np.ndarray, said: str) -> 
 
 
 def test_grids_that_are_none_are_refused() -> None:
-    with pytest.raises(Refused, match=r"8 processes with a replication of 3.*c divides P.*replication=2"):
+    with pytest.raises(Refused, match=r"replication=3 of 8 processes.*c divides P.*replication=2"):
         Placement.of(8, 3)
     with pytest.raises(Refused, match="replication=0"):
         Placement.of(8, 0)

@@ -36,7 +36,7 @@ def run_of(*overrides: str) -> Run:
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["grid.data=8", "exchange.replication=3"], "8 processes with a replication of 3.*c divides P"),
+        (["grid.data=8", "exchange.replication=3"], "replication=3 of 8 processes.*c divides P"),
         (["grid.inter=2"], "grid.inter=2.*split no layers"),
         (["exchange.form=round"], "no exchange.form named 'round'"),
         (["exchange.form=staged", "exchange.overlap=true"], "exchange.overlap with exchange.form=staged"),

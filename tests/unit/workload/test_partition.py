@@ -142,7 +142,7 @@ def test_what_is_no_profile_is_refused() -> None:
         Profile((-1.0,), (1.0,), (1.0,), 1.0)
     with pytest.raises(Refused, match="a bandwidth of 0"):
         Profile((1.0,), (1.0,), (1.0,), 0)
-    with pytest.raises(Refused, match="2 stages for 1 layers"):
+    with pytest.raises(Refused, match="stages=2 for 1 layers"):
         equal(Profile((1.0,), (1.0,), (1.0,), 1.0), 2)
     with pytest.raises(Refused, match="a plan for 0 devices"):
         any_replicas(Profile((1.0,), (1.0,), (1.0,), 1.0), 0)
