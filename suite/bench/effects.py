@@ -102,13 +102,12 @@ CONDITIONS = (
 
 # -- what to set instead ---------------------------------------------------------------------------------------------
 
-MODELLED: Mapping[str, str] = {  # by key of a run: the key and the value of a simulated system that has its own
+OVERRIDDEN: Mapping[str, str] = {  # by key of a run: the key of system.simulation that stands for it, and a value
     "checkpoints": "checkpoints=layer",
     "update.bucket": "bucket=4000000",
-    "update.chunk": "coarsening=4",
 }
 LAYERS: Mapping[str, tuple[str, str]] = {  # why the blocks of a simulated GPT do not read a key, and how layers do
-    "memory": ("the modelled system has its own layout", ""),
+    "memory": ("the simulated system has its own layout", ""),
     "optimizer": ("blocks of a GPT are modelled with Adam", ""),
     "precision": ("blocks of a GPT are modelled in half precision", ""),
     "weights": ("blocks of a GPT drain after every batch", " update.every=1 model.shape.tied=false"),
@@ -118,13 +117,13 @@ GRAPH_GROUPS = ("graph", "partitioner", "exchange")
 
 def _simulated(key: str, config: RunConfig) -> tuple[str, str] | None:
     """As `_instead`, of a key that a simulated system has in another place or that only simulated layers read."""
-    executor, system = config.executor, config.system.name
+    executor = config.executor
     if executor.more["plan"] == "search" and below(key, reads(config.changed({"executor.plan": "given"})) or ()):
         return "the search chooses it", "executor.plan=given"
-    for prefix, setting in MODELLED.items():
-        own = f"executor.systems.{system}.{setting}"
+    for prefix, setting in OVERRIDDEN.items():
+        own = f"system.simulation.{setting}"
         if below(key, [prefix]) and below(own.partition("=")[0], reads(config) or ()):
-            return "the modelled system has its own", f"leave out {key} and set {own}"
+            return "the simulated system has its own", f"leave out {key} and set {own}"
     for prefix, (why, further) in LAYERS.items():
         layered = config.changed({"executor.account": "layers"})
         read = reads(layered) or frozenset()
@@ -138,13 +137,7 @@ def _instead(key: str, config: RunConfig) -> tuple[str, str]:
     executor, system = config.executor.name or "", config.system.name
     subject = f"executor={executor}" if executor != "real" else f"system={system}"
     why, legal = f"{subject} does not read it", ""
-    if match := re.fullmatch(r"executor\.systems\.(\w+)\.(\w+).*", key):
-        name, field = match.groups()
-        if field == "schedule":
-            legal = f"leave out {key} and set schedule=gpipe system={name}"
-            return "the schedule of a simulated system is that of the config", legal
-        if name != system:
-            return f"system={system} is what is simulated", f"system={name}"
+    if executor == "simulated" and below(key, ["system.simulation"]):
         if by_layers(config, config.executor.more["account"]):
             return "layers are modelled with the config's memory, weights and checkpoints", "executor.account=blocks"
         return "the config says what is pruned", f"leave out {key} and set pruning=magnitude pruning.sparsity=0.9"
@@ -155,7 +148,7 @@ def _instead(key: str, config: RunConfig) -> tuple[str, str]:
     if below(key, ["draw", "tune"]):
         group = key.partition(".")[0]
         return f"suite.{group} reads it, a run does not", f"python -m suite.{group} {key}=..."
-    if below(key, ["machine", "stack"]):
+    if below(key, ["machine", "stack", "system.simulation"]):
         legal = "executor=simulated"
     elif below(key, GRAPH_GROUPS):
         legal = "executor=full_graph" if config.system.graphs else "system=sparsity_aware executor=full_graph"

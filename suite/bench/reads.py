@@ -154,20 +154,19 @@ SYSTEMS: Mapping[str, Sequence[str]] = {  # by class, of ranks that train
 
 
 def _simulated(config: RunConfig) -> Sequence[str]:
-    executor, name = config.executor, config.system.name
-    modelled = executor.more["systems"].get(name, {})
-    layout = modelled.get("layout")
-    prunes = isinstance(layout, Mapping) and "sparsity" in layout  # the config says what is pruned
-    idle = {"name", "schedule", *(("layout",) if prunes else ())}
-    own = [f"executor.systems.{name}.{key}" for key in modelled if key not in idle]
+    executor, simulation = config.executor, config.system.simulation
+    layout = simulation.layout if simulation else None
+    prunes = layout is not None and "sparsity" in layout.arguments  # the config says what is pruned
+    given = simulation.model_fields_set if simulation else ()
+    own = [f"system.simulation.{key}" for key in given if not (prunes and key == "layout")]
     if prunes and config.pruning.ticket:
-        own.append(f"executor.systems.{name}.layout._target_")
+        own.append("system.simulation.layout._target_")
     common = ("executor.plan", "executor.account", "executor.machine", "executor.stack", "executor.symmetric")
     found: tuple[str, ...] = (*common, "executor._target_", "system.name", "batch.size", *GRID, "schedule")
     found += ("model.shape", "update.every", *own)
     if by_layers(config, executor.more["account"]):
-        of_blocks = ("layout", "checkpoints", "tensor", "sliced", "zero", "ties", "bucket", "coarsening", "sparse")
-        blocks = [f"executor.systems.{name}.{key}" for key in of_blocks]
+        of_blocks = ("layout", "checkpoints", "sliced", "zero", "ties", "bucket", "coarsening")
+        blocks = [f"system.simulation.{key}" for key in of_blocks]
         found = tuple(key for key in found if not below(key, blocks))
         found += ("batch.microbatch", "split", "weights", "memory.layout", "precision.half")
         found += tuple(f"optimizer.{key}" for key in ("_target_", "momentum", "nesterov", "direction"))

@@ -44,6 +44,10 @@ def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in config.items() if name not in _NOT_DECIDING}
     experiment, launch = found.get("experiment"), found.get("launch")  # a damaged record's may be anything
     found["experiment"] = experiment.get("name") if isinstance(experiment, Mapping) else experiment
+    system, executor = found.get("system"), found.get("executor")
+    if isinstance(system, Mapping) and isinstance(executor, Mapping) and "_target_" not in executor:
+        # ranks are started, and read nothing of how their system is simulated
+        found["system"] = {name: value for name, value in system.items() if name != "simulation"}
     if isinstance(launch, Mapping):
         found["launch"] = {name: value for name, value in launch.items() if name not in _ASKED_OF_A_SCHEDULER}
     return found

@@ -157,7 +157,7 @@ def planned(overrides: Sequence[str], grid: Grid, microbatch: int) -> Run:
 
 
 def predicted(run: Run, predictor: Simulated) -> Candidate:
-    """Its batch in virtual time where its system has a modelled twin (conf/modelled), else by the closed form of its
+    """Its batch in virtual time where its system is simulated (system.simulation), else by the closed form of its
     own schedule. What does not fit a device of the machine is not measured; for memory the suite's own budget of what
     runs counts before that of a twin, which keeps its states in mixed precision."""
     config, machine, stack = run.config, predictor.machine, predictor.stack
@@ -165,7 +165,7 @@ def predicted(run: Run, predictor: Simulated) -> Candidate:
         return Candidate(run, reason=f"refused: {headline(str(run.refusal))}")
     if not isinstance(config.model.shape.build(), Transformer):
         return Candidate(run, by="not predicted")
-    twin = config.system.name in predictor.systems
+    twin = config.system.simulation is not None
     try:
         plan = predictor.of(config) if twin else stand_in(config)
         own = config.system.budget or not twin

@@ -28,6 +28,7 @@ NEEDED = (
     *("launch.device", "launch.mpiexec", "launch.python_path", "data.folder", "split", "precision.half"),
 )
 NEEDED_BELOW = ("executor.", "system.")
+SIMULATION = "system.simulation"  # whose values may be those of other keys, and no record needs
 # keys that a choice may leave out
 NOT_ALWAYS = (
     *("unread", "graph", "graph.holdings", "partitioner", "exchange", "pruning.searches", "model.order", "model.epoch"),
@@ -146,9 +147,12 @@ def outline_of(config: Mapping[str, Any]) -> Outline:
     for path, refused in faults(config):
         above = any(needed.startswith(f"{path}.") for needed in NEEDED)
         of_launch = path.startswith("launch.") and path in NOT_ALWAYS
+        if path.startswith(SIMULATION):
+            continue
         if above or of_launch or path in NEEDED or path.startswith(NEEDED_BELOW):
             raise refused
-    return Outline.model_validate(config)
+    system = {key: value for key, value in config["system"].items() if key != "simulation"}
+    return Outline.model_validate({**config, "system": system})
 
 
 def check_runs(config: Mapping[str, Any]) -> None:

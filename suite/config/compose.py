@@ -41,9 +41,18 @@ def _per_replica(size: int, replicas: int) -> int:
     return max(1, size // max(1, replicas))
 
 
+@cache
+def _simulated_system(choice: str) -> dict[str, Any]:
+    """A system as simulators build it: for executors that compare several, whatever `system` is."""
+    check_names([f"system={choice}"])
+    config = resolve([f"system={choice}"])
+    return config.system.modelled(config.schedule.data())
+
+
 def register() -> None:
     """The resolvers that configs may use."""
     OmegaConf.register_new_resolver("per_replica", _per_replica, replace=True)
+    OmegaConf.register_new_resolver("simulated_system", _simulated_system, replace=True)
 
 
 @contextmanager

@@ -65,6 +65,7 @@ OF_RANKS = {
 PLACES = {  # whose modules load no torch
     **{key: place for key, place in _MODELS.items() if key not in (*OF_RANKS, *OF_DATA)},
     "memory.layout": replace(_MODELS["memory.layout"], calls=("entries", "moments", "dtype", "half")),
+    "system.simulation.layout": replace(_MODELS["system.simulation.layout"], calls=("entries", "moments", "dtype")),
     "executor": Place(Executor),
     "executor.cost": Place(CostModel),
     "executor.system": Place(StandIn, names=("world", "config")),

@@ -27,12 +27,16 @@ def schema() -> str:
 
 def page() -> str:
     """The reference in Markdown: a table for each group."""
-    parts = [_HEAD, _table("Run", RunConfig, "")]
-    for name, info in RunConfig.model_fields.items():
-        group = member(info.annotation)
-        if isinstance(group, type) and issubclass(group, Settings):
-            parts.append(_table(name, group, f"{name}."))
-    return "\n".join(parts)
+    return "\n".join([_HEAD, *_tables("", RunConfig)])
+
+
+def _tables(path: str, group: type[Settings]) -> Iterator[str]:
+    """The table of a group, and those of the groups inside it."""
+    yield _table(path or "Run", group, f"{path}." if path else "")
+    for name, info in group.model_fields.items():
+        inner = member(info.annotation)
+        if isinstance(inner, type) and issubclass(inner, Settings):
+            yield from _tables(f"{path}.{name}".lstrip("."), inner)
 
 
 def _table(title: str, group: type[Settings], at: str) -> str:

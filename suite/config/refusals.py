@@ -81,6 +81,8 @@ def rule_of(error: Any) -> str:
     if kind in bounds:
         name, words = bounds[kind]
         return f"{words} {context[name]}"
+    if kind == "literal_error":
+        return f"one of {context['expected']}"
     return _RULES.get(kind, str(error["msg"]))
 
 

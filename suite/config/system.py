@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from suite.config.base import Count, Name, Ranks, Settings, Text
+from suite.config.base import MOST_COUNT, Count, Name, Ranks, Settings, Text
+from suite.config.locate import PARTIAL, TARGET
+from suite.config.plugins import Plugin
+from suite.core.errors import Unsupported
+from suite.memory.layout import Layout
 
 ENGINE = "suite.engine.system.EngineSystem"
+MODELLED = "suite.simulate.plan.Modelled"
+MIXED = {TARGET: "suite.memory.mixed", PARTIAL: True}
+
+
+class Simulation(Settings):
+    """What a simulator of a system cannot take from its other keys. A value that another key has too is overridden
+    here, with the reason in its YAML."""
+
+    layout: Plugin[Callable[..., Layout]] | None = None
+    """Layout of the model states of a GPT's blocks; null: mixed precision, 20 bytes per parameter."""
+    checkpoints: Annotated[Literal["interval", "layer", "none"], Field(examples=["interval"])] = "interval"
+    """Activations that are kept: interval: by AxoNN's rule (V-A); layer: each layer's input; none: no checkpoints."""
+    blocking: bool = False
+    """A send occupies its stage (NCCL, AxoNN IV-A)."""
+    direct: bool = False
+    """Messages leave by the device at once, not when the host comes round to them."""
+    apart: bool = False
+    """No stage updates before every stage has drained."""
+    sliced: Annotated[Literal["none", "forward", "both"], Field(examples=["none"])] = "none"
+    """Passes whose messages the ranks of a split layer share out, a slice each."""
+    zero: Annotated[int, Field(ge=0, le=1, examples=[1])] = 0
+    """ZeRO stage: 1 where replicas share the optimizer states out."""
+    reductions: Annotated[float, Field(ge=0, examples=[1.0])] = 1.0
+    """Traffic of an update in all-reduces of its gradients: 1.5 is an all-reduce and an all-gather."""
+    ties: bool = False
+    """The ends of a pipeline add the gradients of their shared embedding, as they must to train one model."""
+    bucket: Annotated[int, Field(ge=0, le=MOST_COUNT, examples=[4_000_000])] = 0
+    """Entries per optimizer step; 0: one step."""
+    coarsening: Count | None = None
+    """Buckets per reduction (AxoNN V-C); null: one reduction, then the step."""
 
 
 class System(Settings):
@@ -48,11 +83,13 @@ class System(Settings):
     transformers: bool = False
     """It trains networks of transformer blocks and no others."""
     sparse: bool = False
-    """Its products skip pruned weights."""
+    """Its products with weights skip what is pruned: its useful flops are a part of the dense ones."""
     asynchronous: bool = False
     """Its pipeline does not drain for an update."""
     bubble: Text | None = None
     """Formula of its idle time in `stages` and `microbatches`, which the law of closed forms checks; null: none."""
+    simulation: Annotated[Simulation | None, Field(examples=[None])] = None
+    """What a simulator cannot take from the other keys; null: it is not simulated."""
 
     @property
     def on_engine(self) -> bool:
@@ -78,3 +115,13 @@ class System(Settings):
     def can_resume(self) -> bool:
         """Whether it writes checkpoints and continues from them."""
         return self.on_engine if self.resumes is None else self.resumes
+
+    def modelled(self, schedule: Mapping[str, Any]) -> dict[str, Any]:
+        """The system as simulators build it, with the schedule of its configuration. Raises Unsupported for one that
+        is not simulated."""
+        if self.simulation is None:
+            rule = f"conf/system/{self.name}.yaml, or a user's, has a block system.simulation"
+            raise Unsupported(f"system={self.name} on a modelled machine", rule=rule, legal="system=axonn")
+        own = {key: value for key, value in self.simulation.plain().items() if value is not None}
+        shared = {"name": self.name, "schedule": dict(schedule), "tensor": self.tensor, "sparse": self.sparse}
+        return {TARGET: MODELLED, "layout": MIXED, **shared, **own}

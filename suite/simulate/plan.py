@@ -31,7 +31,7 @@ MOMENTS = ("moment_1", "moment_2")  # Adam, which every published cluster run us
 
 @dataclass(frozen=True, slots=True)
 class Modelled:
-    """A compared system as the simulator knows it.
+    """A compared system as the simulator knows it (suite.config.system.Simulation).
 
     schedule, layout: as in its config; checkpoints: which activations are kept: every AxoNN interval (V-A), every
         layer's input (Megatron), or all

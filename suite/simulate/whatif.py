@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from suite.config.plugins import build
 from suite.config.run import RunConfig
 from suite.core.errors import DoesNotFit, Refused, UnknownName, Unsupported
 from suite.core.grid import Grid
@@ -79,7 +80,6 @@ class Simulated:
         *,
         machine: Machine,
         stack: Stack,
-        systems: Mapping[str, Modelled],
         plan: str = "given",
         account: str = "auto",
         symmetric: bool = True,
@@ -88,8 +88,6 @@ class Simulated:
         sources: Sequence[str] = (),
     ) -> None:
         self.machine, self.stack = machine, stack
-        # by name: `own` of conf/executor/simulated.yaml is one of the others unless a user's folder holds it
-        self.systems = {system.name: system for system in reversed(list(systems.values()))}
         self.plan, self.account, self.symmetric = plan, account, symmetric
 
     def check(self, config: RunConfig) -> None:
@@ -118,21 +116,13 @@ class Simulated:
         return 2 * plan.work.microbatches * plan.grid.inter * (1 if self.symmetric else plan.grid.data)
 
     def system(self, config: RunConfig) -> Modelled:
-        """The modelled side of the config's system: schedule, and of a pruned system the sparsity, the config's own.
-        Without a ticket nothing is compressed."""
-        name = config.system.name
-        if name not in self.systems:
-            known = ", ".join(sorted(self.systems))
-            raise Unsupported(
-                f"system={name} on a modelled machine",
-                rule=f"modelled are {known}, and what modelled/{name}.yaml of a folder in launch.python_path names",
-                legal="system=axonn",
-            )
-        found, pruning = self.systems[name], config.pruning
-        layout = found.layout
-        if published_sparsity(found) is not None:
-            layout = partial(layout, sparsity=pruning.sparsity) if pruning.ticket else mixed
-        return replace(found, schedule=config.schedule.build(), layout=layout)
+        """The config's system as it is simulated. The sparsity of a pruned one is the config's own: without a ticket
+        nothing is compressed. Raises Unsupported for one that is not simulated."""
+        found, pruning = described(config), config.pruning
+        if published_sparsity(found) is None:
+            return found
+        layout = partial(found.layout, sparsity=pruning.sparsity) if pruning.ticket else mixed
+        return replace(found, layout=layout)
 
     def planned(self, config: RunConfig) -> Plan | LayerPlan:
         """The plan that a config describes. Raises Refused for one that cannot be."""
@@ -203,7 +193,7 @@ class Simulated:
             notes.append(
                 f"{plan.grid.inter} stages of layers {', '.join(f'{r.start}-{r.stop - 1}' for r in plan.ranges)}"
             )
-        usual = published_sparsity(self.systems[config.system.name])
+        usual = published_sparsity(described(config))
         if plan.system.sparse and published_sparsity(plan.system) != usual:
             notes.append(f"sparse products are as quick as at sparsity {usual}, which the stack's share of peak is of")
         notes += [f"stack.{name} {reason}" for name, reason in self.stack.reasons.items()]
@@ -258,8 +248,14 @@ def by_layers(config: RunConfig, account: str) -> bool:
     return account == "layers"
 
 
+def described(config: RunConfig) -> Modelled:
+    """The config's system as its block `simulation` has it, with the config's schedule."""
+    found: Modelled = build(config.system.modelled(config.schedule.data()))
+    return found
+
+
 def published_sparsity(system: Modelled) -> float | None:
-    """The share of entries that is pruned, where the system's layout has one; of conf/modelled it is the papers'."""
+    """The share of entries that is pruned, where the system's layout has one; of conf/system it is the papers'."""
     given = system.layout.keywords if isinstance(system.layout, partial) else {}
     return given.get("sparsity")
 

@@ -17,7 +17,7 @@ from ranks import ROOT, run_ranks
 from tools import needs
 
 PROGRAM = Path(__file__).with_name("program_traffic.py")
-MODELLED = ROOT / "conf" / "modelled" / "deepspeed_3d.yaml"
+SYSTEM = ROOT / "conf" / "system" / "deepspeed_3d.yaml"
 RANKS = 2
 PASSES = {
     "allreduce_": 2,
@@ -84,7 +84,7 @@ def reductions(rank: dict[str, Any]) -> float:
 
 @pytest.mark.ranks
 def test_modelled_reductions_are_what_deepspeed_sends(found: dict[str, list[dict[str, Any]]]) -> None:
-    modelled = yaml.safe_load(MODELLED.read_text())
+    modelled = yaml.safe_load(SYSTEM.read_text())["system"]["simulation"]
     for rank in found[f"zero {modelled['zero']}"]:
         assert rank["dtype"] == "torch.float16"
         assert modelled["reductions"] == pytest.approx(reductions(rank), rel=1e-3), calls(rank)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from modelled import conf, shape
+from modelled import conf, shape, simulated
 from samples import tell
 
 from suite.core.grid import Grid
@@ -45,7 +45,7 @@ def test_events_per_second(benchmark: Any, schedule: Schedule) -> None:
 def test_2048_ranks(benchmark: Any, symmetric: bool) -> None:
     """SAMO's largest dense run: 13B on 32 stages, 64 replicas, a batch of 2048."""
     benchmark.group = "simulate 2048 ranks"
-    plan = Plan(shape("gpt3_13b"), conf("modelled", "axonn_no_memopt"), Grid(data=64, inter=32), 2048, 1, "share")
+    plan = Plan(shape("gpt3_13b"), simulated("axonn_no_memopt"), Grid(data=64, inter=32), 2048, 1, "share")
     assert plan.grid.size == RANKS
     machine, stack = conf("machine", "summit"), conf("stack", "samo")
     found = benchmark(run, plan, machine, stack, symmetric=symmetric)

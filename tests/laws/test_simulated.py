@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from modelled import FREE, TINY, conf, machine, names, stack
+from modelled import FREE, TINY, machine, simulated, stack, systems
 
 from baselines.gpipe import GPipe
 from suite.core.errors import IllegalSchedule, Refused
@@ -130,7 +130,7 @@ def test_messages_lengthen_filling_and_draining(stages: int, latency: float) -> 
 @pytest.mark.parametrize("replicas", range(1, 9))
 def test_a_reduction_takes_its_rings_volume(replicas: int) -> None:
     """Law 5: 2 (n - 1) / n of the gradient's bytes, over an adapter of 10 bytes/s."""
-    plan = Plan(TINY, conf("modelled", "axonn_no_memopt"), Grid(data=replicas), 840, 1)
+    plan = Plan(TINY, simulated("axonn_no_memopt"), Grid(data=replicas), 840, 1)
     found = run(plan, machine(devices_per_node=1), stack())
     volume = 2 * (replicas - 1) / replicas * plan.layout(0)["half_gradient"].bytes
     assert found.reduced[0] - found.drained[0] == pytest.approx(volume / 10, abs=0.05)  # a byte is rounded
@@ -203,10 +203,10 @@ def follow(program: Program, order: Sequence[Op]) -> None:
         program.send(order[-1])
 
 
-@pytest.mark.parametrize("name", names("modelled"))
+@pytest.mark.parametrize("name", systems())
 def test_every_systems_promised_in_flight_is_kept(name: str) -> None:
     for inter, microbatches in ((1, 5), (2, 8), (4, 3), (4, 24)):
-        plan = Plan(TINY, conf("modelled", name), Grid(inter=inter), microbatches, 1)
+        plan = Plan(TINY, simulated(name), Grid(inter=inter), microbatches, 1)
         found = run(plan, machine(), stack(delay=0.01))
         promised = [plan.system.schedule.in_flight(plan.grid.place(stage), plan.work) for stage in range(inter)]
         assert all(0 < peak <= most for peak, most in zip(found.peak, promised, strict=True))
@@ -249,10 +249,10 @@ def test_one_replica_stands_for_all(
     assert every.makespan == pytest.approx(one.makespan, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", names("modelled"))
+@pytest.mark.parametrize("name", systems())
 def test_one_replica_of_a_system_stands_for_all(name: str) -> None:
     """Ring reductions, buckets beside steps, blocking sends, split layers: as conf has each system."""
-    modelled = conf("modelled", name)
+    modelled = simulated(name)
     if modelled.bucket:
         modelled = replace(modelled, layout=small_buckets, bucket=100, coarsening=2)
     for data, inter, tensor in ((3, 2, 2), (4, 4, 1)):
@@ -378,7 +378,7 @@ def test_payload_bytes_counted_are_those_modelled(
 @pytest.mark.parametrize(("name", "tensor"), [("axonn", 1), ("deepspeed_3d", 2), ("megatron_lm", 2)])
 def test_a_systems_payload_is_the_outputs_of_its_blocks(name: str, tensor: int) -> None:
     """Half a sequence by hidden is 64 bytes here: 4 microbatches of 2, forwards and backwards, whole or in slices."""
-    plan = Plan(TINY, conf("modelled", name), Grid(inter=4, tensor=tensor), 8, 2)
+    plan = Plan(TINY, simulated(name), Grid(inter=4, tensor=tensor), 8, 2)
     found = run(plan, machine(), stack())
     forward, backward = {"axonn": (128, 128), "deepspeed_3d": (64, 128), "megatron_lm": (64, 64)}[name]
     inside = 4 * (forward + backward)

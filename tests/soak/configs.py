@@ -19,7 +19,7 @@ from hypothesis.strategies import DrawFn
 
 from suite.config.compose import CONF, composed, groups
 
-ALONE = ("experiment", "scale", "grid", "launch", "cost", "modelled", "executor")  # groups that are not drawn as others
+ALONE = ("experiment", "scale", "grid", "launch", "cost", "executor")  # groups that are not drawn as others
 EXECUTORS = [
     *(["check"] * 8 + ["simulated"] * 8),
     *("unit", "volumes", "emulated", "real", "replay", "full_graph", "analytic", "published", "messages", "products"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from suite.bench.experiment import resolve
 
 from suite.config.plugins import build
 from suite.memory import mixed
@@ -33,6 +35,20 @@ def names(group: str) -> list[str]:
 def conf(group: str, name: str) -> Any:
     """What a file of conf builds, alone."""
     return build(raw(group, name))
+
+
+def systems() -> list[str]:
+    """The systems of conf that are simulated."""
+    return [name for name in names("system") if "simulation" in raw("system", name)["system"]]
+
+
+@cache
+def simulated(name: str) -> Modelled:
+    """A system of conf as simulators have it."""
+    config = resolve([f"system={name}"])
+    found = build(config.system.modelled(config.schedule.data()))
+    assert isinstance(found, Modelled)
+    return found
 
 
 def shape(name: str) -> Transformer:

@@ -55,7 +55,8 @@ INSIDE = "belongs to a part of the machine that this run does not use"
 SAME: dict[str, dict[str, str]] = {  # keys that are read and change no result of a case, with the reason
     case: {
         "executor._target_": CLASS,
-        **{f"executor.systems.{name}.layout._target_": CLASS for name in ("axonn", "axonn_samo")},
+        "system.simulation.layout._target_": CLASS,
+        "system.simulation.layout._partial_": "says that the layout is made later, as it must be",
         "weights._target_": CLASS,
         "model.shape._target_": CLASS,
         "graph.source._target_": CLASS,
@@ -68,7 +69,6 @@ SAME: dict[str, dict[str, str]] = {  # keys that are read and change no result o
         "model.shape.tied": "ends of a pipeline that add no gradients of a shared weight do not say so in a time",
         "machine._target_": CLASS,
         **{f"machine.{link}._target_": CLASS for link in ("within", "between", "host")},
-        **{f"executor.systems.{name}._target_": CLASS for name in ("axonn", "axonn_samo", "pipeoptim")},
         "stack._target_": CLASS,
         "machine.source": "is text",
         "machine.peak.float32": "is the peak of full precision",
@@ -83,7 +83,8 @@ SAME: dict[str, dict[str, str]] = {  # keys that are read and change no result o
     for case in CASES
 }
 SAME["simulated search"] |= dict.fromkeys(
-    ("executor.systems.axonn.bucket", "executor.systems.axonn.coarsening"), "is more than a stage of gpt_tiny holds"
+    ("system.simulation.bucket", "system.simulation.layout.bucket", "system.simulation.coarsening", "update.chunk"),
+    "is more than a stage of gpt_tiny holds",
 )
 SAME["volumes"]["graph.source.signal"] = "decides values of features, and a plan counts rows"
 
@@ -237,7 +238,7 @@ def test_every_key_changes_a_result_or_is_refused(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_every_choice_changes_a_result_or_is_refused(case: str) -> None:
     """Of the groups that a config has: one that is refused as idle makes no other result."""
-    spare = ("executor", "experiment", "scale", "launch", "cost", "modelled", "system")
+    spare = ("executor", "experiment", "scale", "launch", "cost", "system")
     faults = []
     for group, choice in ((g, c) for g, names in groups().items() if g not in spare for c in names):
         try:
@@ -369,30 +370,26 @@ XL = (
     [
         (XL, "memory=offload", "executor.account=layers"),
         (XL, "optimizer=sgd", "executor.account=layers"),
-        (XL, "checkpoints=4", "leave out checkpoints and set executor.systems.axonn.checkpoints=layer"),
+        (XL, "checkpoints=4", "leave out checkpoints and set system.simulation.checkpoints=layer"),
         (XL, "precision=fp16", "executor.account=layers"),
-        (XL, "update.bucket=1000", "leave out update.bucket and set executor.systems.axonn.bucket=4000000"),
-        (XL, "update={bucket: 1000}", "leave out update.bucket and set executor.systems.axonn.bucket=4000000"),
+        (XL, "update.bucket=1000", "leave out update.bucket and set system.simulation.bucket=4000000"),
+        (XL, "update={bucket: 1000}", "leave out update.bucket and set system.simulation.bucket=4000000"),
         (XL, "optimizer.lr=0.1", "executor=real"),
         (XL, "update.clip=1.0", "executor=real"),
         ((*XL, "system=axonn_samo", "pruning=none"), "pruning.sparsity=0.5", "pruning=magnitude"),
         (XL, "measure.turns=3", "executor=real"),
-        (
-            XL,
-            "executor.systems.axonn.schedule._target_=baselines.gpipe.GPipe",
-            "leave out executor.systems.axonn.schedule._target_ and set schedule=gpipe system=axonn",
-        ),
-        (XL, "executor.systems.gpipe.checkpoints=none", "system=gpipe"),
+        ((*XL, "system=axonn_samo"), "update.chunk=2", "executor=real"),
         (
             (*XL, "system=axonn_samo"),
-            "executor.systems.axonn_samo.layout.sparsity=0.5",
-            "leave out executor.systems.axonn_samo.layout.sparsity and set pruning=magnitude pruning.sparsity=0.9",
+            "system.simulation.layout.sparsity=0.5",
+            "leave out system.simulation.layout.sparsity and set pruning=magnitude pruning.sparsity=0.9",
         ),
         ((*XL, "executor.plan=search"), "batch.microbatch=4", "executor.plan=given"),
         (("system=pytorch",), "update.chunk=2", "system=axonn"),
         (("system=torch_gpipe", "grid.inter=2"), "memory=offload", "system=axonn"),
         (("system=deepspeed_3d",), "weights.graph=recompute", "system=axonn"),
         ((), "machine=perlmutter", "executor=simulated"),
+        ((), "system.simulation.bucket=1000", "executor=simulated"),
         ((), "graph=reddit_like", "system=sparsity_aware executor=full_graph"),
         ((), "draw.width=9", "python -m suite.draw draw.width=..."),
         ((), "pruning.sparsity=0.5", "pruning=magnitude memory=samo"),
@@ -430,13 +427,12 @@ SIMULATED = ("executor=simulated", "grid.inter=2")
         (SIMULATED, "weights=stash"),
         (SIMULATED, "checkpoints=4"),
         (SIMULATED, "update.bucket=4"),
-        (SIMULATED, "update.chunk=2"),
+        ((*SIMULATED, "system=axonn_samo"), "update.chunk=2"),
         (SIMULATED, "update.clip=1.0"),
         (SIMULATED, "measure.turns=3"),
         (("executor=simulated",), "graph=rmat"),
-        (SIMULATED, "executor.systems.axonn.schedule._target_=baselines.gpipe.GPipe"),
-        ((*SIMULATED, "system=axonn_samo"), "executor.systems.axonn_samo.layout.sparsity=0.5"),
-        ((*SIMULATED, "executor.account=layers"), "executor.systems.axonn.bucket=1000"),
+        ((*SIMULATED, "system=axonn_samo"), "system.simulation.layout.sparsity=0.5"),
+        ((*SIMULATED, "executor.account=layers"), "system.simulation.bucket=1000"),
         ((*SIMULATED, "executor.plan=search"), "batch.microbatch=4"),
         ((), "graph=rmat"),
         ((), "machine=perlmutter"),
@@ -472,7 +468,9 @@ def test_the_schedule_that_a_system_runs_is_taken() -> None:
 def test_every_key_of_the_models_is_read_or_bookkeeping() -> None:
     engine = resolve(["system=axonn", "launch=slurm"])
     graph = resolve(["system=sparsity_aware", "executor=full_graph"])
-    known = {*BOOKKEEPING, *DECLARED, *(reads(engine) or ()), *(reads(graph) or ())}
+    # each key of a system's simulation is read where the system gives it
+    simulated = {"system.simulation"} & {key.rpartition(".")[0] for key in reads(resolve(XL)) or ()}
+    known = {*BOOKKEEPING, *DECLARED, *(reads(engine) or ()), *(reads(graph) or ()), *simulated}
     keys = [key for key in every_key(RunConfig) if key not in ("unread", "graph.holdings")]
     assert [key for key in keys if not below(key, known) and not any(below(one, [key]) for one in known)] == []
 

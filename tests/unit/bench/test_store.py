@@ -31,6 +31,8 @@ CONFIG: dict[str, Any] = {
     "scale": {"name": "laptop", "reproduce": ["a", "b"]},
     "grid": {"data": 1, "inter": 2, "tensor": 1},
     "measure": {"turns": 5},
+    "system": {"name": "axonn", "simulation": {"checkpoints": "interval"}},
+    "executor": {"name": "real"},
     "launch": {"name": "local", "submit": False},
     "experiment": {"name": "single", "title": "Single runs", "expect": []},
 }
@@ -83,10 +85,17 @@ def test_another_config_is_another_key(path: str, value: Any) -> None:
         ("scale.name", "evening"),
         ("scale.reproduce", ["a", "b", "c"]),
         ("resume", {"folder": "checkpoints", "every": 5}),
+        ("system.simulation", {"checkpoints": "layer"}),
     ],
 )
 def test_what_decides_no_number_is_not_in_the_key(path: str, value: Any) -> None:
     assert key_of(changed(path, value), HERE) == key_of(CONFIG, HERE)
+
+
+def test_simulation_of_a_system_decides_where_no_rank_is_started() -> None:
+    made = {"executor": {"_target_": "suite.simulate.whatif.Simulated"}, "system": {"simulation": {"zero": 0}}}
+    other = {**made, "system": {"simulation": {"zero": 1}}}
+    assert key_of(other, HERE) != key_of(made, HERE)
 
 
 @pytest.mark.parametrize(

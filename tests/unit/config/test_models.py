@@ -25,7 +25,7 @@ def altered(base: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     group = config
     *groups, name = path.split(".")
     for each in groups:
-        group = group[each]
+        group = group.setdefault(each, {})  # a system may have no simulation
     group[name] = value
     return config
 

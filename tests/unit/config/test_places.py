@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "schedule": {"_target_": "suite.schedule.OneFOneB"},
     "weights": {"_target_": "suite.weights.Latest"},
     "memory.layout": {"_target_": "suite.memory.resident", "_partial_": True},
+    "system.simulation.layout": {"_target_": "suite.memory.mixed", "_partial_": True},
     "model.shape": {"_target_": "suite.workload.gcn.GCN"},
     "precision.loss_scale": {"_target_": "suite.engine.scale.Dynamic"},
     "executor": {"_target_": "suite.bench.checked.Checked", "ticks": {"forward": 1, "backward": 2, "update": 0}},
@@ -44,7 +46,8 @@ NAMED = {
 ALL = {**PLACES, **OF_RANKS, **OF_DATA}
 # a system loads checkpoints, as a source loads graphs: it is refused as it is built, for want of a world
 GRAPHS = ("graph.source", "executor.stand_ins.any.source")
-ALIKE = {(path, other) for path in GRAPHS for other in (*GRAPHS, "system")}
+LAYOUTS = ("memory.layout", "system.simulation.layout")
+ALIKE = {(path, other) for path in GRAPHS for other in (*GRAPHS, "system")} | set(permutations(LAYOUTS))
 
 
 def place(path: str) -> str:
@@ -146,7 +149,7 @@ def test_a_class_of_ones_own_is_known_by_its_methods(tmp_path: Path, monkeypatch
         ["executor=emulated", "executor.system=suite.core.grid.Grid"],
         ["executor=check", "weights._target_=suite.schedule.OneFOneB"],
         ["executor=simulated", "executor._target_=suite.schedule.OneFOneB"],
-        ["executor=simulated", "executor.systems.axonn.schedule._target_=suite.weights.Latest"],
+        ["executor=simulated", "system.simulation.layout._target_=suite.weights.Latest"],
         ["executor=simulated", "machine._target_=suite.weights.Latest"],
         ["executor=analytic", "executor.paper=axonn", "executor.models.gpt3_xl.shape._target_=suite.workload.VGG"],
         ["executor=analytic", "executor.paper=axonn", "~executor.models.gpt3_xl.shape"],
@@ -233,7 +236,7 @@ def test_legal_argument_named_in_refusal_is_accepted(choice: str) -> None:
 
 
 def test_null_for_a_word_names_a_word_that_is_one() -> None:
-    key = "executor.systems.axonn.checkpoints"
+    key = "system.simulation.checkpoints"
     (run,) = expand(["executor=simulated", f"{key}=null"])
     assert f"legal: {key}=interval" in str(run.refusal)
     (run,) = expand(["executor=simulated", f"{key}=interval"])

@@ -33,7 +33,6 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     files = {
         "waves.py": example("from dataclasses", "python"),
         "system/waves.yaml": waves,
-        "modelled/waves.yaml": example("_target_: suite.simulate.plan.Modelled", "yaml"),
         "model/gpt_mine.yaml": example("name: gpt_mine", "yaml"),
         "machine/lab.yaml": example("_target_: suite.simulate.machine.Machine", "yaml"),
         "experiment/waves_beside.yaml": example("# @package _global_\nexperiment:", "yaml"),
@@ -131,11 +130,26 @@ MISTAKES = [
     ),
     (
         SIMULATED,
-        ["executor.systems.own.layout._partial_=false"],
-        "executor.systems.own.layout=suite.memory.mixed",
+        ["+system.simulation.layout={_target_: suite.memory.mixed}"],
+        "system.simulation.layout=suite.memory.mixed",
         "a function",
-        "executor.systems.own.layout._partial_=true",
+        "system.simulation.layout._partial_=true",
     ),
+    (
+        SIMULATED,
+        ["system.simulation.checkpoints=layers"],
+        "system.simulation.checkpoints=layers",
+        "one of 'interval', 'layer' or 'none'",
+        "system.simulation.checkpoints=interval",
+    ),
+    (
+        SIMULATED,
+        ["+system.simulation.blocks=true"],
+        "system.simulation.blocks",
+        "one of ",
+        "did you mean 'system.simulation.blocking'",
+    ),
+    (SIMULATED, ["+system.simulation.bucket=-1"], "system.simulation.bucket=-1", "at least 0", "bucket=4000000"),
     (EXPERIMENT, ["experiment.seconds=long"], "experiment.seconds=long", "0 seconds", "experiment.seconds=120"),
 ]
 

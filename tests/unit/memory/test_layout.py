@@ -249,7 +249,7 @@ def test_zero_wants_replicas_and_two_precisions() -> None:
         zero_1(2)(dense(10, ADAM))
 
 
-# -- what conf/memory and conf/modelled name -------------------------------------------------------------------------
+# -- what conf/memory and conf/system name -------------------------------------------------------------------------
 
 
 def test_mixed_precision_by_name() -> None:

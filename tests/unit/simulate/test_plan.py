@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from modelled import TINY, conf, names, shape, system
+from modelled import TINY, names, shape, simulated, system, systems
 
 from baselines.gpipe import GPipe
 from suite.core.errors import Refused, UnknownName, Unsupported
@@ -196,11 +196,11 @@ def test_in_flight_is_the_schedules_promise(schedule: Any) -> None:
     assert found.work == Work(0, 8, None, 0)
 
 
-@pytest.mark.parametrize("name", names("modelled"))
+@pytest.mark.parametrize("name", systems())
 @pytest.mark.parametrize("split", ["even", "cost", "share"])
 def test_the_peak_is_that_of_the_fullest_stage(name: str, split: str) -> None:
     """Which stages can be the fullest is known; all of them are asked here."""
-    modelled = conf("modelled", name)
+    modelled = simulated(name)
     assert isinstance(modelled, Modelled)
     assert modelled.name == name
     for layers in (8, 11, 13):
@@ -282,11 +282,11 @@ def pipelines(model: str, modelled: Modelled, inter: int, gpus: int, batch: int)
     ("found", "gpus", "printed"),
     [
         # AxoNN V-B: all 48 GPUs, 24 stages, before and after the memory optimisation with its bucket of 16 million
-        (pipelines("transformer_12b", conf("modelled", "axonn_no_memopt"), 24, 48, 2048), 48, 520.0),
+        (pipelines("transformer_12b", simulated("axonn_no_memopt"), 24, 48, 2048), 48, 520.0),
         (pipelines("transformer_12b", system(layout=partial(offloaded, bucket=16_000_000)), 24, 48, 2048), 48, 130.24),
         # SAMO I: one pipeline of 2.7B, the fewest GPUs that hold it
-        (pipelines("gpt3_2_7b", conf("modelled", "axonn_no_memopt"), 8, 512, 512), 8, 80.16),
-        (pipelines("gpt3_2_7b", conf("modelled", "axonn_samo"), 2, 512, 512), 2, 20.28),
+        (pipelines("gpt3_2_7b", simulated("axonn_no_memopt"), 8, 512, 512), 8, 80.16),
+        (pipelines("gpt3_2_7b", simulated("axonn_samo"), 2, 512, 512), 2, 20.28),
     ],
     ids=["axonn before", "axonn after", "samo before", "samo after"],
 )

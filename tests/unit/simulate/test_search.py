@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from modelled import TINY, conf, machine, shape, stack, system
+from modelled import TINY, conf, machine, shape, simulated, stack, system
 
 from suite.core.errors import DoesNotFit, Refused
 from suite.core.grid import Grid
@@ -66,7 +66,7 @@ def test_a_layer_is_split_over_as_many_ranks_as_allowed() -> None:
 @pytest.mark.parametrize("name", ["axonn", "axonn_no_memopt", "axonn_samo", "deepspeed_3d", "megatron_lm"])
 def test_the_best_plan_is_the_one_that_trying_all_finds(name: str) -> None:
     """XL on 16 devices of Summit."""
-    candidates = list(plans(shape("gpt3_xl"), conf("modelled", name), 16, 128, microbatches=(1, 2, 4)))
+    candidates = list(plans(shape("gpt3_xl"), simulated(name), 16, 128, microbatches=(1, 2, 4)))
     fit = [plan for plan in candidates if plan.peak <= SUMMIT.memory]
     seconds = {id(plan): run(plan, SUMMIT, SAMO).makespan for plan in fit}
     found = best(iter(candidates), SUMMIT, SAMO)
@@ -83,7 +83,7 @@ def test_the_best_plan_is_the_one_that_trying_all_finds(name: str) -> None:
 def test_compressed_states_are_spread_over_fewer_stages(model: str, devices: int, batch: int) -> None:
     """SAMO IV-B, its four GPTs on Summit. 40 blocks of 13B divide into few counts of stages of the published 256."""
     dense, pruned = (
-        best(plans(shape(model), conf("modelled", name), devices, batch), SUMMIT, SAMO)
+        best(plans(shape(model), simulated(name), devices, batch), SUMMIT, SAMO)
         for name in ("axonn_no_memopt", "axonn_samo")
     )
     assert pruned.plan.grid.inter < dense.plan.grid.inter
@@ -174,7 +174,7 @@ def test_a_plan_that_does_not_fit_is_refused_with_both_numbers() -> None:
     ],
 )
 def test_the_estimate_is_near_what_is_simulated(model: str, name: str, grid: Grid, microbatch: int) -> None:
-    plan = Plan(shape(model), conf("modelled", name), grid, 8192, microbatch)
+    plan = Plan(shape(model), simulated(name), grid, 8192, microbatch)
     for software in (SAMO, conf("stack", "usual")):
         assert 1 / NEAR < estimate(plan, SUMMIT, software) / run(plan, SUMMIT, software).makespan < NEAR
 

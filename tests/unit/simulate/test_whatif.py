@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from modelled import conf, shape
+from modelled import conf, shape, simulated
 
 from suite.bench import launch, measure
 from suite.bench.progress import Progress
@@ -73,7 +73,7 @@ def measured(made: dict[str, Any]) -> Record:
 
 
 def plan(grid: Grid, microbatch: int = 1, batch: int = 128) -> Plan:
-    return Plan(shape("gpt3_xl"), conf("modelled", "axonn"), grid, batch, microbatch)
+    return Plan(shape("gpt3_xl"), simulated("axonn"), grid, batch, microbatch)
 
 
 SUMMIT, SAMO = conf("machine", "summit"), conf("stack", "samo")
@@ -132,10 +132,9 @@ def test_a_plan_that_does_not_fit_is_an_outcome(tmp_path: Path) -> None:
 
 
 def test_a_system_that_is_not_modelled_is_unsupported(tmp_path: Path) -> None:
-    made = config(tmp_path, system__name="pytorch")
-    record = measured(made)
+    record = measured(config(tmp_path, of=("system=torch_gpipe",)))
     assert record.outcome is Outcome.UNSUPPORTED
-    assert record.reason.startswith("system=pytorch on a modelled machine; rule: modelled are axonn, ")
+    assert record.reason.startswith("system=torch_gpipe on a modelled machine; rule: conf/system/torch_gpipe.yaml, or")
     assert record.reason.endswith("legal: system=axonn")
     split = measured(config(tmp_path, grid__tensor=2, batch__size=256))
     assert (split.outcome, split.reason.partition(";")[0]) == (Outcome.UNSUPPORTED, "grid.tensor=2 with axonn")
@@ -239,15 +238,15 @@ def test_what_dominates_is_told() -> None:
 
 
 def split_layers() -> Plan:
-    return Plan(shape("gpt3_xl"), conf("modelled", "megatron_lm"), Grid(inter=2, tensor=4), 16, 1)
+    return Plan(shape("gpt3_xl"), simulated("megatron_lm"), Grid(inter=2, tensor=4), 16, 1)
 
 
 @pytest.mark.parametrize(
     "made",
     [
         split_layers(),
-        Plan(shape("gpt3_xl"), conf("modelled", "axonn_samo"), Grid(data=2, inter=4), 16, 1),
-        Plan(shape("gpt3_xl"), replace(conf("modelled", "megatron_lm"), ties=True), Grid(inter=4), 16, 1),
+        Plan(shape("gpt3_xl"), simulated("axonn_samo"), Grid(data=2, inter=4), 16, 1),
+        Plan(shape("gpt3_xl"), replace(simulated("megatron_lm"), ties=True), Grid(inter=4), 16, 1),
     ],
     ids=("split layers", "compressed states", "shared embedding"),
 )
@@ -272,8 +271,8 @@ def test_every_second_of_a_pass_is_booked_under_its_category(made: Plan) -> None
 
 
 def test_tensor_parallel_sums_are_named_where_they_cost_most(tmp_path: Path) -> None:
-    changes = {"system__name": "megatron_lm", "grid__tensor": 8, "grid__data": 1}
-    record = measured(config(tmp_path, of=("machine=perlmutter", "stack=usual"), **changes))
+    of = ("system=megatron_lm", "machine=perlmutter", "stack=usual")
+    record = measured(config(tmp_path, of=of, grid__tensor=8, grid__data=1))
     assert record.outcome is Outcome.OK
     assert record.metrics["time_tensor_reduce"].values[0] > 0.2 * record.metrics["batch_time"].values[0]
     assert any("lost to tensor-parallel all-reduce" in note for note in record.notes)
