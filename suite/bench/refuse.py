@@ -39,7 +39,8 @@ _BINDINGS = ("none", "core", "hwthread", "numa", "package")
 def check(config: RunConfig) -> None:
     """Raises Refused (or a kind of it) for the first thing that cannot work."""
     check_parts(config.plain())
-    check_sources(config)
+    if config.executor.target is None:  # ranks import them
+        check_sources(config)
     grid, executor = config.grid.build(), config.executor
     if config.system.graphs and not executor.graphs:
         what = f"system={config.system.name} under executor={(executor.name or executor.target)}"

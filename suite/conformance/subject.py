@@ -14,6 +14,7 @@ from suite.config.locate import locate
 from suite.config.plugins import Plugin
 from suite.config.run import RunConfig
 from suite.core.errors import IllegalSchedule, Refused
+from suite.core.members import lacking
 from suite.core.protocols import Missing, Schedule, WeightPolicy
 from suite.engine.system import EngineSystem
 from suite.gnn.settings import exchange_settings, partitioner_settings
@@ -136,7 +137,7 @@ class Subject:
             assert callable(getattr(self.made, method, None)), f"{self.base.system.target} has no {method}()"
         if self.ours:
             for part, kind in ((self.schedule, Schedule), (self.policy, WeightPolicy)):
-                assert isinstance(part, kind), f"{part!r} is no {kind.__name__}"
+                assert not (missing := lacking(part, kind)), f"{part!r} is no {kind.__name__}: no {missing}"
         try:
             config = self.config("grid.data=2" if self.graphs else "grid.inter=2")
         except IllegalSchedule:

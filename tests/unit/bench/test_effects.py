@@ -86,6 +86,10 @@ SAME["simulated search"] |= dict.fromkeys(
     ("system.simulation.bucket", "system.simulation.layout.bucket", "system.simulation.coarsening", "update.chunk"),
     "is more than a stage of gpt_tiny holds",
 )
+SAME["simulated search"] |= dict.fromkeys(
+    ("schedule._target_", "schedule.pipeline_limit", "schedule.cap"),
+    "orders several microbatches, and the plan that is found has one per replica",
+)
 SAME["volumes"]["graph.source.signal"] = "decides values of features, and a plan counts rows"
 
 
@@ -98,6 +102,8 @@ def changed(unresolved: Mapping[str, Any], key: str, value: Any) -> dict[str, An
     """The resolved config with another value of one key."""
     register()
     made = OmegaConf.create(deepcopy(dict(unresolved)))
+    if key.endswith("._target_") and key.removesuffix("._target_") in CLASSES:  # another class has other arguments
+        key, value = key.removesuffix("._target_"), {"_target_": value}
     OmegaConf.update(made, key, value, merge=False)
     found = OmegaConf.to_container(made, resolve=True)
     assert isinstance(found, dict)

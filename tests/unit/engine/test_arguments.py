@@ -127,7 +127,7 @@ def test_tensor_parallel_ranks_are_refused() -> None:
         ({"method": Magnitude}, "a class"),
         ({"method": "magnitude"}, "an object with"),
         ({"sparsity": 1.0}, "sparsity=1.0"),
-        ({"what": "biases"}, "what="),
+        ({"what": "biases"}, "there is no what named 'biases'"),
     ],
 )
 def test_a_wrong_pruning_is_refused(told: dict[str, Any], says: str) -> None:
