@@ -516,7 +516,7 @@ def test_an_unknown_name_is_told_the_nearest(override: str, nearest: str) -> Non
 def test_an_unknown_key_is_told_all_that_stand_beside_it() -> None:
     with pytest.raises(UnknownName, match=r"one of grid\.data, grid\.inter, grid\.tensor;"):
         resolve(["grid.intr=2"])
-    with pytest.raises(UnknownName, match=r"one of batch, .*comm, .*, system, tag, .*weights"):
+    with pytest.raises(UnknownName, match=r"one of \d+ names, such as "):
         resolve(["zzzzzz=2"])
 
 
@@ -534,7 +534,7 @@ def test_a_sweep_names_several_choices() -> None:
 
 @pytest.mark.parametrize("choice", LAYOUTS)
 def test_a_value_that_a_choice_wants_is_asked_for_by_its_whole_name(choice: str) -> None:
-    with pytest.raises(Refused, match=r"data\.folder has no value; rule: .*; legal: data\.folder=\.\.\."):
+    with pytest.raises(Refused, match=r"data\.folder has no value; rule: .*; legal: data\.folder=VALUE"):
         resolve([f"data={choice}"])
 
 

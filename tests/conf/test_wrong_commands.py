@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from suite.bench.experiment import expand
 
 from suite.__main__ import main
 from suite.bench.labels import key_of
+from suite.bench.runs import expand
 from suite.config import locate
 from suite.core.errors import Refused, SuiteError
 from suite.core.exits import Exit

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from suite.bench.experiment import resolve
 
+from suite.config.compose import resolve
 from suite.config.plugins import build
 from suite.memory import mixed
 from suite.schedule import MessageDriven
