@@ -1,7 +1,7 @@
-# make reproduce | test | report | doctor | benchmark | nightly | soak | install
+# make reproduce | kick-the-tires | test | report | doctor | benchmark | nightly | soak | install
 # SCALE=laptop chooses how much is reproduced; PYTHON=... INSTALL=no uses the interpreter at hand as it is.
 # LAUNCH=slurm gives the experiments to a scheduler (conf/launch/); ARGS='rerun=failed seed=1': further overrides
-# WORKERS=2: processes that share out the tests that start no ranks; one of them runs the others when these are done
+# WORKERS=2: processes that share out the tests; one of them starts ranks, one at the end times what it starts
 # STRICT=yes: a test that is skipped because Chromium, mpiexec, Slurm or DeepSpeed is missing fails.
 
 PYTHON  ?= python3
@@ -33,10 +33,15 @@ endif
 # a command is told to stop when make is gone, however make went
 GUARD := $(shell command -v setpriv >/dev/null 2>&1 && echo setpriv --pdeathsig TERM)
 
-.PHONY: reproduce test lint report doctor benchmark nightly soak install clean ae-bundle
+.PHONY: reproduce kick-the-tires test lint report doctor benchmark nightly soak install clean ae-bundle
 
 reproduce: $(READY)
 	@$(GUARD) $(RUN) -m suite.reproduce scale=$(SCALE) launch=$(LAUNCH) $(ARGS)
+
+# an evaluator's first five minutes: what works here, claims of each paper that the engine answers, and the page
+kick-the-tires: $(READY)
+	-@$(RUN) -m suite.doctor
+	@$(GUARD) $(RUN) -m suite.reproduce scale=kick_the_tires $(ARGS)
 
 test: $(READY) lint
 	@$(GUARD) $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(FATAL) $(TESTS)
@@ -75,4 +80,4 @@ install: $(READY)
 	@touch .venv/ready
 
 clean:
-	rm -rf .venv reports/records reports/traces reports/index.html reports/records.csv reports/claims.csv
+	rm -rf .venv reports/records reports/traces reports/index.html reports/records.csv reports/claims.csv reports/claims.json

@@ -5,7 +5,7 @@ tests run beside others or only when asked for.
     pytest --benchmark                # the benchmarks alone; ends with the file of their numbers
     pytest -m exhaustive              # the cells of large products that are skipped otherwise
     pytest --no-skip=chromium,mpiexec # a test that is skipped because one of these is missing fails
-    pytest -n 2 --dist loadfile --no-loadscope-reorder   # make test: files shared out, then all that start ranks in one
+    pytest -n 2 --dist loadfile --no-loadscope-reorder   # make test: the order of RANKS, LONG and TIMED
 
 A test that wants a tool skips with a reason that starts with the tool's name and a colon (tests/support/tools.py).
 """
@@ -20,12 +20,20 @@ from pathlib import Path
 import pytest
 
 TOOLS = ("chromium", "mpiexec", "slurm", "deepspeed")  # what --no-skip may name
-# last, in this order and in one worker: they start ranks, and the last of them time what they start
-ALONE = (
+# first and in one worker: they start ranks, and the processes that stand by for the next program are a worker's own
+RANKS = ("tests/laws/test_memory.py", "tests/distributed/", "tests/slurm/")
+# next, the longest first: a file that took a minute would end long after the others if it began last
+LONG = (
+    "tests/laws/test_mutations.py",
+    "tests/laws/test_blind.py",
+    "tests/unit/test_jobs.py",
+    "tests/conf/",
+    "tests/laws/",
+    "tests/unit/papers/",
+)
+# last, in this order and in one worker: they time what they start
+TIMED = (
     "tests/unit/test_doctor.py",
-    "tests/laws/test_memory.py",
-    "tests/distributed/",
-    "tests/slurm/",
     "tests/unit/bench/test_emulate.py",  # its ranks are threads, whose sleeps it times
     "tests/agreement/test_traffic.py",
     "tests/agreement/test_peers.py",
@@ -79,10 +87,10 @@ def _never_skipped(config: pytest.Config) -> Sequence[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --benchmark the tests are not chosen at all: hundreds of skips would bury the numbers. Without it those that
-    start ranks come last."""
+    """With --benchmark the tests are not chosen at all: hundreds of skips would bury the numbers. Without it what takes
+    longest comes first, and what is timed last."""
     if not getattr(config.option, "run_benchmarks", False):
-        items.sort(key=lambda item: _alone(item.nodeid))
+        items.sort(key=lambda item: _place(item.nodeid))
         return
     chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
     for item in items:
@@ -91,19 +99,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=chosen[False])
 
 
-def _alone(nodeid: str) -> int:
-    """0 for a test that may run beside others, else its place behind them."""
-    return next((place for place, start in enumerate(ALONE, 1) if nodeid.startswith(start)), 0)
+def _place(nodeid: str) -> tuple[int, int]:
+    """Where a test stands: among RANKS, among LONG, behind these, or among TIMED."""
+    for group, starts in ((0, RANKS), (1, LONG), (3, TIMED)):
+        for place, start in enumerate(starts):
+            if nodeid.startswith(start):
+                return group, place
+    return 2, 0
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """A worker has a file at a time, or at the end all tests that start ranks."""
+    """A worker has a file at a time, or all tests that start ranks, or all that time what they start."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "ranks" if _alone(nodeid) else super()._split_scope(nodeid)
+            together = {0: "ranks", 3: "timed"}.get(_place(nodeid)[0])
+            return together or super()._split_scope(nodeid)
 
     return Scheduling(config, log)
 

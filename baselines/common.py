@@ -17,11 +17,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from suite.comm.process_group import stay_on_host
-from suite.config.locate import module
+from suite.config.modules import network_module
 from suite.config.plugins import Plugin, build
 from suite.config.protocols import LossScale
 from suite.config.run import RunConfig
-from suite.core.errors import Refused, UnknownName, Unsupported
+from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from suite.engine.host import check_half
@@ -67,13 +67,13 @@ class Asked:
 
 def asked(config: RunConfig) -> Asked:
     """Raises UnknownName for a half precision that there is none of."""
-    half, checkpoints = config.precision.half, config.checkpoints
+    half, checkpoints = config.precision.half, config.activation_checkpointing
     if half is not None and half not in _HALVES:
         raise UnknownName("precision.half", half, _HALVES)
     if checkpoints == "auto":
         shapes = config.network().shapes()
         checkpoints = interval(sum(layer.checkpointed for layer in shapes), config.grid.inter)
-    return Asked(_HALVES[half] if half else None, config.precision.loss_scale, config.update.clip, checkpoints)
+    return Asked(_HALVES[half] if half else None, config.precision.loss_scale, config.optimizer.clip_norm, checkpoints)
 
 
 def gpt(config: RunConfig) -> Transformer:
@@ -100,7 +100,7 @@ class Plan:
     def __init__(self, config: RunConfig) -> None:
         model, batch = config.model, config.batch
         self.grid = config.grid.build()
-        self.network, self.shape = module(model.network), config.network()
+        self.network, self.shape = network_module(model.network), config.network()
         self.makers = self.network.layers(self.shape, dropout=model.dropout, dtype=model.dtype)
         self.blocks = [layer.checkpointed for layer in self.shape.shapes()]
         self.ties: list[tuple[int, str, int, str]] = self.network.ties(self.shape)
@@ -133,10 +133,10 @@ class Plan:
 
 
 def microbatches(config: RunConfig) -> int:
-    """Microbatches per replica and batch. Raises Refused for a batch that is not a whole number of them."""
+    """Microbatches per replica and batch. Raises InvalidRequest for a batch that is not a whole number of them."""
     size, chunk = config.batch.size, config.batch.microbatch * config.grid.data
     if size < chunk or size % chunk:
-        raise Refused(
+        raise InvalidRequest(
             f"batch.size={size} in microbatches of {chunk} over all replicas",
             rule="a whole number of microbatches on every replica",
             legal=f"batch.size={max(1, size // chunk) * chunk}",
@@ -233,7 +233,7 @@ class DefaultGroup:
 
     def __init__(self, world: World, grid: Grid) -> None:
         if world.size != grid.size:
-            raise Refused(
+            raise InvalidRequest(
                 f"a grid of {grid.size} ranks ({grid}) in a world of {world.size}",
                 rule="one rank per place of the grid",
                 legal=f"{grid.size} ranks",
@@ -242,7 +242,7 @@ class DefaultGroup:
         if not self.own:
             return
         if world.size > 1:
-            raise Refused(
+            raise InvalidRequest(
                 f"{world.size} ranks without torch.distributed",
                 rule="a peer's ranks are processes of one default process group",
                 legal="mpiexec, or torchrun",

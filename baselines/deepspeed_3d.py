@@ -38,8 +38,9 @@ import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -58,36 +59,60 @@ from baselines.deepspeed_layers import module
 from baselines.tensor_parallel import check_heads
 from suite.bench.locks import build_folders, stale_locks
 from suite.comm import started
+from suite.config import protocols
+from suite.config.plugins import own_settings
 from suite.config.run import RunConfig
-from suite.config.system import System
-from suite.core.errors import UnknownName, Unsupported
+from suite.core.errors import Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
 from suite.engine.live import LiveBytes
 
 _NEVER = 1 << 62  # batches between two printed lines
-_DTYPES = ("half", "float32")
 _SHARED_MEMORY = "deepspeed_shm_comm"  # how DeepSpeed names what it builds
 
 
-class DeepSpeed3D:
+@dataclass(frozen=True, kw_only=True)
+class DeepSpeedSettings:
+    """DeepSpeed's own keys of `system`; conf/system/deepspeed_3d.yaml explains them."""
+
+    zero_stage: int
+    fused: bool
+    bucket_entries: int | None
+    contiguous_gradients: bool
+    reduce_scatter: bool
+    partitioned: bool
+    accumulate: Literal["half", "float32"]
+    reduce: Literal["half", "float32"]
+    disable_python_gc: bool
+    shm_comm: bool
+
+    @classmethod
+    def of(cls, config: RunConfig) -> DeepSpeedSettings:
+        """Raises InvalidRequest for a key or a value that DeepSpeed does not take."""
+        return own_settings(cls, config)
+
+
+class DeepSpeed3D(protocols.System):
     """One rank of DeepSpeed's pipeline on grid.inter stages and grid.data replicas."""
+
+    settings = DeepSpeedSettings
 
     @classmethod
     def probe(cls, config: RunConfig) -> Ready | Missing:
         refuse(config, dtypes=("float32",))
-        stage = config.system.more["zero_stage"]
+        settings = DeepSpeedSettings.of(config)
+        stage = settings.zero_stage
         if stage not in (0, 1):
             raise Unsupported(
                 f"deepspeed_3d with system.zero_stage={stage}",
                 rule="ZeRO 2 and 3 cut up gradients that a pipeline still adds to; DeepSpeed refuses them with one",
                 legal="system.zero_stage=1",
             )
-        _check_precision(config)
+        _check_precision(config, settings)
         _check_tensor(config)
         if find_spec("deepspeed") is None:
             return Missing("deepspeed is not installed: pip install deepspeed")
-        if config.system.more["shm_comm"] and config.launch.device == "cpu":
+        if settings.shm_comm and config.launch.device == "cpu":
             return _can_build()
         return Ready()
 
@@ -114,6 +139,8 @@ class DeepSpeed3D:
         return Trace()
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
+        from deepspeed.runtime.bf16_optimizer import BF16_Optimizer
+
         own, weights = self.engine.basic_optimizer, bytes_of(self.engine.module.parameters())
         with LiveBytes() as live:
             loss = self.train_batch(batch)
@@ -122,7 +149,8 @@ class DeepSpeed3D:
             # the optimizer steps on a flat copy of its share of the weights
             held["masters"] = bytes_of(p for group in own.param_groups for p in group["params"])
         # BF16_Optimizer adds the gradients of all microbatches in a buffer beside those of one
-        held["gradients"] += bytes_of(getattr(self.engine.optimizer, "fp32_groups_gradients_flat", ()))
+        if isinstance(self.engine.optimizer, BF16_Optimizer):
+            held["gradients"] += bytes_of(self.engine.optimizer.fp32_groups_gradients_flat)
         # DeepSpeed frees gradients after a batch, so they are among what was allocated; reductions' buffers too
         return loss, {**held, "activations": max(0, live.peak - weights)}
 
@@ -143,15 +171,15 @@ def _engine(plan: Plan, config: RunConfig) -> tuple[Any, Any]:
     """DeepSpeed's engine on this rank, and the rate of each update."""
     import deepspeed
 
-    settings = config.system
-    if not settings.more["shm_comm"]:
+    settings = DeepSpeedSettings.of(config)
+    if not settings.shm_comm:
         _leave_out_shared_memory()
     deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
     with torch.no_grad():  # it broadcasts weights, and autograd would watch
         layers = module(plan)
     trained = [p for p in layers.parameters() if p.requires_grad]
-    own, rate = optimizer(config, trained, fused=settings.more["fused"] or None)
-    bucket = settings.more["bucket_entries"] or sum(p.numel() for p in trained)
+    own, rate = optimizer(config, trained, fused=settings.fused or None)
+    bucket = settings.bucket_entries or sum(p.numel() for p in trained)
     before = [weight.detach().clone() for weight in trained] if plan.asked.half else []
     engine, *_ = deepspeed.initialize(model=layers, optimizer=own, config=_told(plan, settings, bucket))
     for weight, value in zip(trained, before, strict=False):  # DeepSpeed's masters begin as rounded weights
@@ -159,14 +187,14 @@ def _engine(plan: Plan, config: RunConfig) -> tuple[Any, Any]:
     return engine, rate
 
 
-def _told(plan: Plan, settings: System, bucket: int) -> dict[str, Any]:
+def _told(plan: Plan, settings: DeepSpeedSettings, bucket: int) -> dict[str, Any]:
     """The configuration that DeepSpeed is given. No timer, no printing."""
-    clip, zero_stage = plan.asked.clip, settings.more["zero_stage"]
+    clip, zero_stage = plan.asked.clip, settings.zero_stage
     zero = {
         "reduce_bucket_size": bucket,
         "allgather_bucket_size": bucket,
-        "contiguous_gradients": settings.more["contiguous_gradients"],
-        "reduce_scatter": settings.more["reduce_scatter"],
+        "contiguous_gradients": settings.contiguous_gradients,
+        "reduce_scatter": settings.reduce_scatter,
         "overlap_comm": False,  # DeepSpeed has none with a pipeline
         # wanted for clipping alone, and by BF16_Optimizer, which always takes it
         "compute_grad_norm": bool(clip or plan.asked.half),
@@ -179,11 +207,11 @@ def _told(plan: Plan, settings: System, bucket: int) -> dict[str, Any]:
         "zero_allow_untested_optimizer": True,  # SGD
         "pipeline": {
             "use_reentrant": False,  # recomputation must take tokens, which have no gradient
-            "pipe_partitioned": settings.more["partitioned"],
-            "grad_partitioned": settings.more["partitioned"],
+            "pipe_partitioned": settings.partitioned,
+            "grad_partitioned": settings.partitioned,
         },
         "gradient_clipping": clip or 0.0,
-        "disable_python_gc": settings.more["disable_python_gc"],
+        "disable_python_gc": settings.disable_python_gc,
         "steps_per_print": _NEVER,
         "wall_clock_breakdown": False,
         "timers": {"throughput": {"enabled": False}},
@@ -191,13 +219,14 @@ def _told(plan: Plan, settings: System, bucket: int) -> dict[str, Any]:
     }
 
 
-def _half(plan: Plan, settings: System) -> dict[str, Any]:
+def _half(plan: Plan, settings: DeepSpeedSettings) -> dict[str, Any]:
     """What DeepSpeed is told of mixed precision. Its scale has no upper bound."""
     asked = plan.asked
     if asked.half is None:
         return {}
     names = {"half": "bf16", "float32": "fp32"}
-    mode: dict[str, Any] = {"bf16": {"enabled": True, "check_grad_overflow": False}}  # its range is that of float32
+    mode: dict[str, dict[str, bool | int | float]]
+    mode = {"bf16": {"enabled": True, "check_grad_overflow": False}}  # its range is that of float32
     if asked.half is torch.float16:
         names["half"] = "fp16"
         scale = asked.scale()
@@ -206,8 +235,8 @@ def _half(plan: Plan, settings: System) -> dict[str, Any]:
         mode = {"fp16": {"enabled": True, **dynamic, **window}}
     return {
         **mode,
-        "data_types": {"grad_accum_dtype": names[settings.more["accumulate"]]},
-        "communication_data_type": names[settings.more["reduce"]],
+        "data_types": {"grad_accum_dtype": names[settings.accumulate]},
+        "communication_data_type": names[settings.reduce],
     }
 
 
@@ -235,11 +264,8 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _check_precision(config: RunConfig) -> None:
-    settings, half = config.system, asked(config).half
-    for key in ("accumulate", "reduce"):
-        if settings.more[key] not in _DTYPES:
-            raise UnknownName(f"system.{key}", str(settings.more[key]), _DTYPES)
+def _check_precision(config: RunConfig, settings: DeepSpeedSettings) -> None:
+    half = asked(config).half
     if half is torch.float16:
         if config.launch.device == "cpu" and not torch.ops.mkldnn._is_mkldnn_fp16_supported():
             raise Unsupported(
@@ -247,13 +273,13 @@ def _check_precision(config: RunConfig) -> None:
                 rule="DeepSpeed has float16 on CUDA, and on a CPU with instructions for it",
                 legal="precision=bf16",
             )
-        if settings.more["zero_stage"] == 0:
+        if settings.zero_stage == 0:
             raise Unsupported(
                 "deepspeed_3d with precision.half=float16 and system.zero_stage=0",
                 rule="in ZeRO stage 0 DeepSpeed has another loss scale",
                 legal="system.zero_stage=1",
             )
-    if half and settings.more["accumulate"] == "float32" and settings.more["zero_stage"] == 0:
+    if half and settings.accumulate == "float32" and settings.zero_stage == 0:
         raise Unsupported(
             "deepspeed_3d with system.accumulate=float32 and system.zero_stage=0",
             rule="DeepSpeed adds half-precision gradients in float32 in ZeRO stage 1 alone",

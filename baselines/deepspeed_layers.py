@@ -6,6 +6,7 @@ gradients count in a norm.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -20,6 +21,14 @@ class Piece(nn.Sequential):
     """Blocks that are computed again together: one layer to DeepSpeed, which checkpoints layers of this name alone."""
 
 
+@dataclass
+class _Slice:
+    """This rank's part of a split layer, which DeepSpeed determines before it builds layers."""
+
+    group: Any = None
+    rank: int = 0
+
+
 def module(plan: Plan) -> Any:
     """This rank's PipelineModule, divided as the suite divides layers, with the suite's initial weights.
 
@@ -31,7 +40,7 @@ def module(plan: Plan) -> Any:
 
     grid = plan.grid
     made: dict[int, nn.Module] = {}
-    tensor: dict[str, Any] = {}  # this rank's part in a split layer: DeepSpeed knows before it builds layers
+    tensor = _Slice()
     stages = [plan.pieces(own) for own in plan.split]
     pieces = [piece for stage in stages for piece in stage]
 
@@ -41,7 +50,7 @@ def module(plan: Plan) -> Any:
             join(made, plan.ties)
             layer = made[number]
             if grid.tensor > 1 and isinstance(layer, Block):
-                made[number] = SplitBlock(layer, tensor["group"], tensor["rank"], grid.tensor)
+                made[number] = SplitBlock(layer, tensor.group, tensor.rank, grid.tensor)
         own = [made[number] for number in piece]
         return Piece(*own) if plan.recomputed(piece) else own[0]
 
@@ -65,7 +74,8 @@ def module(plan: Plan) -> Any:
         def _partition_layers(self, method: str = "") -> None:
             self.parts = [sum(map(len, stages[:stage])) for stage in range(grid.inter + 1)]
             self._set_bounds(*self.parts[self.stage_id : self.stage_id + 2])
-            tensor.update(group=self._grid.get_slice_parallel_group(), rank=self._grid.get_slice_parallel_rank())
+            tensor.group = self._grid.get_slice_parallel_group()
+            tensor.rank = self._grid.get_slice_parallel_rank()
 
     ends = [number for tie in plan.ties for number in (tie[0], tie[2])]
     if len(set(ends)) < len(ends):
@@ -82,7 +92,7 @@ def module(plan: Plan) -> Any:
         activation_checkpoint_interval=1 if plan.asked.checkpoints else 0,
         checkpointable_layers=[Piece.__name__],
     )
-    _mark(divided, tensor["rank"])
+    _mark(divided, tensor.rank)
     return divided
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -33,14 +33,15 @@ from baselines.common import (
 )
 from baselines.megatron_weights import renamed
 from baselines.tensor_parallel import check_heads
-from suite.config.plugins import build
+from suite.config.plugins import build, own_settings
+from suite.config.protocols import System
 from suite.config.run import RunConfig
-from suite.core.errors import Refused, UnknownName, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
 from suite.engine.rate import as_rate
 
-_DTYPES = ("half", "float32")
+Option = bool | int | float | str | torch.dtype  # of a library's keyword argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +53,34 @@ class Arguments:
     passes: what get_forward_backward_func returns
     """
 
-    parallel: dict[str, Any]
-    transformer: dict[str, Any]
-    model: dict[str, Any]
-    ddp: dict[str, Any]
-    optimizer: dict[str, Any]
-    groups: dict[str, Any]
-    passes: dict[str, Any]
+    parallel: Mapping[str, Option]
+    transformer: Mapping[str, Option]
+    model: Mapping[str, Option]
+    ddp: Mapping[str, Option]
+    optimizer: Mapping[str, Option]
+    groups: Mapping[str, Mapping[str, Option]]
+    passes: Mapping[str, Option]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MegatronSettings:
+    """Megatron's own keys of `system`; conf/system/megatron_lm.yaml explains them."""
+
+    reduce: Literal["half", "float32"]
+    overlap_grad_reduce: bool
 
 
 def arguments(config: RunConfig) -> Arguments:
-    """Pure: nothing of Megatron is imported. Raises Refused, or a kind of it, for what Megatron cannot be told."""
+    """Pure: nothing of Megatron is imported. Raises InvalidRequest, or a kind of it, for what Megatron cannot be
+    told."""
     check(config)
-    grid, settings, wanted, shape = config.grid, config.system, asked(config), gpt(config)
-    sizes = {"tensor_model_parallel_size": grid.tensor, "pipeline_model_parallel_size": grid.inter}
+    grid, settings, wanted, shape = config.grid, own_settings(MegatronSettings, config), asked(config), gpt(config)
+    sizes: dict[str, Option] = {"tensor_model_parallel_size": grid.tensor}
+    sizes["pipeline_model_parallel_size"] = grid.inter
     dtype = wanted.half or torch.float32
-    halves = {"fp16": dtype is torch.float16, "bf16": dtype is torch.bfloat16, "params_dtype": dtype}
-    recompute: dict[str, Any] = {}
+    halves: dict[str, Option] = {"fp16": dtype is torch.float16, "bf16": dtype is torch.bfloat16}
+    halves["params_dtype"] = dtype
+    recompute: dict[str, Option] = {}
     if wanted.checkpoints:
         recompute = {"recompute_granularity": "full", "recompute_method": "uniform"}
         recompute["recompute_num_layers"] = wanted.checkpoints
@@ -92,8 +104,8 @@ def arguments(config: RunConfig) -> Arguments:
             "position_embedding_type": "learned_absolute",
         },
         ddp={
-            "grad_reduce_in_fp32": settings.more["reduce"] == "float32",
-            "overlap_grad_reduce": settings.more["overlap_grad_reduce"],
+            "grad_reduce_in_fp32": settings.reduce == "float32",
+            "overlap_grad_reduce": settings.overlap_grad_reduce,
         },
         optimizer={
             **halves,
@@ -110,9 +122,10 @@ def arguments(config: RunConfig) -> Arguments:
 
 
 def check(config: RunConfig) -> None:
-    """Raises Refused, or a kind of it, for a combination that Megatron does not have."""
+    """Raises InvalidRequest, or a kind of it, for a combination that Megatron does not have."""
     refuse(config, dtypes=("float32",))
-    grid, settings, shape, wanted = config.grid, config.system, gpt(config), asked(config)
+    grid, shape, wanted = config.grid, gpt(config), asked(config)
+    own_settings(MegatronSettings, config)
     check_heads(shape.heads, grid.tensor)
     own, rest = divmod(shape.layers, grid.inter)
     if rest or config.split != "even":
@@ -121,19 +134,17 @@ def check(config: RunConfig) -> None:
         raise Unsupported(what, rule="the same blocks on every stage", legal=f"grid.inter={legal} split=even")
     if wanted.checkpoints and own % wanted.checkpoints:
         legal = max(n for n in range(1, wanted.checkpoints) if own % n == 0)
-        raise Refused(
-            f"checkpoints={wanted.checkpoints} with {own} blocks on a stage",
+        raise InvalidRequest(
+            f"activation_checkpointing={wanted.checkpoints} with {own} blocks on a stage",
             rule="Megatron computes pieces of one size again",
-            legal=f"checkpoints={legal}",
+            legal=f"activation_checkpointing={legal}",
         )
     if config.model.dropout:
         what = f"megatron_lm with model.dropout={config.model.dropout}"
         raise Unsupported(what, rule="Megatron drops embeddings too", legal="model.dropout=0.0")
-    if settings.more["reduce"] not in _DTYPES:
-        raise UnknownName("system.reduce", str(settings.more["reduce"]), _DTYPES)
 
 
-def _rule(config: RunConfig) -> dict[str, Any]:
+def _rule(config: RunConfig) -> dict[str, Option]:
     """The optimizer, and the loss scale, as OptimizerConfig has them."""
     rule, scaling = config.optimizer.arguments, asked(config)
     told = {"lr": as_rate(build(rule["lr"]))(0), "weight_decay": rule["weight_decay"]}
@@ -163,8 +174,10 @@ def missing(device: str) -> Missing | None:
     return None
 
 
-class MegatronLM:
+class MegatronLM(System):
     """One rank of Megatron's pipeline on grid.inter stages, grid.tensor parts of every layer and grid.data replicas."""
+
+    settings = MegatronSettings
 
     @classmethod
     def probe(cls, config: RunConfig) -> Ready | Missing:
@@ -201,7 +214,9 @@ class MegatronLM:
                 post_process=self.place.last,
                 **told.model,
             )
-        exact = self._fill(model, told.model["vocab_size"])
+        padded = told.model["vocab_size"]
+        assert isinstance(padded, int)
+        exact = self._fill(model, padded)
         model.to(world.device)
         inner = Float16Module(transformer, model) if self.plan.asked.half else model
         self.model = DistributedDataParallel(transformer, DistributedDataParallelConfig(**told.ddp), inner)
@@ -295,7 +310,7 @@ class MegatronLM:
                 weight.zero_()
                 weight.requires_grad_(False)
         if given:
-            raise Refused(
+            raise InvalidRequest(
                 f"megatron-core has no weights named {', '.join(given)}", rule="the names of megatron-core 0.16"
             )
         return exact
@@ -309,8 +324,8 @@ def _each(optimizer: Any) -> list[Any]:
 def _unround(optimizer: Any, exact: Mapping[int, torch.Tensor]) -> None:
     """Masters begin as the weights that every system begins with, where Megatron would begin with their roundings."""
     for one in _each(optimizer):
-        groups = zip(getattr(one, "float16_groups", ()), getattr(one, "fp32_from_float16_groups", ()), strict=True)
-        for halves, masters in groups:
+        groups = getattr(one, "float16_groups", ())  # of Float16OptimizerWithFloat16Params
+        for halves, masters in zip(groups, one.fp32_from_float16_groups if groups else (), strict=True):
             for half, master in zip(halves, masters, strict=True):
                 if id(half) in exact:
                     master.copy_(exact[id(half)])

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
 from suite.core.protocols import Clock, Read, WeightPolicy
 from suite.weights.policy import GRAPHS, check_streams, known, read_again
@@ -32,7 +32,7 @@ class Stash(WeightPolicy):
         known("backward graph", self.graph, GRAPHS)
 
     def check(self, stages: int, update_every: int | None) -> None:
-        """Raises Refused for a flush."""
+        """Raises InvalidRequest for a flush."""
         check_streams("a stash of weights", update_every)
 
     def read(self, op: Op, clock: Clock) -> Read:
@@ -56,10 +56,10 @@ class DoubleBuffer(WeightPolicy):
         known("backward graph", self.graph, GRAPHS)
 
     def check(self, stages: int, update_every: int | None) -> None:
-        """Raises Refused for a flush, and for updates so frequent that two versions are too few."""
+        """Raises InvalidRequest for a flush, and for updates so frequent that two versions are too few."""
         check_streams("2BW", update_every)
         if update_every is not None and update_every < stages:
-            raise Refused(
+            raise InvalidRequest(
                 f"2BW on {stages} stages with update_every={update_every}",
                 rule="an update sums at least as many microbatches as there are stages",
                 legal=f"update_every={stages}",

@@ -14,13 +14,14 @@ import torch
 
 from baselines.common import Plan, asked, check_device, join, refuse_pairs, stage_of
 from baselines.stepping import Stepper
+from suite.config.protocols import System
 from suite.config.run import RunConfig
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import BACKWARD, FORWARD, STEP, Trace
 from suite.engine.host import now
 
 
-class PyTorch:
+class PyTorch(System):
     """One process; gradients accumulate over the microbatches of a batch."""
 
     @classmethod

@@ -29,7 +29,7 @@ class SpecTrain(WeightPolicy):
         known("backward graph", self.graph, GRAPHS)
 
     def check(self, stages: int, update_every: int | None) -> None:
-        """Raises Refused for a flush and for fewer than one update per mini-batch."""
+        """Raises InvalidRequest for a flush and for fewer than one update per mini-batch."""
         check_each("SpecTrain", update_every, legal="update_every=1")
 
     def read(self, op: Op, clock: Clock) -> Read:

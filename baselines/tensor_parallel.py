@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.models.gpt import Block
 
 
@@ -51,10 +51,10 @@ class _OutOfSplit(torch.autograd.Function):
 
 
 def check_heads(heads: int, ranks: int) -> None:
-    """Raises Refused unless every rank of a tensor group gets the same heads."""
+    """Raises InvalidRequest unless every rank of a tensor group gets the same heads."""
     if heads % ranks:
         legal = max(n for n in range(1, ranks + 1) if heads % n == 0)
-        raise Refused(
+        raise InvalidRequest(
             f"grid.tensor={ranks} with model.shape.heads={heads}",
             rule="the ranks that split a layer divide its heads",
             legal=f"grid.tensor={legal}",
@@ -65,7 +65,8 @@ class SplitBlock(nn.Module):
     """Rank `rank` of `ranks`' part of `block`, [b, s, h] to [b, s, h] on every rank of `group`: its weights are slices
     of the block's, so what it computes is what the block does, up to the order of one sum.
 
-    `split` names its parameters that no other rank of the group has. Raises Refused unless `ranks` divide the heads.
+    `split` names its parameters that no other rank of the group has. Raises InvalidRequest unless `ranks` divide the
+    heads.
     """
 
     split = ("qkv.weight", "qkv.bias", "project.weight", "widen.weight", "widen.bias", "narrow.weight")

@@ -12,7 +12,8 @@ masks differ from the suite's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -27,25 +28,31 @@ from baselines.common import (
     stage_of,
 )
 from baselines.stepping import Stepper
-from suite.bench.order import PIPELINES
+from suite.config.plugins import own_settings
+from suite.config.protocols import System
 from suite.config.run import RunConfig
-from suite.core.errors import UnknownName
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
 
-_DATA_PARALLEL = ("flat", "ddp")
+
+@dataclass(frozen=True, kw_only=True)
+class TorchPipelineSettings:
+    """Keys of `system` of PyTorch's pipelines; conf/system/torch_gpipe.yaml explains them."""
+
+    schedule: Literal["ScheduleGPipe", "Schedule1F1B"]
+    data_parallel: Literal["flat", "ddp"]
+    fused: bool
 
 
-class TorchPipelining:
+class TorchPipelining(System):
     """One rank's stage of a PyTorch pipeline on grid.inter stages and grid.data replicas."""
+
+    settings = TorchPipelineSettings
 
     @classmethod
     def probe(cls, config: RunConfig) -> Ready | Missing:
         refuse(config, dtypes=("float32", "float64", "bfloat16"))
-        settings = config.system
-        for key, known in (("schedule", PIPELINES), ("data_parallel", _DATA_PARALLEL)):
-            if settings.more[key] not in known:
-                raise UnknownName(f"system.{key}", str(settings.more[key]), known)
+        own_settings(TorchPipelineSettings, config)
         return Ready()
 
     def __init__(self, world: World, config: RunConfig) -> None:
@@ -53,7 +60,8 @@ class TorchPipelining:
 
         check_device(config, world.device)
         self.world, self.plan = world, Plan(config)
-        plan, grid, settings = self.plan, self.plan.grid, config.system
+        plan, grid = self.plan, self.plan.grid
+        settings = own_settings(TorchPipelineSettings, config)
         self.group = DefaultGroup(world, grid)
         self.place = place = grid.place(world.rank)
         replicas = [grid.rank(data=replica, inter=0) for replica in range(grid.data)]
@@ -70,11 +78,11 @@ class TorchPipelining:
         self.stepper = Stepper(
             config,
             self.trained,
-            fused=settings.more["fused"] or None,
+            fused=settings.fused or None,
             uncounted=() if place.first else self.tied,
             whole=lambda own: world.total(own, lambda: None) / grid.data,
         )
-        self.ddp = settings.more["data_parallel"] == "ddp" and grid.data > 1
+        self.ddp = settings.data_parallel == "ddp" and grid.data > 1
         if self.ddp:
             self.model = nn.parallel.DistributedDataParallel(
                 self.model,
@@ -92,7 +100,7 @@ class TorchPipelining:
             self.model, place.stage, grid.inter, world.device, group=pipelines[place.replica]
         )
         # the loss is divided by the number of microbatches, so that no gradient has to be
-        self.schedule = getattr(pipelining, settings.more["schedule"])(
+        self.schedule = getattr(pipelining, settings.schedule)(
             stage, plan.microbatches, loss_fn=self._loss, scale_grads=False
         )
 

@@ -40,7 +40,7 @@ def made(runs: Sequence[Run], progress: Progress | None = None) -> list[Record]:
     """The records of these runs; says a line for each."""
     from suite.bench.measure import measure
 
-    progress = progress or Progress(float(runs[0].outline.experiment.seconds))
+    progress = progress or Progress(float(runs[0].outline.experiment.expected_seconds))
     with ending_ranks():
         records = measure(runs, progress)
     for record in records:
@@ -113,7 +113,7 @@ COMMAND = Command(
         "reports": "FOLDER   records, traces and pages (default: reports)",
         "rerun": "WHAT       runs that are repeated although they have a record: stale, failed, timeout, all or keep",
         "on_error": "WHAT    record: go on with the other runs; stop: end at the first that fails",
-        "resume.folder": "FOLDER   checkpoints of long runs (default: none)",
+        "checkpoint.folder": "FOLDER   checkpoints of long runs (default: none)",
     },
     config=True,
     options=options,

@@ -26,16 +26,18 @@ def sources() -> Mapping[str, Any]:
 
 
 def counts(name: str, folder: str | os.PathLike[str]) -> dict[str, int]:
-    """Samples and classes of data set `name`; per class the least and the most. Raises UnknownName, and Refused for a
-    folder of another layout."""
+    """Samples and classes of data set `name`; per class the least and the most. Raises UnknownName, and InvalidRequest
+    for a folder of another layout."""
     import numpy as np
+
+    from suite.data import translation
 
     known = sources()
     if name not in known:
         raise UnknownName("data set", name, known)
     source = known[name](folder)
     found = {"training samples": source.samples, "validation samples": source.held_out}
-    if not hasattr(source, "classes"):
+    if isinstance(source, translation.Translation):
         return found
     found["classes"] = source.classes
     for side, part in (("training", source.train), ("validation", source.validation)):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from suite.bench.reads import BOOKKEEPING, below
 from suite.cli import Arguments, Command
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.exits import Exit
 from suite.core.files import check_file
 from suite.core.keys import in_config_keys
@@ -40,9 +40,15 @@ if TYPE_CHECKING:
 # keys that a drawing reads; a name stands for all keys below it
 ALWAYS = ("launch.python_path", "system._target_", "system.name")
 PIPELINE = (
-    *("grid", "schedule", "update.every", "draw.microbatches", "draw.forward", "draw.backward"),
-    *("system.ordered", "system.order", "system.processes", "system.fills", "system.schedule"),
-    *("system.streams", "system.tensor", "system.microbatches"),
+    *("grid", "schedule", "update_interval", "draw.microbatches", "draw.forward", "draw.backward"),
+    *(
+        "system.supports_schedules",
+        "system.order",
+        "system.processes",
+        "system.requires_full_pipeline",
+        "system.schedule",
+    ),
+    *("system.supports_streaming", "system.tensor", "system.microbatches"),
 )
 WHOLE_GRAPH = (
     *("grid", "graph", "partitioner", "exchange.replication", "exchange.assignment", "seed", "reports"),
@@ -56,13 +62,15 @@ TABLE_2 = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
 @in_config_keys()
 def draw(overrides: Sequence[str]) -> str:
     """The grid, its makespan and idle times, and what each stage holds at most."""
-    from suite.bench import order, refuse, streamed
+    from suite.bench.order import schedule_of
     from suite.config import checks
     from suite.config.compose import composed
+    from suite.config.validate.batch import system_splits_layers
+    from suite.config.validate.stream import system_streams
 
     data = composed(overrides)
     config, drawing = checks.checked_run(data), checks.checked(checks.Drawing, data)
-    name, grid, every = config.system.name, config.grid.build(), config.update.every
+    name, grid, every = config.system.name, config.grid.build(), config.update_interval
     if config.system.graphs:
         check_read(overrides, name, (*ALWAYS, *WHOLE_GRAPH))
         return graph(config, drawing, given=overrides)
@@ -70,12 +78,12 @@ def draw(overrides: Sequence[str]) -> str:
     wanted = config.system.microbatches or plan.microbatches
     if plan.microbatches != wanted:
         what = f"draw.microbatches={plan.microbatches} of system={name}"
-        raise Refused(what, rule=f"its batch is {wanted} per replica", legal=f"draw.microbatches={wanted}")
-    refuse.check_tensor(config)
-    streamed.check_engine(config)
+        raise InvalidRequest(what, rule=f"its batch is {wanted} per replica", legal=f"draw.microbatches={wanted}")
+    system_splits_layers(config)
+    system_streams(config)
     policy = config.weights.build()
     policy.check(grid.inter, every)
-    schedule = order.schedule_of(config, microbatches=wanted)
+    schedule = schedule_of(config, microbatches=wanted)
     check_read(overrides, name, (*ALWAYS, *PIPELINE, *(("weights",) if every is not None else ())))
     ticks = {Kind.FORWARD: plan.forward, Kind.BACKWARD: plan.backward}
 
@@ -97,8 +105,8 @@ def draw(overrides: Sequence[str]) -> str:
 
 
 def check_read(overrides: Sequence[str], name: str, read: Sequence[str]) -> None:
-    """Raises Refused for the first override whose key the drawing does not read, and which is no bookkeeping of a run.
-    A group's choice is read where one of its keys is."""
+    """Raises InvalidRequest for the first override whose key the drawing does not read, and which is no bookkeeping of
+    a run. A group's choice is read where one of its keys is."""
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0].partition("@")[0]
         if not below(key, [*BOOKKEEPING, *PAGES]) and not any(
@@ -106,12 +114,12 @@ def check_read(overrides: Sequence[str], name: str, read: Sequence[str]) -> None
         ):
             rule = f"a drawing of system={name} does not depend on it"
             keys = sorted({one for one in read if not one.startswith("system.")})
-            raise Refused(override, rule=rule, legal=f"system, {', '.join(keys)}")
+            raise InvalidRequest(override, rule=rule, legal=f"system, {', '.join(keys)}")
 
 
 def graph(config: RunConfig, drawing: Drawing, given: Sequence[str] = ()) -> str:
-    """The plan of a full-graph system's forward product: its needs as a picture, and its volumes. Raises Refused for a
-    plan in a file whose processes are not those that the overrides give."""
+    """The plan of a full-graph system's forward product: its needs as a picture, and its volumes. Raises InvalidRequest
+    for a plan in a file whose processes are not those that the overrides give."""
     from suite.gnn import prepare
     from suite.gnn.draw import chart as chart_of
     from suite.gnn.draw import tables
@@ -126,7 +134,7 @@ def graph(config: RunConfig, drawing: Drawing, given: Sequence[str] = ()) -> str
         plan, origin = Plan.load(file), f"plan read from {file}, whose graph and parts are drawn\n\n"
         placed = any(override.lstrip("+").startswith(("grid", "exchange")) for override in given)
         if placed and (wanted := prepare.placement_of(config)) != plan.placement:
-            raise Refused(
+            raise InvalidRequest(
                 f"draw.plan={file} of {placement(plan.placement)} with {placement(wanted)}",
                 rule="a plan that is read is drawn as it is",
                 legal="the same processes, or another file",
@@ -178,7 +186,7 @@ def table_2(config: RunConfig) -> str:
         own = config
         if system != name:
             own = resolve([f"system={system}", f"grid.inter={stages}"])
-        every = own.update.every
+        every = own.update_interval
         work = Work(0, (stages + 2) * 2 * every, every, 0)
         found = account(own.weights.build(), check(own.schedule.build(), stages, work), work)
         lacks = [[f"{staleness(each, kind):g}" for each in found] for kind in PASSES]

@@ -3,6 +3,7 @@
     python -m suite.reproduce scale=laptop
     python -m suite.reproduce scale=laptop reports=FOLDER    # any further override goes to every experiment
     python -m suite.reproduce scale=laptop --dry-run         # what would be made, or submitted
+    python -m suite.reproduce scale=laptop --blind           # hide what the papers print until the records are written
 
 An entry of a scale is an experiment's name, or that and overrides of its own: "samo_fig1 launch.device=cuda".
 
@@ -15,14 +16,17 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from suite.__main__ import run
 from suite.bench.progress import Progress
 from suite.bench.reads import BOOKKEEPING, CHOICES, below
+from suite.bench.store import Store
 from suite.cli import Arguments, Command
-from suite.core.errors import Refused, SuiteError
+from suite.core import blind
+from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.exits import Exit, exit_code
 from suite.core.files import check_access, check_folder
 from suite.core.record import CANNOT, Record
@@ -35,19 +39,20 @@ if TYPE_CHECKING:
 
 
 def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
-    """The command line that an entry of a scale stands for; `overrides` come last. Raises Refused for what is none."""
+    """The command line that an entry of a scale stands for; `overrides` come last. Raises InvalidRequest for what is
+    none."""
     try:
         name, *own = shlex.split(entry) if isinstance(entry, str) else []
     except ValueError as error:
-        raise Refused(
+        raise InvalidRequest(
             f"scale.reproduce holds {entry!r}", rule="an experiment and overrides", legal="samo_fig1 seed=1"
         ) from error
     return [f"experiment={name}", *own, *overrides]
 
 
 def shared(entries: Sequence[Any], overrides: Sequence[str]) -> list[list[str]]:
-    """The command line of each entry of a scale, with those of `overrides` that some run of it reads. Raises Refused
-    for an override that none of the entries reads."""
+    """The command line of each entry of a scale, with those of `overrides` that some run of it reads. Raises
+    InvalidRequest for an override that none of the entries reads."""
     from suite.bench.runs import expand
     from suite.config.compose import key_of
 
@@ -74,7 +79,13 @@ def reproduce(given: Arguments) -> int:
     dry, overrides = bool(given.options.dry_run), list(given.words)
     base = resolve(overrides)
     commands = shared(base.scale.reproduce, overrides)
-    expected = sum(resolve(arguments).experiment.seconds for arguments in commands)
+    expected = sum(resolve(arguments).experiment.expected_seconds for arguments in commands)
+    if base.launch.submit and given.options.blind:
+        raise InvalidRequest(
+            f"--blind with launch.submit={base.launch.submit}",
+            rule="the command that hides printed outcomes waits for the records",
+            legal="launch.submit=false, inside an allocation",
+        )
     if base.launch.submit:
         status = together(scheduled(commands, dry))
         print("" if dry else f"The page: {_page(base)}")
@@ -87,7 +98,21 @@ def reproduce(given: Arguments) -> int:
         print(counted(plans))
         return Exit.OK  # a run that this machine refuses is a row of the page
     check_folder(Path(base.reports), "reports")
-    progress = Progress(expected)
+    hides, progress = bool(given.options.blind) or blind.active(), Progress(expected)
+    if hides:
+        check_all_blind(Store(Path(base.reports)))
+    with blind.hiding() if hides else nullcontext():
+        records, status = _made(base, commands, progress)
+    if hides:
+        _fill(base, commands)
+    page = _page(base)
+    print(f"\n{count(records, 'record')} in {seconds(progress.clock() - progress.begin)}. The page: {page}")
+    tried = [record for record in records if record.outcome not in CANNOT]
+    return max(status, exit_code(tried, base.on_error))
+
+
+def _made(base: RunConfig, commands: Sequence[list[str]], progress: Progress) -> tuple[list[Record], Exit]:
+    """The records of all experiments in order, and whether one was refused."""
     progress.say(f"{count(commands, 'experiment')} at scale {base.scale.name}, about {seconds(progress.left)}")
     records: list[Record] = []
     refused = Exit.OK
@@ -100,10 +125,31 @@ def reproduce(given: Arguments) -> int:
             refused = Exit.SOME_FAILED
         if exit_code(records, base.on_error) is Exit.STOPPED:
             break
-    page = _page(base)
-    print(f"\n{count(records, 'record')} in {seconds(progress.clock() - progress.begin)}. The page: {page}")
-    tried = [record for record in records if record.outcome not in CANNOT]
-    return max(refused, exit_code(tried, base.on_error))
+    return records, refused
+
+
+def check_all_blind(store: Store) -> None:
+    """Raises InvalidRequest for a folder with a record that was made with printed outcomes in sight: it would stand."""
+    for path in sorted(store.folder.glob("records/*.json")):
+        record = store.find(path.stem)
+        if record is not None and blind.MARK not in record.provenance:
+            raise InvalidRequest(
+                f"--blind with reports={store.folder}, which holds {path.name}, made without --blind",
+                rule="every record of a blind reproduction is made blind",
+                legal="reports=reports/blind",
+            )
+
+
+def _fill(base: RunConfig, commands: Sequence[list[str]]) -> None:
+    """Add what the papers print to the records, now that they are written."""
+    from suite.bench.runs import expand
+    from suite.papers.common.fill import fill
+
+    for arguments in commands:
+        try:
+            fill(expand(arguments), Store(Path(base.reports)))
+        except SuiteError as error:
+            print(f"  not filled in: {error}")
 
 
 def _page(config: RunConfig) -> Path:
@@ -114,6 +160,11 @@ def _page(config: RunConfig) -> Path:
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print what would be run or submitted, and run nothing")
+    parser.add_argument(
+        "--blind",
+        action="store_true",
+        help="hide the papers' printed outcomes from every process until its records are written",
+    )
 
 
 COMMAND = Command(

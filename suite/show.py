@@ -17,11 +17,11 @@ from typing import Any
 
 from suite.bench.result_line import result
 from suite.cli import Arguments, Command
-from suite.core.errors import DamagedRecord, Refused, SuiteError
+from suite.core.errors import DamagedRecord, InvalidRequest, SuiteError
 from suite.core.exits import Exit
 from suite.core.record import LINES, Metric, Outcome, Record, readers
 from suite.core.units import si
-from suite.core.values import typed
+from suite.core.values import Json, typed
 from suite.core.words import count
 from suite.report.load import check_records
 
@@ -33,8 +33,8 @@ NOT_SHOWN = ("reports", "hydra", "experiment", "label")  # keys that say where, 
 
 
 def find(wanted: str, folder: Path) -> Record:
-    """The record of a file, or of a key or label in a reports folder. Raises Refused where none or several are meant,
-    DamagedRecord for a file that is no record."""
+    """The record of a file, or of a key or label in a reports folder. Raises InvalidRequest where none or several are
+    meant, DamagedRecord for a file that is no record."""
     if (path := Path(wanted.partition("#")[0])).is_file():
         return _of_file(path, wanted)
     if (path := folder / "records" / f"{wanted}.json").is_file():
@@ -43,19 +43,19 @@ def find(wanted: str, folder: Path) -> Record:
     named = [one for one in records if one.key == wanted] or [one for one in records if one.key.startswith(wanted)]
     if named:
         if len({one.key for one in named}) > 1:
-            raise Refused(f"{wanted} begins {len(named)} keys", rule="one record", legal=named[0].key)
+            raise InvalidRequest(f"{wanted} begins {len(named)} keys", rule="one record", legal=named[0].key)
         return named[0]
     labelled = [one for one in records if one.label == wanted] or [one for one in records if _begins(one, wanted)]
     if len({one.label for one in labelled}) > 1:
         labels = ", ".join(sorted({one.label for one in labelled})[:5])
-        raise Refused(f"{wanted} begins several labels: {labels}", rule="one record", legal=f"{labelled[0].key}")
+        raise InvalidRequest(f"{wanted} begins several labels: {labels}", rule="one record", legal=f"{labelled[0].key}")
     if not labelled:
         newest = sorted(records, key=_started, reverse=True)
         labels = list(dict.fromkeys(record.label for record in newest))[:NEWEST]
         rule = f"a file, or a key or label of the {count(records, 'record')} in {folder}"
         if labels:
             rule += f", the newest of which are {', '.join(labels)}"
-        raise Refused(f"there is no record {wanted}", rule=rule, legal=newest[0].key if newest else "")
+        raise InvalidRequest(f"there is no record {wanted}", rule=rule, legal=newest[0].key if newest else "")
     return max(labelled, key=_started)
 
 
@@ -65,7 +65,7 @@ def _of_file(path: Path, wanted: str) -> Record:
     line = wanted.removeprefix(str(path))
     if line not in found and len(found) != 1:
         legal = f"{path}{next(iter(found), '')}"
-        raise Refused(f"{wanted}: a file of {len(found)} records", rule="one record", legal=legal)
+        raise InvalidRequest(f"{wanted}: a file of {len(found)} records", rule="one record", legal=legal)
     return (found[line] if line in found else next(iter(found.values())))()
 
 
@@ -158,12 +158,13 @@ def series_lines(series: Mapping[str, Sequence[float]]) -> Iterator[str]:
             yield f"{name:<28} {values[0]:.6g} to {values[-1]:.6g}, {len(values)} values"
 
 
-def changes(config: Mapping[str, Any]) -> list[str]:
+def changes(config: Mapping[str, Json]) -> list[str]:
     """The choices and keys of a record's config that differ from what an empty command line gives."""
     from suite.config.compose import composed
 
     choices = dict(_choices(config))
-    executor = config.get("executor", {})
+    named = config.get("executor")
+    executor = named if isinstance(named, Mapping) else {}
     needed = [f"executor.{key}={executor[key]}" for key in NEEDED if key in executor]
     chosen = [f"{group}={choice}" for group, choice in choices.items()]
     # what a system chooses itself (memory, weights, schedule) is no difference
@@ -181,7 +182,7 @@ def changes(config: Mapping[str, Any]) -> list[str]:
     return [*told, *needed, *(one for one in differ if not one.startswith("executor.label=") and one not in needed)]
 
 
-def _choices(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _choices(config: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
     """The choices of config groups that a record names; an executor that simulates holds its own machine and stack."""
     from suite.config.compose import groups
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import hydra
 import psutil
@@ -35,8 +35,8 @@ from suite.bench.override_files import read_files
 from suite.bench.reads import below
 from suite.bench.runs import Run, expand
 from suite.bench.store import Store
-from suite.config.compose import CONF, check_names, explained, given, key_of, parsed, searched
-from suite.core.errors import Refused, SuiteError
+from suite.config.compose import CONF, check_names, explained, given, key_of, parsed, register, searched
+from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.exits import Exit
 from suite.core.files import check_access, check_folder, write_atomically
 from suite.core.reasons import headline
@@ -67,6 +67,7 @@ def sweep(arguments: Sequence[str], dry: bool = False, labelled: Sequence[str] =
     # Hydra takes all overrides from one place of a command line
     first = sorted(arguments, key=lambda argument: argument not in _SWEEPS)
     sys.argv[1:] = [*first, *searched(arguments)]
+    register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # else it prints a traceback and ends this process
     fault = ""
     try:
@@ -77,7 +78,7 @@ def sweep(arguments: Sequence[str], dry: bool = False, labelled: Sequence[str] =
         except SystemExit as error:  # of Hydra's parser of arguments, which has printed why
             if not error.code:
                 return Exit.OK
-            raise Refused("Hydra does not take these arguments", legal="python -m suite --hydra-help") from error
+            raise InvalidRequest("Hydra does not take these arguments", legal="python -m suite --hydra-help") from error
         except Exception as error:  # of a command line, or of a launcher whose worker has died
             if not folder.exists():
                 raise explained(error, arguments) from error
@@ -111,6 +112,14 @@ class _Sweeper:
             return True
 
 
+class Job(TypedDict):
+    """A job's file. status: None while it waits for a scheduler; plan: the fields of its Plan in a dry run"""
+
+    overrides: list[str]
+    status: int | None
+    plan: Any
+
+
 def _job(
     folder: Path, config: DictConfig, dry: bool, sweeper: _Sweeper, line: tuple[Sequence[str], Sequence[str]]
 ) -> None:
@@ -121,20 +130,20 @@ def _job(
     number = int(HydraConfig.get().job.num)
     if sweeper.gone:
         return
-    plan: dict[str, Any] = {}
+    plan: Plan | None = None
     if (folder / _STOPPED).exists():
         status: int | None = Exit.STOPPED
     elif config.launch.get("submit"):  # all at once, when all are known
         status = None
     elif dry:
-        found = plan_of(overrides)
-        print("\n".join(found.lines), flush=True)
-        status, plan = found.exit, asdict(found)
+        plan = plan_of(overrides)
+        print("\n".join(plan.lines), flush=True)
+        status = plan.exit
     else:
         status = isolated(overrides, sweeper)
     if status == Exit.STOPPED:
         write_atomically(folder / _STOPPED, b"")
-    job = {"overrides": overrides, "status": status, "plan": plan}
+    job = {"overrides": overrides, "status": status, "plan": asdict(plan) if plan else {}}
     write_atomically(folder / f"{number:06}.json", json.dumps(job).encode())
 
 
@@ -156,7 +165,8 @@ class Plan:
 
 
 def planned(runs: Sequence[Run]) -> Plan:
-    """A line for each run: it has a record, is refused, or would run. Raises Refused where no record can be written."""
+    """A line for each run: it has a record, is refused, or would run. Raises InvalidRequest where no record can be
+    written."""
     lines, recorded, refused = [], 0, 0
     for reports in {str(run.outline.reports) for run in runs}:
         check_access(Path(reports), "reports")
@@ -173,12 +183,12 @@ def planned(runs: Sequence[Run]) -> Plan:
     return Plan(tuple(lines), len(runs) - recorded - refused, recorded, refused)
 
 
-def _unwritable(run: Run) -> Refused | None:
+def _unwritable(run: Run) -> InvalidRequest | None:
     """Why a run's checkpoints cannot be written, as far as it is known without writing."""
-    if (folder := run.config.resume.folder) is not None:
+    if (folder := run.config.checkpoint.folder) is not None:
         try:
-            check_access(Path(folder), "resume.folder")
-        except Refused as error:
+            check_access(Path(folder), "checkpoint.folder")
+        except InvalidRequest as error:
             return error
     return None
 
@@ -212,7 +222,7 @@ def label_flags(overrides: Sequence[str], arguments: Sequence[str], labelled: Se
 def _status(folder: Path, fault: str, dry: bool) -> int:
     """The exit status of a sweep whose jobs have told their ends in `folder`; those that wait for a scheduler go there
     now."""
-    told: list[dict[str, Any]] = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    told: list[Job] = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     codes = [int(job["status"]) for job in told if job["status"] is not None]
     if waiting := [job["overrides"] for job in told if job["status"] is None]:
         codes += scheduled(waiting, dry)

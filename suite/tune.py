@@ -68,7 +68,7 @@ COMMAND = Command(
         "system": "NAME,NAME         systems to tune (default: axonn)",
         "tune.devices": "N           ranks of every plan (default: 2)",
         "tune.candidates": "N        plans that are measured (default: 4)",
-        "tune.turns": "N             turns of each plan (default: 5)",
+        "tune.rounds": "N             turns of each plan (default: 5)",
         "tune.batches": "N           samples per turn (default: 4)",
         "reports": "FOLDER           records, and plans in FOLDER/tuned (default: reports)",
     },

@@ -1,5 +1,5 @@
-"""Decides what every test starts from: one thread for torch, so that orders of summation are those of a rank, and YAMLs
-that are parsed once, for Hydra would do so for every config, and spend a third of its time on it.
+"""Decides what every test starts from: one thread for torch, so that orders of summation are those of a rank, YAMLs
+that are parsed once, and overrides that are composed once, as Hydra takes a quarter of a second for each config.
 
 No generated example has a deadline of Hypothesis's: its 200 ms of wall time pass while others have the core.
 """
@@ -48,4 +48,27 @@ def _parsed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OmegaConf, "load", staticmethod(loaded))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _composed_once() -> Iterator[None]:
+    """Known by their overrides and by what Hydra searches, unless a folder of one's own is searched: it may change."""
+    from hydra.core.global_hydra import GlobalHydra
+
+    from suite.config import compose as module
+
+    inner, known = module.compose, dict[tuple[Any, ...], Any]()
+
+    def composed(name: str, overrides: list[str]) -> Any:
+        if any(override.startswith("hydra.searchpath=") for override in overrides):
+            return inner(name, overrides=overrides)
+        places = GlobalHydra.instance().config_loader().get_search_path().get_path()
+        key = (name, *overrides, *((place.provider, place.path) for place in places))
+        if key not in known:
+            known[key] = inner(name, overrides=overrides)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "compose", composed)
         yield

@@ -2,7 +2,7 @@
 
 What makes it different stands here alone: a weight as the values that stay under a shared structure (structure.py), the
 products of it by torch's kernels on a CPU (cpu.py) and by Triton's on CUDA (cuda.py), the layer (linear.py), the engine
-that trains with it (system.py), and the study of one layer's time over its width (products.py, ways.py).
+that trains with it (system.py), and the time of one layer's products (layer_timing.py).
 """
 
 # of every record of this system, until a GPU has run them

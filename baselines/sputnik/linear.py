@@ -15,7 +15,7 @@ from torch import nn
 
 from baselines.sputnik import cpu
 from baselines.sputnik.structure import NAMES, Side, Structure, longest_row, structure_of
-from suite.core.errors import MissingDependency, Refused, Unsupported
+from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
 
 Tensor = torch.Tensor
 
@@ -67,7 +67,8 @@ class SparseLinear(nn.Module):
     structure: Structure
 
     def __init__(self, linear: nn.Linear, index: Tensor) -> None:
-        """Takes over the weights of `linear` that stay, and its bias. Raises Refused for an index of another weight."""
+        """Takes over the weights of `linear` that stay, and its bias. Raises InvalidRequest for an index of another
+        weight."""
         super().__init__()
         self.inputs, self.outputs = linear.in_features, linear.out_features
         weight = linear.weight.detach().reshape(-1)
@@ -97,7 +98,9 @@ class SparseLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.inputs:
-            raise Refused(f"activations of {x.shape[-1]} features into {self.inputs}", rule="as many as the weight's")
+            raise InvalidRequest(
+                f"activations of {x.shape[-1]} features into {self.inputs}", rule="as many as the weight's"
+            )
         found: Tensor = Product.apply(x.reshape(-1, self.inputs), self.values, self.structure)  # type: ignore[no-untyped-call]
         if self.bias is not None:
             found = found + self.bias

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.pruning.rules import LARGEST
 
 Tensor = torch.Tensor
@@ -60,12 +60,15 @@ NAMES = ("offsets", "columns", "swizzle")  # the tensors of a side
 def structure_of(index: Tensor, *, outputs: int, inputs: int) -> Structure:
     """The structure of a [outputs, inputs] weight of which the flat places `index` stay.
 
-    index: whole numbers, rising. Raises Refused for a place that is none or a weight that int32 does not reach."""
+    index: whole numbers, rising. Raises InvalidRequest for a place that is none or a weight that int32 does not
+    reach."""
     if outputs * inputs >= LARGEST:
-        raise Refused(f"a weight of {outputs} x {inputs} entries", rule="below 2^31, which a 32-bit index reaches")
+        raise InvalidRequest(
+            f"a weight of {outputs} x {inputs} entries", rule="below 2^31, which a 32-bit index reaches"
+        )
     flat = index.long()
     if not flat.numel() or int(flat[0]) < 0 or int(flat[-1]) >= outputs * inputs or not bool((flat.diff() > 0).all()):
-        raise Refused(
+        raise InvalidRequest(
             f"{flat.numel()} places of a weight of {outputs} x {inputs}", rule="rising, at least one, within the weight"
         )
     rows, columns = flat // inputs, flat % inputs

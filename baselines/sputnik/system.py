@@ -22,13 +22,13 @@ from baselines.sputnik.linear import SparseLinear, kernels_of
 from suite.bench.predict import counts
 from suite.config.run import RunConfig
 from suite.core.errors import Unsupported
-from suite.core.protocols import Missing, Ready, Value, World
+from suite.core.protocols import MaskMethod, Missing, Ready, Value, World
 from suite.core.units import si
 from suite.engine.layers import Layer
 from suite.engine.restore import Loaded
 from suite.engine.system import EngineSystem
 from suite.pruning.rules import check_sparsity
-from suite.pruning.ticket import Key, Method, View, prunable, told
+from suite.pruning.ticket import Key, View, prunable, told
 
 WIDENED = "16-bit weight gradients are sampled in float32: torch has no 16-bit kernel for it on a CPU"
 
@@ -93,24 +93,23 @@ def check(config: RunConfig) -> None:
     asked, legal = config.pruning, "pruning=magnitude"
     if not asked.ticket:
         raise Unsupported(f"system=sputnik with pruning={asked.name}", rule="sparse weights want a ticket", legal=legal)
-    if asked.what != "weights":
+    if asked.scope != "weights":
         rule = "biases, norms and embeddings stay dense: no sparse product has them"
-        raise Unsupported(f"system=sputnik with pruning.what={asked.what}", rule=rule, legal="pruning.what=weights")
+        raise Unsupported(f"system=sputnik with pruning.scope={asked.scope}", rule=rule, legal="pruning.scope=weights")
     method = asked.ticket.build()
     if not method.due(0):
         rule = "layers are made sparse, before the first batch; a ticket that is drawn later can be saved and given"
         raise Unsupported(f"system=sputnik with pruning={asked.name}", rule=rule, legal="pruning=saved")
-    scope = getattr(method, "scope", "layer")
-    if scope != "layer":
+    if method.scope != "layer":
         rule = "each layer is made by itself, and a threshold over all needs them all"
-        raise Unsupported(f"system=sputnik with pruning.ticket.scope={scope}", rule=rule, legal="layer")
+        raise Unsupported(f"system=sputnik with pruning.ticket.scope={method.scope}", rule=rule, legal="layer")
     if config.memory.name != "sparse":
         rule = "states of what stays, on the device"
         raise Unsupported(f"system=sputnik with memory={config.memory.name}", rule=rule, legal="memory=sparse")
 
 
 def method_draw(
-    method: Method, number: int, layer: nn.Module, *, sparsity: float, seed: int, layers: int
+    method: MaskMethod, number: int, layer: nn.Module, *, sparsity: float, seed: int, layers: int
 ) -> dict[Key, torch.Tensor]:
     """The ticket of one layer alone: what a method that looks at one weight at a time gives for it in the whole."""
     keys = [(number, name) for name in prunable(layer, "weights")]  # none: a ticket may still be of another model

@@ -6,12 +6,13 @@ run the same order, so one of them is driven; models, data and messages have no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from suite.bench import streamed
 from suite.bench.order import schedule_of
+from suite.config.executor import Ticks
 from suite.config.run import RunConfig
-from suite.core.errors import Refused
+from suite.config.validate.batch import batch_is_whole_microbatches
+from suite.config.validate.stream import system_streams
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Source
@@ -19,30 +20,22 @@ from suite.schedule.check import SHORT, Timeline, check, check_size
 from suite.simulate.versions import full
 from suite.weights.account import PASSES, entries, follow
 
-KINDS = {"forward": Kind.FORWARD, "backward": Kind.BACKWARD, "update": Kind.UPDATE}
 SHOWN = 16  # stages in a note, at most
 
 
 class Checked:
     """ticks: whole ticks of a forward pass, a backward pass and an update."""
 
-    def __init__(
-        self, *, ticks: Mapping[str, int], name: str = "check", label: str = "", sources: Sequence[str] = ()
-    ) -> None:
-        if set(ticks) != set(KINDS):
-            raise Refused(f"executor.ticks of {', '.join(map(str, ticks)) or 'nothing'}", rule="of " + ", ".join(KINDS))
-        for kind, value in ticks.items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < (kind != "update"):
-                told = f"executor.ticks.{kind}"
-                rule = "a whole number, at least 1 for a pass and 0 for an update"
-                raise Refused(f"{told}={value}", rule=rule, legal=f"{told}=1")
-        self.ticks = {KINDS[kind]: float(value) for kind, value in ticks.items()}
+    def __init__(self, ticks: Ticks) -> None:
+        of = {Kind.FORWARD: ticks.forward, Kind.BACKWARD: ticks.backward, Kind.UPDATE: ticks.update}
+        self.ticks = {kind: float(value) for kind, value in of.items()}
 
     def check(self, config: RunConfig) -> None:
-        """Raises Unsupported for a system whose order is not known, Refused for what no batch or stream can be."""
+        """Raises Unsupported for a system whose order is not known, InvalidRequest for what no batch or stream can
+        be."""
         grid, work = config.grid, work_of(config)
         schedule_of(config)
-        streamed.check_engine(config)
+        system_streams(config)
         check_size(work.microbatches, grid.inter, SHORT)
         policy = config.weights.build()
         policy.check(grid.inter, work.update_every)
@@ -96,8 +89,7 @@ def _told(values: Sequence[int]) -> str:
 
 
 def work_of(config: RunConfig) -> Work:
-    """A batch, or a stream that is full for a while. Raises Refused for a batch that microbatches do not divide."""
-    from suite.bench.refuse import check_batch  # which builds this class by its path
-
-    check_batch(config, config.grid.build())
-    return full(streamed.microbatches(config), config.update.every, config.grid.inter)
+    """A batch, or a stream that is full for a while. Raises InvalidRequest for a batch that microbatches do not
+    divide."""
+    batch_is_whole_microbatches(config)
+    return full(config.microbatches, config.update_interval, config.grid.inter)

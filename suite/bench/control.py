@@ -15,9 +15,10 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from suite.bench.answer import Command, Endpoint
 from suite.bench.hosts import connected
 from suite.comm.meeting import Meeting, bound
 from suite.comm.start import started
@@ -29,10 +30,10 @@ _STACK = 20_000  # bytes of what a rank tells of its threads
 class Control:
     """The rank's end of the socket. meets: whether its parent tells the ranks where they meet."""
 
-    def __init__(self, control: Mapping[str, Any]) -> None:
+    def __init__(self, control: Endpoint) -> None:
         self.socket = connected(control["hosts"], control["port"], control["token"])
         self.beat = control["beat"]
-        self.commands: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.commands: queue.Queue[Command] = queue.Queue()
         self.stopping = False
         self.received = self.answered = 0  # commands; each is counted by one thread alone
         self.at: int | None = None  # the batch that is trained
@@ -40,7 +41,7 @@ class Control:
         start = started()
         self.own = self.socket.getsockname()[0]
         self.meets = bool(control["meets"]) and start.size > 1
-        self.told: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.told: queue.Queue[Command] = queue.Queue()
         self.listener, port = None, 0
         if self.meets and start.rank == 0:  # on all interfaces, where ranks may be on other hosts
             self.listener, port = bound(self.own if self.own.startswith("127.") else "0.0.0.0")
@@ -71,7 +72,7 @@ class Control:
             time.sleep(_LEAVE)  # closing needs the other ranks, and they may be gone
         os._exit(3)
 
-    def _messages(self) -> Iterator[dict[str, Any]]:
+    def _messages(self) -> Iterator[Command]:
         """What the parent says, until it is gone. Says that the rank lives while an answer is owed."""
         rest = b""
         while True:

@@ -9,24 +9,24 @@ streams a turn's batches, as the engine does; what its weight policy asks for is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from suite.bench import order
-from suite.bench.emulation import Plan, Static, ordered
+from suite.bench.emulation import Plan, Static, ordered, settings_of
 from suite.comm.waiting import pause, until
-from suite.config.plugins import build
 from suite.config.run import RunConfig
-from suite.config.signature import check_values
-from suite.core.errors import Refused, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work, feeds, needs
-from suite.core.protocols import Missing, Ready, Value, World
-from suite.core.record import Metric, Source
+from suite.core.protocols import Tensor, Value, World
+from suite.core.record import Metric
 from suite.core.trace import BACKWARD, REDUCE, STEP, WAIT, Span, Trace
 from suite.engine.worker import drive
+
+if TYPE_CHECKING:
+    from suite.simulate.machine import Link
 
 _HERE = 1.0e-4  # seconds: a wait that is shorter found its message here
 _FREE = 1.0e18  # bytes/s of a link whose latency holds all that a message takes
@@ -35,12 +35,10 @@ _FREE = 1.0e18  # bytes/s of a link whose latency holds all that a message takes
 class Emulated:
     """One rank's part of an emulated run. A batch is ignored: nothing is read, and there is no loss."""
 
-    source = Source.EMULATED
-
     @classmethod
     def check(cls, config: RunConfig) -> None:
-        """Raises Refused for a config that cannot be emulated. Loads no torch."""
-        if not order.ordered(config):
+        """Raises InvalidRequest for a config that cannot be emulated. Loads no torch."""
+        if not config.system.runs_schedule:
             raise Unsupported(
                 f"system={config.system.name} under executor={config.executor.name}",
                 rule="a system whose ranks run the schedule of the config: that is emulated",
@@ -53,13 +51,11 @@ class Emulated:
                 legal="launch.device=cpu",
             )
         Plan.of(config)
-        if config.executor.more["network"] is not None:
-            link_of(config.executor.more["network"])
 
     @classmethod
     def bytes_per_rank(cls, config: RunConfig) -> list[int]:
         """Of each rank's messages: a buffer for each size that it sends or reduces, and one message that has come."""
-        grid, cost = config.grid.build(), build(config.executor.more["cost"])
+        grid, cost = config.grid.build(), settings_of(config).cost.build()
         column = max(1, grid.data - 1)
         found = []
         for stage in range(grid.inter):
@@ -70,20 +66,18 @@ class Emulated:
             found.append(int(sum({*sent, *sums}) + max(come, default=0)))
         return [found[grid.place(rank).stage] for rank in range(grid.size)]
 
-    @classmethod
-    def probe(cls, config: RunConfig) -> Ready | Missing:
-        return Ready()
-
     def __init__(self, world: World, config: RunConfig) -> None:
         grid = config.grid.build()
         if world.size != grid.size:
-            raise Refused(f"a grid of {grid.size} ranks ({grid}) in a world of {world.size}", rule="one rank per place")
+            raise InvalidRequest(
+                f"a grid of {grid.size} ranks ({grid}) in a world of {world.size}", rule="one rank per place"
+            )
         self.world, self.rank, self.place = world, world.rank, grid.place(world.rank)
         columns = [world.group(grid.column(rank)) for rank in range(grid.inter)]
         self.column = columns[self.place.stage]
         self.transport = world.transport(grid.neighbour(self.rank, -1), grid.neighbour(self.rank, +1), grid.inter)
         self.plan = Plan.of(config, static=not self.transport.any_order)
-        self.buffers: dict[int, Any] = {}
+        self.buffers: dict[int, Tensor] = {}
         self.microbatches = self.updates = 0  # that have been
         self.running = self.plan.work
         self.trace = Trace()
@@ -203,20 +197,6 @@ class Emulated:
 # -- what the simulator says -----------------------------------------------------------------------------------------
 
 
-def link_of(network: Any) -> Any:
-    """The link between two ranks. Raises Refused for what describes none."""
-    from suite.simulate.machine import Link
-
-    if not isinstance(network, Mapping) or set(network) != {"latency", "bandwidth"}:
-        raise Refused(
-            f"executor.network={network}",
-            rule="latency in seconds and bandwidth in bytes/s, or null: as the run's own messages have it",
-            legal="executor.network={latency: 5.0e-4, bandwidth: 5.0e+9}",
-        )
-    check_values("executor.network", "Link", Link, network)
-    return Link(**network)
-
-
 def hops(trace: Iterable[Span], grid: Grid) -> list[float]:
     """Seconds from the end of an op to the start of the neighbour's that was waiting for it, one per such wait."""
     spans = list(trace)
@@ -238,13 +218,13 @@ class Prediction:
     bytes: int
 
 
-def predict(config: RunConfig, network: Mapping[str, Any]) -> Prediction:
-    """What the simulator says of the run that `config` emulates, on this network."""
+def predict(config: RunConfig, link: Link) -> Prediction:
+    """What the simulator says of the run that `config` emulates, over this link between two ranks."""
     from suite.simulate.machine import Machine
     from suite.simulate.stack import Stack
     from suite.simulate.worker import Network, simulate
 
-    plan, link = Plan.of(config, static=config.comm.order == "static"), link_of(network)
+    plan = Plan.of(config, static=config.comm.order == "static")
     machine = Machine(
         name="emulated",
         devices_per_node=plan.grid.size,
@@ -275,11 +255,15 @@ def metrics(config: RunConfig, trace: Trace) -> dict[str, Metric]:
     """Beside an emulated run's batch times: what was predicted, and what its last batch `trace` sent."""
     from statistics import fmean  # not on ranks, which are many and start at once
 
-    grid, network = config.grid.build(), config.executor.more["network"]
-    taken = hops(trace, grid)
+    from suite.simulate.machine import Link
+
+    network = settings_of(config).network
+    taken = hops(trace, config.grid.build())
     if network is None:
-        network = {"latency": fmean(taken) if taken else 0.0, "bandwidth": _FREE}
-    told = predict(config, network)
+        link = Link(latency=fmean(taken) if taken else 0.0, bandwidth=_FREE)
+    else:
+        link = Link(latency=network.latency, bandwidth=network.bandwidth)
+    told = predict(config, link)
     passes = [span.bytes for span in trace if span.category not in (REDUCE, STEP)]
     return {
         "simulated_time": Metric("s", "", (told.seconds,)),

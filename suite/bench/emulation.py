@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from suite.config.plugins import build
+from suite.config.executor import EmulatedExecutor, Jitter
 from suite.config.run import RunConfig
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Place, Program, Work, feeds
 from suite.core.perturb import Perturbation
@@ -36,7 +36,7 @@ class Static:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(CostModel):
     """A cost model whose stages also pay for what a weight policy asks: seconds of a prediction, and of a copy, of a
     stage's weights, each as often as the policy's own ledger counts it in a full pipeline."""
 
@@ -75,17 +75,18 @@ class Plan:
 
     @classmethod
     def of(cls, config: RunConfig, *, static: bool = False) -> Plan:
-        """Raises Refused for a config that cannot be emulated."""
-        grid, batch, executor = config.grid.build(), config.batch, config.executor
-        each, every = batch.size // (batch.microbatch * grid.data), config.update.every
-        turn = config.measure.settle + config.measure.batches
+        """Raises InvalidRequest for a config that cannot be emulated."""
+        grid, executor = config.grid.build(), settings_of(config)
+        each, every = config.microbatches, config.update_interval
+        turn = config.measure.discard_first + config.measure.batches
         work = Work(0, each if every is None else each * turn, every, 0)
-        schedule, cost = config.schedule.build(), build(executor.more["cost"])
-        slower = Perturbation.of(executor.more, grid, config.seed)
-        prediction = _checked("prediction, seconds:", executor.more.get("prediction", 0.0), owner="executor")
-        copy = _checked("copy, seconds:", executor.more.get("copy", 0.0), owner="executor")
+        schedule, cost = config.schedule.build(), executor.cost.build()
+        jitter = executor.jitter or Jitter()
+        slower = Perturbation(config.seed, jitter.kind, jitter.spread, executor.stragglers or {})
+        slower.check(grid)
         if every is not None:
-            cost = Asking(cost, asked(config.weights.build(), schedule, grid.inter, work), prediction, copy)
+            asks = asked(config.weights.build(), schedule, grid.inter, work)
+            cost = Asking(cost, asks, executor.prediction, executor.copying)
 
         def seconds(op: Op) -> float:
             return 0.0 if op.kind is Kind.UPDATE else _checked(f"{op}, seconds:", cost.compute(op))
@@ -102,14 +103,22 @@ class Plan:
         return cls(grid, work, Static(schedule, orders) if static else schedule, cost, slower, each)
 
 
+def settings_of(config: RunConfig) -> EmulatedExecutor:
+    """The keys of the executor. Raises InvalidRequest where it does not emulate."""
+    executor = config.executor
+    if isinstance(executor, EmulatedExecutor):
+        return executor
+    raise InvalidRequest(f"executor.kind={executor.kind}", rule="ranks are emulated", legal="executor=emulated")
+
+
 def ordered(schedule: Schedule, stages: int, work: Work) -> Static:
     """The order that the checker finds with ticks for times."""
     timeline = check_schedule(schedule, stages, work)
     return Static(schedule, [timeline.order(stage) for stage in range(stages)])
 
 
-def _checked(what: str, value: float, *, whole: bool = False, owner: str = "executor.cost") -> float:
+def _checked(what: str, value: float, *, whole: bool = False) -> float:
     if not number(value) or value < 0 or (whole and not isinstance(value, int)):
         rule = f"a {'whole ' if whole else ''}number, finite and not negative"
-        raise Refused(f"{owner}: {what} {value}", rule=rule, legal="1024" if whole else "0.01")
+        raise InvalidRequest(f"executor.cost: {what} {value}", rule=rule, legal="1024" if whole else "0.01")
     return value

@@ -10,9 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from suite.config.launch import Launch
-from suite.core.errors import Refused
-
 _NAMED = 8  # ranks that a reason names one by one
 
 
@@ -59,11 +56,3 @@ class Heard:
             )
         more = len(ranks) - _NAMED
         return "; ".join([*words, *([f"{more} more"] if more > 0 else [])])
-
-
-def check(launch: Launch) -> None:
-    """Raises Refused for heartbeats too rare for the silence that ends a run."""
-    beat, silence = launch.beat, launch.silence
-    if silence is not None and silence < 2 * beat:
-        rule = f"null, or at least two beats of launch.beat={beat:g} seconds"
-        raise Refused(f"launch.silence={silence:g}", rule=rule, legal=f"launch.silence={12 * beat:g}")

@@ -21,7 +21,7 @@ import psutil
 
 from suite.config.launch import Launch
 from suite.config.run import RunConfig
-from suite.core.errors import RankError, Refused
+from suite.core.errors import InvalidRequest, RankError
 
 LOOPBACK = "127.0.0.1"
 _TRY, _PATIENCE = 3.0, 60.0  # seconds for one address, and for a parent that is alone at the one that there is
@@ -32,19 +32,21 @@ AUTO = "auto"
 def on_one_host(launch: Launch, told: Mapping[str, str] | None = None) -> bool:
     """Whether every rank is on this host for certain."""
     told = os.environ if told is None else told
-    if launch.starter == "srun":  # from a shell of salloc, or without one, the ranks are elsewhere
+    if launch.launcher == "srun":  # from a shell of salloc, or without one, the ranks are elsewhere
         return "SLURM_JOB_ID" in told and told.get("SLURM_JOB_NODELIST") == told.get("SLURMD_NODENAME")
-    return launch.starter != "mpiexec" or told.get("SLURM_JOB_NUM_NODES", "1") == "1"
+    return launch.launcher != "mpiexec" or told.get("SLURM_JOB_NUM_NODES", "1") == "1"
 
 
 def reached(launch: Launch) -> tuple[str, list[str]]:
     """The address that a parent listens at, and those at which its ranks may reach it, the likeliest first. Raises
-    Refused for a launch.host that this host does not have."""
+    InvalidRequest for a launch.host that this host does not have."""
     host = launch.host or AUTO
     if host != AUTO:
         own = _of_interface(host) or _resolved(host)
         if not own:
-            raise Refused(f"launch.host={host}", rule="an address, a name or an interface of this host", legal=AUTO)
+            raise InvalidRequest(
+                f"launch.host={host}", rule="an address, a name or an interface of this host", legal=AUTO
+            )
         return own[0], [own[0]]
     if on_one_host(launch):
         return LOOPBACK, [LOOPBACK]

@@ -61,7 +61,7 @@ def ending_ranks() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or _state["handled"]:
         yield
         return
-    before: dict[signal.Signals, Any] = {}
+    before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {}
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             before[number] = signal.signal(number, leave)

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 from suite.bench.reads import BOOKKEEPING, below
 from suite.bench.store import decisive
 from suite.config.compose import key_of
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from suite.bench.runs import Run
 
 FLAG = "--label="  # a key that labels hold although they would not: a sweep gives it to its jobs
-COMMON = ("measure", "launch", "resume", "draw", "tune", "experiment", "scale")  # as a rule alike for all runs
-TIMED = ("launch.threads", "launch.binding", "launch.starter", "launch.device")  # a time depends on them
+COMMON = ("measure", "launch", "checkpoint", "draw", "tune", "experiment", "scale")  # as a rule alike for all runs
+TIMED = ("launch.threads", "launch.binding", "launch.launcher", "launch.device")  # a time depends on them
 
 
 def suffix(overrides: Sequence[str], system: str, pattern: str | None, also: Sequence[str] = ()) -> str:
@@ -54,7 +54,8 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def distinct(runs: Sequence[Run]) -> list[Run]:
-    """Runs of one label have the keys added in which they differ. Raises Refused where no given key tells them apart.
+    """Runs of one label have the keys added in which they differ. Raises InvalidRequest where no given key tells them
+    apart.
 
     Runs whose differences decide no number keep one label: they have one record."""
     alike: dict[str, list[Run]] = defaultdict(list)
@@ -74,7 +75,7 @@ def _told_apart(run: Run, others: Sequence[Run]) -> Run:
     if not more and all(any(o not in own for o in other) for other in theirs):
         return run  # the others have more keys, which are added to theirs
     if not more:
-        raise Refused(
+        raise InvalidRequest(
             f"two runs are labelled {run.label}", rule="each run has its label", legal="tag=first, tag=second"
         )
     return replace(run, label=" ".join([run.label, *(override.lstrip("+") for override in more)]))

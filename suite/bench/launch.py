@@ -25,6 +25,7 @@ from typing import Any
 
 import psutil
 
+from suite.bench.answer import Answer
 from suite.bench.heart import Heard
 from suite.bench.hosts import LOOPBACK, reached, said_by, together
 from suite.bench.interrupt import LINUX, die_with_parent
@@ -56,7 +57,7 @@ class Ranks:
         self.listener = socket.create_server((bound, 0), backlog=size + 8)
         self.token = secrets.token_hex(16)
         control = {"hosts": hosts, "port": self.listener.getsockname()[1], "token": self.token}
-        control |= {"beat": self.launch.beat, "meets": meets(self.launch)}
+        control |= {"beat": self.launch.heartbeat_interval, "meets": meets(self.launch)}
         with open(os.open(self.job, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump({"control": control, "config": config.plain()}, file)
         self.log = open(self.log_path, "wb")  # noqa: SIM115 - closed in stop()
@@ -83,7 +84,7 @@ class Ranks:
         except MissingDependency as error:
             raise Trouble(Outcome.MISSING_DEPENDENCY, str(error)) from error
         # torchrun grants stopped ranks half a minute before it kills them; without it they die at once
-        last = signal.SIGKILL if self.launch.starter == "torchrun" else signal.SIGTERM
+        last = signal.SIGKILL if self.launch.launcher == "torchrun" else signal.SIGTERM
         self.process = subprocess.Popen(
             line,
             stdin=subprocess.DEVNULL,
@@ -138,15 +139,15 @@ class Ranks:
                 self.members.append(psutil.Process(hello.pid))
         self.selector.register(peer, selectors.EVENT_READ, rank)
 
-    def ask(self, deadline: float, **message: Any) -> list[dict[str, Any]]:
+    def ask(self, deadline: float, **message: Any) -> list[Answer]:
         """Sends `message` to every rank; their answers, by rank. Raises Trouble."""
         self._signal(signal.SIGCONT)
         line = json.dumps(message).encode() + b"\n"
         for peer in self.sockets.values():
             with suppress(OSError):  # its end of file says more, below
                 peer.sendall(line)
-        answers: dict[int, dict[str, Any]] = {}
-        end, silence = time.monotonic() + deadline, self.launch.silence
+        answers: dict[int, Answer] = {}
+        end, silence = time.monotonic() + deadline, self.launch.heartbeat_timeout
         self.heard.begin()
         while len(answers) < self.size:
             left = end - time.monotonic()
@@ -161,9 +162,9 @@ class Ranks:
                 answers[rank] = answer
         return [answers[rank] for rank in range(self.size)]
 
-    def _read(self, timeout: float) -> list[tuple[int, dict[str, Any] | None]]:
+    def _read(self, timeout: float) -> list[tuple[int, Answer | None]]:
         """What ranks have said; None for one that has hung up."""
-        heard: list[tuple[int, dict[str, Any] | None]] = []
+        heard: list[tuple[int, Answer | None]] = []
         if any(b"\n" in rest for rest in self.unread.values()):
             timeout = 0.0
         gone = []
@@ -182,17 +183,17 @@ class Ranks:
             heard.extend((rank, said) for line in lines if self._own_words(rank, said := json.loads(line)))
         return heard + [(rank, None) for rank in gone]  # a rank's own words come before its end
 
-    def _own_words(self, rank: int, said: dict[str, Any]) -> bool:
+    def _own_words(self, rank: int, said: Answer) -> bool:
         """Whether the rank itself says it, and not its listening thread."""
         self.heard.hear(rank, said.get("at"))
         if said["event"] == "stack":
             self.stacks[rank] = str(said["text"])
         return said["event"] not in ("beat", "stack")
 
-    def _trouble(self, rank: int, answer: dict[str, Any] | None) -> Trouble:
+    def _trouble(self, rank: int, answer: Answer | None) -> Trouble:
         """Why a run cannot go on. A rank's own reason counts first; then a rank that is gone without one; last what a
         rank raised because another one was gone (it says so), which may be heard before the other's end."""
-        said: dict[int, dict[str, Any]] = {}
+        said: dict[int, Answer] = {}
         silent: list[int] = []
         events = [(rank, answer)]
         end = time.monotonic() + _LAST_WORDS

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class Line:
 def fit(sizes: Sequence[float], seconds: Sequence[float]) -> Line:
     """The line with the least sum of (latency + size / bandwidth) / seconds - 1, squared; neither is negative.
 
-    sizes: bytes, at least two that differ; seconds: as many, above 0. Raises Refused for others.
+    sizes: bytes, at least two that differ; seconds: as many, above 0. Raises InvalidRequest for others.
     """
     if len(sizes) != len(seconds) or len(set(sizes)) < 2 or min(sizes) < 0:
-        raise Refused(
+        raise InvalidRequest(
             f"a line through {len(sizes)} sizes, {len(seconds)} times", rule="as many, two sizes, not negative"
         )
     if not all(0 < second < math.inf for second in seconds):
-        raise Refused(f"times {list(seconds)}", rule="finite and above 0 seconds", legal="1.0e-6")
+        raise InvalidRequest(f"times {list(seconds)}", rule="finite and above 0 seconds", legal="1.0e-6")
     scale = max(sizes)  # so that both unknowns are seconds
     # of both unknowns: what one of each adds to the relative time at every point
     ones = [1 / second for second in seconds]

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import psutil
 
-from suite.bench import predict
+from suite.bench import executors, predict
 from suite.bench.starter import spread
-from suite.config.locate import locate
-from suite.config.plugins import build
+from suite.config.locate import TARGET, locate
+from suite.config.plugins import build, plugins_in
 from suite.config.run import RunConfig
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.units import si
 from suite.data.batches import AHEAD, KEPT
 from suite.data.graphs.drawn import Drawn
@@ -37,13 +36,6 @@ ENTRY = 2 * (4 + 4)  # bytes of an edge's index and weight, in a graph's adjacen
 _WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 CGROUPS = Path("/sys/fs/cgroup")
 WAYS_OUT = "a smaller model or batch, more nodes, or launch.memory_check=false"
-
-
-@runtime_checkable
-class Holds(Protocol):
-    """What stands in a system's place, and can say how many bytes a rank of it holds."""
-
-    def bytes_per_rank(self, config: RunConfig) -> list[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +55,21 @@ class Need:
 
 
 def check(config: RunConfig) -> None:
-    """Raises Refused where the processes of one node need more memory than it has. The jobs that a scheduler is asked
-    for run elsewhere, and are checked there."""
+    """Raises InvalidRequest where the processes of one node need more memory than it has. The jobs that a scheduler is
+    asked for run elsewhere, and are checked there."""
     launch, executor = config.launch, config.executor
     if not launch.memory_check or launch.submit:
         return
     graphs = graph_bytes(config)
-    found = needs(config) if executor.target is None else []
+    found = needs(config) if executor.starts_ranks else []
     limit = machine_limit()
     size = len(found)
-    per_node = spread(size, launch)[1] if found and launch.starter == "srun" else max(1, size)
+    per_node = spread(size, launch)[1] if found and launch.launcher == "srun" else max(1, size)
     nodes = [found[first : first + per_node] for first in range(0, size, per_node)] or [[]]
     fullest = max(nodes, key=lambda node: sum(need.host for need in node))
     total = graphs + sum(need.host for need in fullest)
     if total > limit.bytes:
-        raise Refused(
+        raise InvalidRequest(
             f"{_trains(config)}: at least {si(total, 'B')} of memory for {_processes(len(fullest), graphs)}",
             rule=f"this machine has {si(limit.bytes, 'B')}, {limit.source}",
             legal=WAYS_OUT,
@@ -88,9 +80,9 @@ def check(config: RunConfig) -> None:
 
 def _trains(config: RunConfig) -> str:
     executor = config.executor
-    if executor.graphs:
+    if executor.reads_graphs:
         return f"graph={config.graph.name}" if config.graph else "the graph"
-    return f"executor={executor.name}" if executor.system is not None else f"model={config.model.name}"
+    return f"model={config.model.name}" if executor.trains else f"executor={executor.name}"
 
 
 def _processes(ranks: int, graphs: int) -> str:
@@ -104,7 +96,7 @@ def _check_devices(config: RunConfig, nodes: Sequence[Sequence[Need]]) -> None:
     for node in nodes:
         for number, (need, device) in enumerate(zip(node, devices, strict=False)):
             if need.device > device:
-                raise Refused(
+                raise InvalidRequest(
                     f"{_trains(config)}: at least {si(need.device, 'B')} on the device of rank {number} of a node",
                     rule=f"CUDA device {number} has {si(device, 'B')}",
                     legal=WAYS_OUT,
@@ -117,17 +109,15 @@ def _check_devices(config: RunConfig, nodes: Sequence[Sequence[Need]]) -> None:
 def needs(config: RunConfig) -> list[Need]:
     """Of every rank that is started, in order."""
     executor, grid = config.executor, config.grid.build()
-    if executor.prepares is not None:  # their parts of a graph are known once it is partitioned
+    if executor.kind == "full_graph":  # their parts of a graph are known once it is partitioned
         return [Need(TORCH)] * grid.size
-    if executor.system is not None:
-        stand_in = locate(executor.system)
-        own = TORCH if executor.more.get("tensors") else PLAIN
-        held = stand_in.bytes_per_rank(config) if isinstance(stand_in, Holds) else [0] * grid.size
-        return [Need(own + size) for size in held]
+    if (stand_in := executors.stand_in(executor)) is not None:
+        own = TORCH if executor.loads_torch else PLAIN
+        return [Need(own + size) for size in stand_in.bytes_per_rank(config)]
     cuda = config.launch.device == "cuda"
     ranks = [_trained(on_device, on_host, cuda) for on_device, on_host in trained(config)]
     base = TORCH + batches_bytes(config)
-    if executor.ranks is not None:  # one process runs all stages
+    if executor.one_process:  # one process runs all stages
         return [Need(base + sum(rank.host for rank in ranks), sum(rank.device for rank in ranks))]
     return [Need(base + rank.host, rank.device) for rank in ranks]
 
@@ -140,7 +130,7 @@ def trained(config: RunConfig) -> list[tuple[int, int]]:
     """Bytes of each rank at its peak, on its device and in host memory; zeros where no formula knows the model."""
     size = config.grid.build().size
     try:
-        if config.system.budget:
+        if config.system.has_memory_model:
             found = predict.budgets(config)
             return [(budget.peak, budget.layout.bytes(home="host")) for budget in found]
         return [(states_at_least(config) // size, 0)] * size
@@ -167,8 +157,8 @@ def batches_bytes(config: RunConfig) -> int:
     word, count = counted_in(shape)
     sample = 2 * TOKEN * count
     if word == "image":
-        sample = PIXEL * getattr(shape, "colours", 3) * getattr(shape, "image", 0) ** 2
-    batches = max(measure.warm_up, measure.settle + measure.batches)
+        sample = PIXEL * shape.pixels
+    batches = max(measure.warm_up, measure.discard_first + measure.batches)
     one = config.batch.size * sample
     return int(min(batches * one, max(AHEAD, KEPT * one)))
 
@@ -176,11 +166,15 @@ def batches_bytes(config: RunConfig) -> int:
 def graph_bytes(config: RunConfig) -> int:
     """Bytes of the graphs that the parent of a full-graph run draws, which it holds whole. What a file holds is known
     once it is read."""
-    executor = config.executor
     made = [config.graph.source.build()] if config.graph else []
-    stand_ins = executor.more.get("stand_ins")
-    made += [build(one["source"]) for one in stand_ins.values()] if isinstance(stand_ins, Mapping) else []
+    made += [build(each) for _, each in plugins_in("executor", config.executor.plain()) if _draws(str(each[TARGET]))]
     return max((drawn_bytes(one) for one in made if isinstance(one, Drawn)), default=0)
+
+
+def _draws(path: str) -> bool:
+    """Whether a class path names a graph that is drawn."""
+    target = locate(path)
+    return isinstance(target, type) and issubclass(target, Drawn)
 
 
 def drawn_bytes(source: Drawn) -> int:

@@ -25,7 +25,7 @@ from suite.bench.session import Session
 from suite.bench.slurm_records import announced
 from suite.bench.slurm_state import why_ended
 from suite.bench.store import Store
-from suite.core.errors import Refused, SuiteError
+from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.files import check_folder, tidy
 from suite.core.reasons import whole
 from suite.core.record import CANNOT, Outcome, Record
@@ -41,14 +41,14 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
         return []
     outline = runs[0].outline
     store, rerun = Store(check_folder(Path(outline.reports), "reports")), outline.rerun
-    title, expected = outline.experiment.name, float(outline.experiment.seconds)
+    title, expected = outline.experiment.name, float(outline.experiment.expected_seconds)
     for part in ("records", "traces"):
         tidy(store.folder / part)
     runs = [_with_checkpoints(run) for run in runs]
     todo = _Todo(runs, store, progress)
     announced(runs, [todo.keys[id(run)] for run in runs])
     for run in [run for run in todo.runs if store.standing(run.settings, todo.keys[id(run)], rerun) is None]:
-        if run.refusal is None and run.outline.executor.target is None:
+        if run.refusal is None and run.outline.executor.starts_ranks:
             todo.ranked.append(run)
             continue
         with todo.alone([run]) as left:
@@ -116,11 +116,11 @@ class _Todo:
 
 def _with_checkpoints(run: Run) -> Run:
     """The run, refused where its folder of checkpoints cannot be written."""
-    if run.refusal is not None or (folder := run.config.resume.folder) is None:
+    if run.refusal is not None or (folder := run.config.checkpoint.folder) is None:
         return run
     try:
-        check_folder(Path(folder), "resume.folder")
-    except Refused as error:
+        check_folder(Path(folder), "checkpoint.folder")
+    except InvalidRequest as error:
         return replace(run, refusal=error)
     return run
 
@@ -166,12 +166,12 @@ def _in_turns(ranked: Sequence[Run], todo: _Todo, share: float) -> None:
             for session in sessions:
                 step(session, "starting", stage, session)
                 progress.advance(0.4 * share / 3)
-        turns = max((session.plan.turns for session in sessions), default=0)
+        turns = max((session.plan.rounds for session in sessions), default=0)
         for turn in range(turns):
             for session in sessions:
-                if turn < session.plan.turns:
+                if turn < session.plan.rounds:
                     plan = session.plan
-                    step(session, f"turn {turn + 1} of {turns} ·", session.train, plan.batches, plan.settle)
+                    step(session, f"turn {turn + 1} of {turns} ·", session.train, plan.batches, plan.discard_first)
                 progress.advance(0.5 * share / turns)
         for session in sessions:
             if session.trouble is None and not todo.stopped:

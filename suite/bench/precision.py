@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+from suite.core.values import Json
 
 _QUICK = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}  # what x86 and Arm call products of bfloat16 in hardware
 
@@ -21,9 +21,9 @@ def flags(file: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
     return frozenset(flag for key, _, value in told if key.strip() in ("flags", "Features") for flag in value.split())
 
 
-def resolved(precision: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """`precision` with auto replaced: bfloat16 on CUDA and on processors that multiply it, else one precision."""
-    if precision["half"] != "auto":
-        return dict(precision)
+def resolved(half: Json, device: str) -> Json:
+    """`precision.half` with auto replaced: bfloat16 on CUDA and on processors that multiply it, else one precision."""
+    if half != "auto":
+        return half
     quick = device == "cuda" or bool(_QUICK & flags())
-    return {**precision, "half": "bfloat16" if quick else None}
+    return "bfloat16" if quick else None

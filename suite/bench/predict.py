@@ -10,11 +10,11 @@ from suite.config.network import Pruning
 from suite.config.run import RunConfig
 from suite.memory.budget import Budget
 from suite.memory.checkpointing import chosen
-from suite.memory.layout import Layout
 from suite.memory.rule import states_of
+from suite.memory.stage_budget import stage_budget
 from suite.simulate.versions import asked, full
 from suite.workload import flops
-from suite.workload.held import Held, held
+from suite.workload.held import held, held_entries
 from suite.workload.sample import counted_in
 from suite.workload.shapes import LayerShape
 from suite.workload.split import blocks, divide
@@ -29,52 +29,41 @@ def budgets(config: RunConfig) -> list[Budget]:
     half = config.precision.half
     width = _WIDTH[half or config.model.dtype]
     shapes = shape.shapes(width)
-    update, exchanged = config.update, config.grid.data == 2 and config.pair_exchange
-    chunk = update.chunk * update.bucket if update.chunk and not update.clip else sys.maxsize
+    optimizer, exchanged = config.optimizer, config.grid.data == 2 and config.pair_exchange
+    chunk = (
+        optimizer.buckets_per_reduction * optimizer.bucket_numel
+        if optimizer.buckets_per_reduction and not optimizer.clip_norm
+        else sys.maxsize
+    )
     schedule, layout = config.schedule.build(), config.memory.layout.build()
-    microbatch, every = config.batch.microbatch, update.every
-    work = full(config.batch.size // (microbatch * grid.data), every, grid.inter)
+    microbatch, every = config.batch.microbatch, config.update_interval
+    work = full(config.microbatches, every, grid.inter)
     policy = config.weights.build()
     rule, predicts = config.optimizer, policy.predicts
     moments = states_of(rule.target, rule.arguments, predicts=predicts)
-    versions = asked(policy, schedule, grid.inter, work)
-    read = "half" if half else "master"
+    versions = asked(policy, schedule, grid.inter, work)  # also whether a stage runs again, by the policy's own reads
     split = divide(shape, grid.inter, config.split)
-    apart = chosen(config.checkpoints, blocks(shape, split))
-    recompute = config.weights.arguments.get("graph") == "recompute"
+    apart = chosen(config.activation_checkpointing, blocks(shape, split))
 
-    def of_stage(stage: int) -> tuple[Held, Layout, int]:
-        """What all replicas of a stage hold alike, and how many entries they reduce."""
+    def of_stage(stage: int) -> Budget:
+        """What every replica of a stage needs."""
         own = [shapes[index] for index in split[stage]]
-        passing = held(shapes, split, stage, microbatch, apart=apart, again=recompute)
-        entries, ticket = sum(layer.parameters + layer.tied for layer in own), _kept(config.pruning, own)
+        entries, ticket = held_entries(own), _kept(config.pruning, own)
         reduced = entries - ticket.get("of", 0) + ticket.get("kept", 0)
-        states = layout(entries=entries, moments=moments, dtype=config.model.dtype, half=half, **ticket)
-        return passing, states, reduced
+        return stage_budget(
+            layout(entries=entries, moments=moments, dtype=config.model.dtype, half=half, **ticket),
+            held(shapes, split, stage, microbatch, apart=apart, again=versions[stage].again),
+            schedule,
+            grid.place(grid.rank(data=0, inter=stage)),
+            work,
+            extra_versions=versions[stage].beside,
+            reducing=min(chunk, reduced) * width if exchanged else 0,
+            beside=chunk < reduced,
+            scratch_stays=False,  # the engine allocates what a step needs, and frees it
+        )
 
     stages = [of_stage(stage) for stage in range(grid.inter)]
-    result = []
-    for rank in range(grid.size):
-        place = grid.place(rank)
-        passing, own_layout, reduced = stages[place.stage]
-        in_flight = schedule.in_flight(place, work)
-        # every microbatch open on the stage before is open here, or waits here, or comes back as a gradient
-        before = 0 if place.first else schedule.in_flight(grid.place(rank - 1), work)
-        asks = versions[place.stage]
-        result.append(
-            Budget(
-                layout=own_layout,
-                activations=passing.kept,
-                in_flight=in_flight,
-                working=passing.working,
-                waiting=max(0, before - in_flight) * passing.entering,
-                extra_versions=asks.beside * own_layout[read].bytes,
-                drains=work.update_every is None,
-                reducing=min(chunk, reduced) * width if exchanged else 0,
-                beside=chunk < reduced,
-            )
-        )
-    return result
+    return [stages[grid.place(rank).stage] for rank in range(grid.size)]
 
 
 def _kept(pruning: Pruning, own: Sequence[LayerShape]) -> dict[str, int]:
@@ -82,7 +71,7 @@ def _kept(pruning: Pruning, own: Sequence[LayerShape]) -> dict[str, int]:
     near where a threshold is one of the whole model, or where every tensor is pruned."""
     if not pruning.ticket or pruning.searches:  # until masks have settled states are whole
         return {}
-    alike = [layer.parameters + layer.tied for layer in own] if pruning.what == "all" else []
+    alike = [layer.parameters + layer.tied for layer in own] if pruning.scope == "all" else []
     sizes = alike or [size for layer in own for size in layer.prunable]
     density = 1 - float(pruning.sparsity)
     return {"kept": sum(round(density * size) for size in sizes), "of": sum(sizes)} if sizes else {}

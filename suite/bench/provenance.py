@@ -6,18 +6,17 @@ An allow-list of facts, no environment dump. Reasons and commands of a record ma
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import subprocess
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import psutil
 
 from suite.bench.store import key_of, source_hash
-from suite.comm.by_hand import mpi_version
+from suite.comm.by_hand import cores, mpi_version
 from suite.config.outline import Outline
 
 if TYPE_CHECKING:
@@ -38,17 +37,50 @@ _PACKAGES = (
     "pruning",
     "engine",
     "bench",
+    "microbench",
     "config",
 )
 _MEASURED = (*(f"suite/{package}" for package in _PACKAGES), "baselines")
 
 
+class Machine(TypedDict):
+    """A machine as a record describes it. memory_bytes: rounded"""
+
+    processor: str
+    cores: int
+    memory_bytes: int
+    system: str
+    python: str
+
+
+class Commit(TypedDict, total=False):
+    """The commit of the suite's checkout, and whether its tree differs from it."""
+
+    hash: str
+    dirty: bool
+
+
+class Circumstances(TypedDict):
+    """Circumstances that decide a measured number in addition to its config.
+
+    source, executor_source, own_source: hashes of the code; data_files: name, bytes and time of change (ns)
+    """
+
+    machine: Machine
+    versions: dict[str, str]
+    source: str
+    executor_source: NotRequired[str]
+    own_source: NotRequired[str]
+    split_file: NotRequired[str]
+    data_files: NotRequired[list[tuple[str, int, int]]]
+
+
 @cache
-def machine() -> dict[str, Any]:
+def machine() -> Machine:
     """Processor, cores, memory and system of this machine."""
     return {
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "cores": cores(),
         # rounded: what the kernel keeps for itself moves from boot to boot
         "memory_bytes": round(psutil.virtual_memory().total, -9),
         "system": f"{platform.system()} {platform.release()}",
@@ -84,7 +116,7 @@ def source() -> str:
 
 
 @cache
-def commit() -> dict[str, Any]:
+def commit() -> Commit:
     """The commit and whether the tree differs from it; empty outside a git checkout."""
     try:
         head = subprocess.run(
@@ -98,13 +130,13 @@ def commit() -> dict[str, Any]:
     return {"hash": head.stdout.strip(), "dirty": bool(status.stdout.strip())}
 
 
-def circumstances(config: Outline) -> dict[str, Any]:
+def circumstances(config: Outline) -> Circumstances:
     """What decides a measured number beside its config: also the code and the data that the config points to."""
-    found: dict[str, Any] = {
+    found: Circumstances = {
         "machine": machine(),
         "versions": {**versions(), "mpiexec": mpi_version(config.launch.mpiexec)},
+        "source": source(),
     }
-    found["source"] = source()
     if config.executor.sources:
         folders = [ROOT / name for name in config.executor.sources]
         found["executor_source"] = source_hash(folders, (".py", ".yaml"))
@@ -114,7 +146,7 @@ def circumstances(config: Outline) -> dict[str, Any]:
         found["split_file"] = hashlib.sha256(Path(config.split).read_bytes()).hexdigest()
     if config.data.folder:
         files = sorted(Path(config.data.folder).glob("*"))
-        found["data_files"] = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+        found["data_files"] = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return found
 
 

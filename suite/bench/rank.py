@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
@@ -26,11 +26,11 @@ from suite.bench.resume import Resuming
 from suite.comm import here, started
 from suite.comm.meeting import Meeting
 from suite.comm.waiting import short_sleeps
-from suite.config.experiment import Executor
+from suite.config.executor import AnyExecutor, MicrobenchmarkExecutor
 from suite.config.locate import locate, search
 from suite.config.places import OF_RANKS, check_parts
 from suite.config.run import RunConfig
-from suite.core.errors import Diverged, MissingDependency, PeerEnded, Refused, SuiteError
+from suite.core.errors import Diverged, InvalidRequest, MissingDependency, PeerEnded, SuiteError
 from suite.core.keys import in_config_keys
 from suite.core.protocols import Missing, World
 from suite.core.record import Outcome
@@ -45,7 +45,7 @@ def outcome_of(error: BaseException) -> Outcome:
     """The outcome that an exception of a rank stands for."""
     if isinstance(error, MemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY):
         return Outcome.OOM
-    if isinstance(error, Refused):
+    if isinstance(error, InvalidRequest):
         return Outcome.UNSUPPORTED
     if isinstance(error, Diverged):
         return Outcome.DIVERGED
@@ -59,13 +59,12 @@ def follows_another(error: BaseException) -> bool:
     return isinstance(error, PeerEnded) or any(text in str(error) for text in _SECONDARY)
 
 
-def probed(path: str, config: RunConfig) -> Any:
-    """The class at `path`, which can run here. Raises MissingDependency where it cannot."""
-    system = locate(path)
-    answer = system.probe(config)
+def able(probed: Any, config: RunConfig) -> Any:
+    """What can run here, itself. Raises MissingDependency where it cannot."""
+    answer = probed.probe(config)
     if isinstance(answer, Missing):
         raise MissingDependency(config.system.name, answer.reason)
-    return system
+    return probed
 
 
 def limit_memory(limit: int | None) -> None:
@@ -88,7 +87,7 @@ def _world(config: RunConfig, met: Met, *, device: str = "cpu", tensors: bool = 
         transport=comm.transport,
         order=comm.order,
         tensors=tensors,
-        inline=comm.inline,
+        inline=comm.eager_bytes,
         pair_exchange=comm.pair_exchange,
         meeting=met(),
     )
@@ -107,16 +106,16 @@ class Rank:
         limit_memory(config.launch.memory_limit)
         self.config, self.gemm_rate = config, gemm_rate
         check_parts(config.plain(), OF_RANKS)
-        system = probed(config.system.target, config)
+        system = able(locate(config.system.target), config)
         self.data, self.shape = config.data.source.build(), config.model.shape.build()
         self.device = device_of(config.launch.device, started().local_rank)
         self.world = _world(config, met, device=self.device)
-        by = config.executor.replays  # what stands for all ranks of the system
-        self.system = (
-            locate(by)(made=system, world=self.world, config=config) if by else system(world=self.world, config=config)
-        )
+        self.system = self._system(system)
         self.resuming = Resuming(config, self.system)
         self.seen = 0
+
+    def _system(self, system: Any) -> Any:
+        return system(world=self.world, config=self.config)
 
     def _batch(self, number: int) -> Any:
         size, seed = self.config.batch.size, self.config.seed
@@ -159,7 +158,7 @@ class Rank:
                 traces.append(())
             self.seen += len(durations)
         ready = self._next(batches - len(durations))
-        if ready and getattr(self.system, "streams", False):
+        if ready and self.system.streams:
             took, found = self._stream(ready)
             durations, losses = [*durations, *took], [*losses, *found]
             traces += [()] * len(ready)
@@ -196,8 +195,7 @@ class Rank:
 
     def memory(self) -> dict[str, Any]:
         loss, held = self.system.memory(self._next(1)[0])
-        told = getattr(self.system, "told", dict)
-        return {"losses": [loss] if held or loss is not None else [], "memory": held, "told": told()}
+        return {"losses": [loss] if held or loss is not None else [], "memory": held, "told": self.system.told()}
 
     def evaluate(self, batches: int) -> dict[str, Any]:
         if self.resuming and self.seen in self.resuming.scores:  # by these weights, in a process before this one
@@ -206,7 +204,7 @@ class Rank:
         chosen = list(islice(self.data.validation_batches(size=size, shape=self.shape), batches))
         if not chosen:
             what = f"no validation batch of batch.size={size} in data={self.config.data.name}"
-            raise Refused(what, rule="at least one whole batch", legal="measure.evaluate=0")
+            raise InvalidRequest(what, rule="at least one whole batch", legal="measure.eval_batches=0")
         scores = self._scores(chosen)
         if self.resuming:
             self.resuming.scores[self.seen] = scores
@@ -214,28 +212,35 @@ class Rank:
 
     def _scores(self, chosen: list[Any]) -> dict[str, float | None]:
         """The loss over validation batches, and what else the system and the data can say of them."""
-        score = getattr(self.system, "score", None)
-        found = dict(score(chosen)) if score else {"loss": self.system.evaluate(chosen)}
-        if hasattr(self.data, "score") and hasattr(self.system, "decode"):
-            said = self.system.decode(chosen)
-            found |= {} if said is None else self.data.score(said, chosen)
-        return found
+        found = dict(self.system.score(chosen))
+        decoded = self.system.decode(chosen)
+        return found if decoded is None else found | self.data.score(decoded, chosen)
 
     def close(self) -> None:
         self.system.close()
         self.world.close()
 
 
+class ReplayRank(Rank):
+    """A rank that runs the ops of all ranks."""
+
+    def _system(self, system: Any) -> Any:
+        from suite.bench.executors import replay
+
+        return replay()(made=system, world=self.world, config=self.config)
+
+
 class EmulatingRank(Rank):
     """A rank that computes nothing: no torch, no text, no loss, nothing that memory would hold for a model."""
 
     def __init__(self, config: RunConfig, met: Met = by_launcher) -> None:
+        from suite.bench.executors import emulated
+
         short_sleeps()
         limit_memory(config.launch.memory_limit)
         self.config = config
-        system = probed(config.executor.stand_in, config)
         self.world = _world(config, met, tensors=False)
-        self.system = system(world=self.world, config=config)
+        self.system = emulated()(world=self.world, config=config)
         self.seen = 0
 
     def _next(self, count: int) -> list[Any]:
@@ -261,10 +266,11 @@ class SamplingRank(EmulatingRank):
         prepare(config.launch.threads)
         limit_memory(config.launch.memory_limit)
         self.config = config
-        system = probed(config.executor.stand_in, config)
+        assert isinstance(config.executor, MicrobenchmarkExecutor)
+        measurement = able(config.executor.build(), config)
         device = device_of(config.launch.device, started().local_rank)
         self.world = _world(config, met, device=device)
-        self.system = system(world=self.world, config=config)
+        self.system = measurement.on_rank(self.world, config)
         self.seen = 0
 
     def train(self, batches: int) -> dict[str, Any]:
@@ -281,7 +287,7 @@ class GraphRank(Rank):
         limit_memory(config.launch.memory_limit)
         self.config, self.gemm_rate = config, gemm_rate
         check_parts(config.plain(), OF_RANKS)
-        system = probed(config.system.target, config)
+        system = able(locate(config.system.target), config)
         self.device = device_of(config.launch.device, started().local_rank)
         self.world = _world(config, met, device=self.device)
         self.system = system(world=self.world, config=config)
@@ -299,13 +305,18 @@ class GraphRank(Rank):
         return {"scores": self.system.score(())}
 
 
-def kind_of(executor: Executor) -> type[Rank]:
-    """Of what stands in the system's place, where the executor names it."""
-    if executor.prepares is not None:
-        return GraphRank
-    if executor.system is None:
-        return Rank
-    return SamplingRank if executor.more.get("tensors") else EmulatingRank
+KINDS: Mapping[str, type[Rank]] = {  # by executor.kind
+    "real": Rank,
+    "full_graph": GraphRank,
+    "emulated": EmulatingRank,
+    "microbenchmark": SamplingRank,
+    "replay": ReplayRank,
+}
+
+
+def kind_of(executor: AnyExecutor) -> type[Rank]:
+    """The commands that ranks of an executor obey."""
+    return KINDS[executor.kind]
 
 
 def serve(config: RunConfig, control: Control) -> None:
@@ -328,7 +339,7 @@ def main(job: Path) -> None:
     die_with_parent(signal.SIGKILL)  # a rank that is stopped between turns does not see its socket's end
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     config = RunConfig.model_validate(content["config"])
-    if config.launch.starter == "srun":
+    if config.launch.launcher == "srun":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of a job is its parent's to tell, and to write down
     control = Control(content["control"])
     try:
@@ -337,7 +348,7 @@ def main(job: Path) -> None:
     except BaseException as error:
         control.stopping = True
         reason = "".join(traceback.format_exception(error)).strip()
-        if isinstance(error, Refused | MissingDependency):  # says everything itself
+        if isinstance(error, InvalidRequest | MissingDependency):  # says everything itself
             reason = str(error)
         elif isinstance(error, SuiteError):  # what it says comes first
             reason = f"{error}\n{reason}"

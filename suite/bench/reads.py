@@ -7,9 +7,17 @@ given and not read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from suite.config.executor import (
+    CheckExecutor,
+    EmulatedExecutor,
+    MicrobenchmarkExecutor,
+    PluginExecutor,
+    SimulatedExecutor,
+)
 from suite.config.launch import Launch
+from suite.config.locate import TARGET
 from suite.config.run import RunConfig
 from suite.config.system import ENGINE
 from suite.simulate.whatif import by_layers
@@ -35,9 +43,9 @@ BOOKKEEPING = {
     "experiment.title": "is text of the page",
     "experiment.question": "is text of the page",
     "experiment.paper": "is text of the page",
-    "experiment.where": "is text of the page",
+    "experiment.paper_ref": "is text of the page",
     "experiment.reference": "names the run that the page compares with",
-    "experiment.seconds": "is the first guess of the time left",
+    "experiment.expected_seconds": "is the first guess of the time left",
     "experiment.expect": "is judged by the page",
     "experiment.runs": "lists the runs",
     "experiment.panels": "is drawn by the page",
@@ -47,14 +55,15 @@ BOOKKEEPING = {
     "launch.name": "names the launch",
     "launch.python_path": "names folders of modules and configs",
     "launch.submit": "gives the run to a scheduler",
+    "launch.scheduler": "names the scheduler of the cluster",
     "launch.memory_check": "decides whether a run may start that this machine cannot hold",
     "executor.name": "names the executor",
     "executor.label": "is the label",
     "executor.sources": "names the code whose change makes a record stale",
     "system.name": "names the system in the record",
     "system.paper": "is text of the page",
-    "system.what": "is text of the page",
-    "system.budget": "says that the suite predicts the memory of the system",
+    "system.description": "is text of the page",
+    "system.has_memory_model": "says that the suite predicts the memory of the system",
     "model.name": "names the model",
     "data.name": "names the data set",
     "graph.name": "names the graph",
@@ -66,6 +75,7 @@ BOOKKEEPING = {
 }
 CHOICES = {  # groups of which any choice is taken
     "executor": "decides which keys are read",
+    "executor.kind": "decides which keys are read",
     "experiment": "names the experiment",
     "scale": "names a list of experiments",
     "launch": "decides whether a scheduler starts the run",
@@ -73,8 +83,9 @@ CHOICES = {  # groups of which any choice is taken
 DECLARED = {  # of a system: what it can do, by which configs are refused
     f"system.{name}": "says what the system can do, for refusals"
     for name in (
-        *("asynchronous", "graphs", "microbatches", "ordered", "prunes", "resumes", "searches", "sparse", "streams"),
-        *("tensor", "transformers", "bubble", "order", "processes", "fills"),
+        *("asynchronous", "graphs", "microbatches", "supports_schedules", "supports_pruning", "searches", "sparse"),
+        *("tensor", "transformers", "bubble", "order", "processes", "requires_full_pipeline"),
+        *("supports_streaming", "supports_checkpoints"),
     )
 }
 
@@ -85,8 +96,8 @@ GRID = ("grid.data", "grid.inter", "grid.tensor")
 LAUNCH = tuple(
     f"launch.{name}"
     for name in (
-        *("starter", "threads", "binding", "device", "max_ranks", "exclusive", "memory_limit", "deadline", "grace"),
-        *("beat", "silence", "mpiexec", "host"),
+        *("launcher", "threads", "binding", "device", "max_ranks", "exclusive", "memory_limit", "deadline", "grace"),
+        *("heartbeat_interval", "heartbeat_timeout", "mpiexec", "host"),
     )
 )
 SRUN = ("launch.mpi", "launch.nodes", "launch.tasks_per_node", "launch.cpus_per_task")
@@ -94,12 +105,12 @@ SBATCH = tuple(
     f"launch.{name}"
     for name in (
         *("dry_run", "gpus_per_node", "time", "partition", "account", "qos", "constraint", "array_parallelism"),
-        *("setup", "extra", "site", "device", "threads", "starter"),
+        *("setup", "extra", "site", "device", "threads", "launcher"),
     )
 )
-MESSAGES = ("comm.transport", "comm.order", "comm.inline", "comm.pair_exchange")
-TURNS = tuple(f"measure.{name}" for name in ("warm_up", "turns", "settle", "batches", "deadline"))
-SCORES = ("measure.evaluate", "measure.validate")
+MESSAGES = ("comm.transport", "comm.order", "comm.eager_bytes", "comm.pair_exchange")
+TURNS = tuple(f"measure.{name}" for name in ("warm_up", "rounds", "discard_first", "batches", "deadline"))
+SCORES = ("measure.eval_batches", "measure.validate")
 MODEL = ("model.network", "model.shape", "model.dropout", "model.dtype")
 DATA = ("data.source", "data.folder")
 GRAPHS = (
@@ -108,7 +119,8 @@ GRAPHS = (
 )
 RANKS = (*LAUNCH, *SRUN, *TURNS)
 PEER = (  # of another framework in the place of the suite's engine
-    *("seed", *BATCH, *GRID, *MODEL, *DATA, "optimizer", "precision.half", "update.clip", "checkpoints", *SCORES),
+    *("seed", *BATCH, *GRID, *MODEL, *DATA, "optimizer", "precision.half", *SCORES),
+    *("optimizer.clip_norm", "activation_checkpointing"),
     *("comm.transport", "system._target_"),
 )
 OF_ENGINE = (
@@ -120,14 +132,15 @@ OF_ENGINE = (
         *DATA,
         "schedule",
         "weights",
-        "update.every",
+        "update_interval",
         "optimizer",
         "precision.half",
         "precision.loss_scale",
     ),
-    *("memory.layout", "split", "checkpoints", "update.bucket", "update.chunk", "update.clip", *SCORES, *MESSAGES),
-    *("pruning.ticket", "pruning.sparsity", "pruning.what", "pruning.searches", "system._target_"),
-    *("resume.folder", "resume.every", "resume.keep"),
+    *("memory.layout", "split", "activation_checkpointing", *SCORES, *MESSAGES),
+    *("optimizer.bucket_numel", "optimizer.buckets_per_reduction", "optimizer.clip_norm"),
+    *("pruning.ticket", "pruning.sparsity", "pruning.scope", "pruning.searches", "system._target_"),
+    *("checkpoint.folder", "checkpoint.every", "checkpoint.keep"),
 )
 
 SYSTEMS: Mapping[str, Sequence[str]] = {  # by class, of ranks that train
@@ -153,8 +166,8 @@ SYSTEMS: Mapping[str, Sequence[str]] = {  # by class, of ranks that train
 }
 
 
-def _simulated(config: RunConfig) -> Sequence[str]:
-    executor, simulation = config.executor, config.system.simulation
+def _simulated(config: RunConfig, executor: SimulatedExecutor) -> Sequence[str]:
+    simulation = config.system.simulation
     layout = simulation.layout if simulation else None
     prunes = layout is not None and "sparsity" in layout.arguments  # the config says what is pruned
     given = simulation.model_fields_set if simulation else ()
@@ -162,89 +175,101 @@ def _simulated(config: RunConfig) -> Sequence[str]:
     if prunes and config.pruning.ticket:
         own.append("system.simulation.layout._target_")
     common = ("executor.plan", "executor.account", "executor.machine", "executor.stack", "executor.symmetric")
-    found: tuple[str, ...] = (*common, "executor._target_", "system.name", "batch.size", *GRID, "schedule")
-    found += ("model.shape", "update.every", *own)
-    if by_layers(config, executor.more["account"]):
-        of_blocks = ("layout", "checkpoints", "sliced", "zero", "ties", "bucket", "coarsening")
+    found: tuple[str, ...] = (*common, "system.name", "batch.size", *GRID, "schedule")
+    found += ("model.shape", "update_interval", *own)
+    if by_layers(config, executor.account):
+        of_blocks = (
+            *("layout", "activation_checkpointing", "scatter_messages", "zero_stage", "tied_embeddings"),
+            *("bucket_numel", "buckets_per_reduction"),
+        )
         blocks = [f"system.simulation.{key}" for key in of_blocks]
         found = tuple(key for key in found if not below(key, blocks))
         found += ("batch.microbatch", "split", "weights", "memory.layout", "precision.half")
         found += tuple(f"optimizer.{key}" for key in ("_target_", "momentum", "nesterov", "direction"))
         return found
-    if executor.more["plan"] == "given":
+    if executor.plan == "given":
         found += ("batch.microbatch", "split")
     # whether there is a ticket, and not which one
     ticket = "pruning.ticket._target_" if config.pruning.ticket else "pruning.ticket"
     return (*found, *(("pruning.sparsity", ticket) if prunes else ()))
 
 
-def _emulated(config: RunConfig) -> Sequence[str]:
-    executor = config.executor
-    jitter = executor.more.get("jitter") or {}
+def _emulated(config: RunConfig, executor: EmulatedExecutor) -> Sequence[str]:
     smoothed = config.weights.build().smoothed  # it is refused beside most optimizers
     return (
         *(*RANKS, *MESSAGES, *BATCH, *GRID, *_order(config), "system.name", "system._target_", "executor"),
-        *(("seed",) if isinstance(jitter, Mapping) and jitter.get("spread") else ()),
+        *(("seed",) if executor.jitter and executor.jitter.spread else ()),
         *(("optimizer._target_", "optimizer.momentum") if smoothed else ()),
     )
 
 
 def _order(config: RunConfig) -> Sequence[str]:
     """The keys of an order of ops without tensors: weights have versions where a pipeline does not drain."""
-    return ("schedule", "update.every", *(("weights",) if config.update.every is not None else ()))
+    return ("schedule", "update_interval", *(("weights",) if config.update_interval is not None else ()))
 
 
 def _checked(config: RunConfig) -> Sequence[str]:
     return (*BATCH, "grid.data", "grid.inter", *_order(config), "system.name", "system._target_", "executor")
 
 
-Reads = Sequence[str] | Callable[[RunConfig], Sequence[str]]
-EXECUTORS: Mapping[str, Reads] = {  # by class, of what runs in the place of a system's ranks
-    "suite.bench.checked.Checked": _checked,
-    "suite.clusters.unit.Unit": (
+PLUGINS: Mapping[str, Sequence[str]] = {  # by class, of executors with kind=plugin
+    "suite.papers.pipeoptim.unit_time_executor.UnitTimeExecutor": (
         *BATCH,
         "grid.data",
         "grid.inter",
         "schedule",
-        "update.every",
+        "update_interval",
         "system.name",
         "executor",
     ),
-    "suite.simulate.whatif.Simulated": _simulated,
     "suite.gnn.counted.Counted": (*GRAPHS, "grid.data", "system.name", "executor"),
-    "suite.analytic.Formulas": ("executor",),
-    "suite.clusters.Published": ("executor",),
-    "suite.clusters.graph_figures.GraphFigures": ("executor",),
-    "suite.bench.emulate.Emulated": _emulated,
-    "suite.bench.messages.Messages": (*RANKS, *GRID, "comm.inline", "comm.pair_exchange", "comm.order", "executor"),
-    "baselines.sputnik.products.Products": (*RANKS, "seed", "grid.data", "executor"),
+    "suite.papers.common.formula_executor.FormulaExecutor": ("executor",),
+    "suite.papers.common.figure_executor.FigureExecutor": ("executor",),
+    "suite.papers.sparse_gnn.figure_executor.GraphFigureExecutor": ("executor",),
 }
-TRAINING: Mapping[str, Sequence[str]] = {  # of executors whose ranks are a system's, beside what the system reads
-    "": (*RANKS, "executor"),
-    "suite.gnn.prepare.Prepared": (*RANKS, "executor"),
-    "suite.engine.replayed.Replayed": (*RANKS, "executor"),
+MICROBENCHMARKS: Mapping[str, Sequence[str]] = {  # by class
+    "suite.bench.messages.Messages": (
+        *RANKS,
+        *GRID,
+        "comm.eager_bytes",
+        "comm.pair_exchange",
+        "comm.order",
+        "executor",
+    ),
+    "suite.papers.samo.layer_products.Products": (*RANKS, "seed", "grid.data", "executor"),
 }
+
+
+def _of_kind(config: RunConfig) -> Sequence[str] | None:
+    """As `reads`, without the keys of a scheduler."""
+    match config.executor:
+        case CheckExecutor():
+            return _checked(config)
+        case SimulatedExecutor() as executor:
+            return _simulated(config, executor)
+        case EmulatedExecutor() as executor:
+            return _emulated(config, executor)
+        case PluginExecutor(target=target):
+            return PLUGINS.get(target)
+        case MicrobenchmarkExecutor(target=target):
+            return MICROBENCHMARKS.get(target)
+    if config.system.target not in SYSTEMS:
+        return None
+    found = (*RANKS, "executor", *SYSTEMS[config.system.target])
+    return tuple(key for key in found if key not in MESSAGES) if config.executor.one_process else found
 
 
 def reads(config: RunConfig) -> Keys | None:
     """The keys that a run of this resolved config reads; None where its executor or its system is nobody's here."""
-    executor = config.executor
-    name = executor.target or executor.system
-    if name is not None:
-        if name not in EXECUTORS:
-            return None
-        listed = EXECUTORS[name]
-        found = listed(config) if callable(listed) else listed
-    else:
-        by, system = executor.prepares or executor.replays or "", config.system.target
-        if by not in TRAINING or system not in SYSTEMS:
-            return None
-        found = (*TRAINING[by], *SYSTEMS[system])
-        if by == "suite.engine.replayed.Replayed":
-            found = tuple(key for key in found if key not in MESSAGES)
+    found = _of_kind(config)
+    if found is None:
+        return None
+    if "optimizer" in found:  # the update rule, without the keys of the group that are no arguments of it
+        rule = (f"optimizer.{name}" for name in (TARGET, *config.optimizer.arguments))
+        found = (*(key for key in found if key != "optimizer"), *rule)
     return frozenset((*found, *(SBATCH + SRUN if scheduled(config.launch) else ())))
 
 
 def scheduled(launch: Launch) -> bool:
     """Whether a scheduler takes the run, or has: a job is started with the keys by which it was asked for."""
-    return launch.submit or "array_parallelism" in launch.model_fields_set
+    return launch.submit or launch.scheduler is not None

@@ -1,6 +1,6 @@
 """Decides how a long run goes on after it was ended: checkpoints every few batches, with what it had measured.
 
-`resume.folder` holds a folder per run, by the key of its record, so that changed code or settings start from the
+`checkpoint.folder` holds a folder per run, by the key of its record, so that changed code or settings start from the
 beginning. The same command goes on: the rank tells the losses and times of batches that were trained before it as they
 were then, and the record says so. A run that is done keeps its last checkpoints under another name: one that is
 measured again is trained again. Loads no torch.
@@ -15,36 +15,21 @@ from time import perf_counter
 from typing import Any
 
 from suite.config.run import RunConfig
-from suite.core.errors import Unsupported
 
 Batch = tuple[float, float | None]  # seconds, loss
 
 
-def check(config: RunConfig) -> None:
-    """Raises Unsupported for a system or an executor that has no checkpoints."""
-    resume, system = config.resume, config.system
-    if resume.folder is None:
-        return
-    executor = config.executor
-    if executor.target is not None or executor.system is not None or executor.replays is not None:
-        what, rule = f"executor={(executor.name or executor.target)}", "no ranks of a system train under it"
-        raise Unsupported(f"resume.folder with {what}", rule=rule, legal="resume.folder=null")
-    if not system.can_resume:
-        rule = "the systems of the suite's engine have checkpoints; one of your own says system.resumes=true"
-        raise Unsupported(f"resume.folder with system={system.name}", rule=rule, legal="resume.folder=null")
-
-
 def placed(config: RunConfig, key: str) -> RunConfig:
     """The config of a run's ranks, whose checkpoints lie in a folder of its own."""
-    if config.resume.folder is None:
+    if config.checkpoint.folder is None:
         return config
-    folder = Path(config.resume.folder).absolute() / key
-    return config.model_copy(update={"resume": config.resume.model_copy(update={"folder": str(folder)})})
+    folder = Path(config.checkpoint.folder).absolute() / key
+    return config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"folder": str(folder)})})
 
 
 def finished(config: RunConfig) -> None:
     """Of a run that is done: the same command finds nothing to go on from. config: as `placed` gives it."""
-    if config.resume.folder is None or not (folder := Path(config.resume.folder)).is_dir():
+    if config.checkpoint.folder is None or not (folder := Path(config.checkpoint.folder)).is_dir():
         return
     done = folder.with_name(f"{folder.name}.finished")
     shutil.rmtree(done, ignore_errors=True)
@@ -59,11 +44,11 @@ class Resuming:
     """
 
     def __init__(self, config: RunConfig, system: Any) -> None:
-        resume = config.resume
-        self.folder, self.every, self.keep = resume.folder, resume.every, resume.keep
+        checkpoint = config.checkpoint
+        self.folder, self.every, self.keep = checkpoint.folder, checkpoint.every, checkpoint.keep
         self.system = system
         self.done: list[Batch] = []
-        self.scores: dict[int, Any] = {}
+        self.scores: dict[int, dict[str, float | None]] = {}
         self.notes: tuple[str, ...] = ()
         if self.folder is not None and any(Path(self.folder).glob("step-*")):
             loaded = system.load(self.folder)

@@ -5,22 +5,20 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
 
-from suite.bench import labels, precision, refuse
-from suite.bench.effects import Effects
+from suite.bench import executors, labels, machine_memory, precision
+from suite.bench.effects import Effects, in_typed_keys
 from suite.bench.override_files import read_files
 from suite.bench.reads import below
-from suite.bench.store import RERUN
-from suite.config import checks
-from suite.config.compose import compose_both, groups, key_of, parsed
+from suite.config import checks, validate
+from suite.config.compose import Composition, compose_both, groups, key_of, parsed
 from suite.config.outline import Outline
 from suite.config.run import RunConfig
-from suite.core.errors import Fault, Refused, SuiteError, UnknownName
+from suite.core.errors import Fault, InvalidRequest, SuiteError
 from suite.core.grid import Grid
 from suite.core.reasons import whole
-
-ON_ERROR = ("record", "stop")
+from suite.core.values import Json
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Run:
     """
 
     label: str
-    settings: dict[str, Any]
+    settings: dict[str, Json]
     command: str
     outline: Outline
     checked: RunConfig | None = None
@@ -44,7 +42,9 @@ class Run:
     def config(self) -> RunConfig:
         """The configuration of a run that was not refused for a key's value. Raises that refusal."""
         if self.checked is None:
-            raise self.refusal or Refused(f"the configuration of {self.label}", rule="each key has a legal value")
+            raise self.refusal or InvalidRequest(
+                f"the configuration of {self.label}", rule="each key has a legal value"
+            )
         return self.checked
 
     @property
@@ -68,9 +68,6 @@ def expand(overrides: Sequence[str], taken: Sequence[str] = ()) -> list[Run]:
     overrides = read_files(overrides)
     base = compose_both(overrides)
     checks.check_runs(base[0])
-    for key, known in (("rerun", RERUN), ("on_error", ON_ERROR)):
-        if base[0][key] not in known:
-            raise UnknownName(key, str(base[0][key]), known)
     entries = [read_files(entry) for entry in base[0]["experiment"]["runs"]] or [[]]
     chosen = [o for o in overrides if o.startswith("experiment=")]
     own = [o for o in overrides if not o.startswith("experiment=")]
@@ -92,14 +89,16 @@ class _Draft:
         entry: Sequence[str],
         own: Sequence[str],
         taken: Sequence[str],
-        composed: tuple[dict[str, Any], dict[str, Any]] | None = None,
+        composed: Composition | None = None,
     ) -> None:
         self.chosen, self.entry, self.own, self.taken = chosen, entry, own, taken
         self.merged = _merged([*chosen, *entry, *own])
         data, self.unresolved = composed or compose_both(self.merged)
         self.frozen = freeze(data, shlex.join(["python", "-m", "suite", *self.merged]))
         self.refusal, self.idle = self.frozen.refusal, dict[str, SuiteError]()
-        if self.refusal is None:
+        if isinstance(self.refusal, InvalidRequest):
+            self.refusal.rephrase(partial(in_typed_keys, unresolved=self.unresolved))
+        elif self.refusal is None:
             effects, known = Effects(self.frozen.config, data, self.unresolved), [*groups(self.merged)]
             given = [o for o in self.merged if o not in chosen and not below(key_of(o), taken)]
             found = {one: effects.refusal(one, known, parsed(one).value()) for one in given}
@@ -128,23 +127,42 @@ class _Draft:
         )
 
 
-def freeze(data: Mapping[str, Any], command: str, suffix: str = "") -> Run:
+def freeze(data: Mapping[str, Json], command: str, suffix: str = "") -> Run:
     """A run of composed keys, with its refusal where it cannot run. `suffix` ends its label."""
     outline = checks.outline_of(data)
     settings = checks.settings_of(data)
-    settings["precision"] = precision.resolved(settings["precision"], outline.launch.device)
+    half = precision.resolved(settings["precision"]["half"], outline.launch.device)
+    settings["precision"] = {**settings["precision"], "half": half}
     settings["experiment"] = {key: value for key, value in settings["experiment"].items() if key != "runs"}
     label, config = outline.system.name, None
     try:
         config = checks.checked_run(settings)
         named = config.executor.label or f"{label} {config.grid.build()}"
         label = " ".join(filter(None, (named, str(config.tag)))) + suffix
-        refuse.check(config)
+        check(config)
     except SuiteError as error:
         return Run(label, settings, command, outline, config, error)
     except Exception as error:  # of a user's schedule, policy, shape or executor, which is asked here
         return Run(label, settings, command, outline, config, Fault(whole(error)))
     return Run(label, settings, command, outline, config)
+
+
+def check(config: RunConfig) -> None:
+    """Raises InvalidRequest for a run that cannot work: by a rule between keys or of its executor, or for the memory of
+    this machine."""
+    validate.check(config, _executor_accepts)
+    machine_memory.check(config)
+
+
+def _executor_accepts(config: RunConfig) -> None:
+    """The rules of the executor's own class."""
+    executor = config.executor
+    if not executor.starts_ranks:
+        executors.without_ranks(executor).check(config)
+    elif executor.kind == "full_graph":
+        executors.preparation().check(config)
+    elif (stand_in := executors.stand_in(executor)) is not None:
+        stand_in.check(config)
 
 
 def _merged(overrides: Sequence[str]) -> list[str]:

@@ -1,23 +1,16 @@
-"""Decides what a stand-in that samples, and trains nothing, answers where a system would tell of its training."""
+"""Decides what a rank of a microbenchmark, which trains nothing, answers where a system would tell of its training."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from suite.config.run import RunConfig
-from suite.core.protocols import Missing, Ready, Value
-from suite.core.record import Source
+from suite.config.protocols import Sampler
+from suite.core.protocols import Value
 from suite.core.trace import Trace
 
 
-class Sampling:
+class Sampling(Sampler):
     """No loss, no spans, no model. A study adds `check`, `train_batch` (one sweep), `samples` and `left`."""
-
-    source = Source.MEASURED
-
-    @classmethod
-    def probe(cls, config: RunConfig) -> Ready | Missing:
-        return Ready()
 
     def evaluate(self, batches: Sequence[Value]) -> None:
         """Nothing: there is no loss."""

@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from suite.bench import emulate, phases, predict, provenance, resume, streamed, unranked
+from suite.bench import emulate, executors, phases, predict, provenance, resume, unranked
+from suite.bench.answer import Answer, Told
 from suite.bench.launch import Ranks, Trouble
 from suite.bench.runs import Run
 from suite.bench.store import Store
-from suite.config.locate import locate
+from suite.config.executor import MicrobenchmarkExecutor
 from suite.config.run import RunConfig
 from suite.core import load
-from suite.core.errors import MissingDependency, Refused, SuiteError
+from suite.core.errors import InvalidRequest, MissingDependency, SuiteError
 from suite.core.protocols import Carried
 from suite.core.reasons import whole
 from suite.core.record import Metric, Outcome, Record, Source
@@ -37,26 +38,25 @@ class Session:
         self.plan = run.config.measure
         self.placed = resume.placed(run.config, key)
         self.holdings = scratch / key / "holdings"  # the ranks' parts of a graph
-        if run.config.executor.prepares is not None:
+        if run.config.executor.kind == "full_graph":
             self.placed = self.placed.changed({"graph.holdings": str(self.holdings)})
         self.ranks = Ranks(self.placed, run.ranks, scratch / key)
         self.durations: list[float] = []
         self.losses: list[float] = []
         self.scores: dict[str, list[float]] = {}  # of validations, by name
-        self.replays = run.config.executor.replays is not None
         self.phases: list[Any] = []  # seconds of a batch, and each rank's update
         self.parts: list[Any] = []  # each rank's seconds of a batch on parts of passes and steps
         self.traces: list[Trace] = []  # of the last batch of each turn
         self.gemm = 0.0
         self.memory: dict[str, list[int]] = {}
-        # what stands in the system's place, and trains nothing
-        self.stand_in = locate(run.config.executor.system) if run.config.executor.system is not None else None
-        self.source: Source = Source.MEASURED if self.stand_in is None else self.stand_in.source
+        executor = run.config.executor
+        self.microbenchmark = executor.build() if isinstance(executor, MicrobenchmarkExecutor) else None
+        self.source: Source = Source.EMULATED if executor.kind == "emulated" else Source.MEASURED
         self.simulated: dict[str, Metric] = {}
-        self.sweeps: list[Any] = []  # what a stand-in that samples has told of each batch, by rank
+        self.sweeps: list[Any] = []  # of a microbenchmark, by timed batch and rank
         self.left = Carried(self.source)  # what its record keeps of them
         self.trace = Trace()
-        self.extra: dict[str, Any] = {}
+        self.extra: Told = {}
         self.trouble: Trouble | None = None
         self.started = time.time()
         self.load = load.averages()
@@ -80,11 +80,10 @@ class Session:
 
     def start(self) -> None:
         """Starts the ranks; they build their system while others are started."""
-        if self.config.executor.prepares is not None:
-            make = locate(self.config.executor.prepares)
+        if self.config.executor.kind == "full_graph":
             try:
-                self.prepared = make(config=self.config, folder=self.holdings)
-            except (Refused, MissingDependency) as error:
+                self.prepared = executors.preparation()(config=self.config, folder=self.holdings)
+            except (InvalidRequest, MissingDependency) as error:
                 missing = isinstance(error, MissingDependency)
                 raise Trouble(Outcome.MISSING_DEPENDENCY if missing else Outcome.UNSUPPORTED, str(error)) from error
         self.ranks.start(self.config.launch.deadline)
@@ -97,16 +96,17 @@ class Session:
         """Alone on the machine: the rate of matrix products, and the batches that are not timed."""
         answers = self.ranks.ask(self.plan.deadline, do="prepare")
         self.gemm = sum(answer["gemm"] for answer in answers)
-        self.extra = {name: answers[0][name] for name in ("data", "staged", "carrier", "order")}
-        self.extra |= answers[0].get("told", {})
+        first = answers[0]
+        self.extra = {"data": first["data"], "staged": first["staged"]}
+        self.extra |= {"carrier": first["carrier"], "order": first["order"], **first.get("told", {})}
         if self.plan.warm_up:
-            self.train(0, streamed.warm_up(self.config))
+            self.train(0, self.config.warm_up_batches)
         self.ranks.sleep()
 
     def train(self, batches: int, settle: int) -> None:
         """One turn; its first `settle` batches are not samples. A batch takes as long as its slowest rank."""
         answers = self.ranks.ask(self.plan.deadline, do="train", batches=settle + batches)
-        if self.plan.validate_when != "turn":
+        if self.plan.validate_when != "every_round":
             self.ranks.sleep()
         took = [max(times) for times in zip(*(answer["durations"] for answer in answers), strict=True)]
         self.durations += took[settle:]
@@ -117,7 +117,7 @@ class Session:
         self._keep_samples([answer["told"] for answer in answers if "told" in answer], settle)
         self.trace = Trace(Span.from_row(row) for answer in answers for row in answer["spans"]).shifted()
         self.traces += [self.trace] if batches else []
-        if self.plan.validate_when == "turn":
+        if self.plan.validate_when == "every_round":
             if batches:
                 self._validate()
             self.ranks.sleep()
@@ -146,26 +146,26 @@ class Session:
             return True
         return False
 
-    def _keep_losses(self, answers: Sequence[dict[str, Any]]) -> None:
+    def _keep_losses(self, answers: Sequence[Answer]) -> None:
         self.losses += [float("nan") if loss is None else loss for loss in answers[0]["losses"]]
         bad = next((number for number, loss in enumerate(self.losses) if not math.isfinite(loss)), None)
         if bad is not None:
             raise Trouble(Outcome.DIVERGED, f"the loss of batch {bad} is {self.losses[bad]}")
 
     def _validate(self) -> None:
-        if self.plan.evaluate:
-            answers = self.ranks.ask(self.plan.deadline, do="evaluate", batches=self.plan.evaluate)
+        if self.plan.eval_batches:
+            answers = self.ranks.ask(self.plan.deadline, do="evaluate", batches=self.plan.eval_batches)
             for name, value in answers[0]["scores"].items():
                 if value is not None:
                     self.scores.setdefault(name, []).append(value)
             if not all(map(math.isfinite, self.scores.get("loss", ()))):
                 raise Trouble(Outcome.DIVERGED, f"the validation loss is {self.scores['loss'][-1]}")
 
-    def _keep_samples(self, told: Sequence[dict[str, Any]], settle: int) -> None:
-        if told and self.stand_in is not None:
+    def _keep_samples(self, told: Sequence[Told], settle: int) -> None:
+        if told and self.microbenchmark is not None:
             self.sweeps += list(zip(*(rank["sweeps"] for rank in told), strict=True))[settle:]
             if self.sweeps:
-                self.left = self.stand_in.left(self.config, told[0], self.sweeps)
+                self.left = self.microbenchmark.left(self.config, told[0], self.sweeps)
 
     def record(self, store: Store) -> Record:
         """What this run leaves; the samples it got are kept whatever happened to it. A fault on the way to its record
@@ -177,11 +177,11 @@ class Session:
 
     def _record(self, store: Store) -> Record:
         cores: int = provenance.machine()["cores"]
-        computes = self.stand_in is None  # ranks that sleep do not compete, and have no model
+        computes = self.config.executor.trains  # ranks that sleep do not compete, and have no model
         crowded = computes and self.run.ranks * self.config.launch.threads > cores
         note = f"oversubscribed: {self.run.ranks} ranks on {cores} cores, not comparable" if crowded else ""
         timed = self.durations and not self.sweeps
-        name = "replay_time" if self.replays else "batch_time"  # of one process that runs all stages
+        name = "replay_time" if self.config.executor.one_process else "batch_time"
         metrics = {name: Metric("s", "lower", tuple(self.durations), note)} if timed else {}
         own = {**phases.metrics(self.phases), **phases.inner(self.parts)} if timed else {}
         own |= {**phases.told_apart(self.traces, self.run.grid), **phases.exchanged(self.traces)} if timed else {}
@@ -219,13 +219,9 @@ class Session:
                 self.run,
                 self.started,
                 self.seconds,
-                {
-                    "turns": self.turns,
-                    "load": loads,
-                    **self.extra,
-                    **self._graph(),
-                    **self._hosts(),
-                },
+                turns=self.turns,
+                load=loads,
+                **{**self.extra, **self._graph(), **self._hosts()},  # a graph's data stand for those of its ranks
             ),
         )
 
@@ -273,7 +269,7 @@ def _counts(config: RunConfig) -> dict[str, float]:
 
 def _predicted(config: RunConfig) -> dict[str, list[int]]:
     """Predicted bytes by kind, one per rank; empty where there is no formula for the system or the model."""
-    if not config.system.budget:
+    if not config.system.has_memory_model:
         return {}
     try:
         kinds = [budget.by_kind() for budget in predict.budgets(config)]

@@ -28,7 +28,8 @@ from suite.bench.slurm_records import begun, leave, refused, stamps, standing
 from suite.bench.slurm_state import UNKNOWN, State, Task, ask, meaning, why_ended
 from suite.bench.slurm_wait import waited
 from suite.bench.starter import spread
-from suite.core.errors import MissingDependency, Refused, SuiteError
+from suite.config.validate.launch import nodes_have_places
+from suite.core.errors import InvalidRequest, MissingDependency, SuiteError
 from suite.core.exits import Exit, exit_code
 from suite.core.files import write_atomically
 from suite.core.reasons import headline
@@ -122,8 +123,9 @@ def _possible(run: Run) -> bool:
 def _options(runs: Sequence[Run]) -> dict[str, Any]:
     """What a job of these runs asks sbatch for: room for the run with the most ranks."""
     launch = runs[0].config.launch
-    ranked = [run for run in runs if run.outline.executor.target is None and _possible(run)]
+    ranked = [run for run in runs if run.outline.executor.starts_ranks and _possible(run)]
     ranks = max((run.ranks for run in ranked), default=1)
+    nodes_have_places(launch, ranks)
     nodes, per_node = spread(ranks, launch)
     gpus, extra, root = launch.gpus_per_node, launch.extra or {}, shlex.quote(str(_ROOT))
     return {
@@ -148,7 +150,7 @@ def _made(arrays: Sequence[Array], say: Callable[[str], None]) -> list[Ended]:
         for array in arrays:
             try:
                 array.submit()
-            except Refused as error:  # the others go on
+            except InvalidRequest as error:  # the others go on
                 say(f"refused: an array of {len(array.jobs)}: {error}")
             else:
                 say(f"slurm: job {array.job}, an array of {len(array.jobs)}, in {array.list.parent}")

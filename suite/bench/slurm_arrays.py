@@ -15,8 +15,9 @@ from typing import Any
 
 from suite.bench.runs import Run
 from suite.bench.slurm_records import Stamps, stamps
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.files import write_atomically
+from suite.core.values import Json
 
 _LARGEST = 1000  # jobs of an array: a cluster takes 1001 unless it says otherwise
 
@@ -27,7 +28,7 @@ class Job:
 
     command: tuple[str, ...]
     runs: tuple[Run, ...]
-    options: Mapping[str, Any]
+    options: Mapping[str, Json]
     dry: bool = False
 
     @property
@@ -51,7 +52,7 @@ class Array:
     """Jobs of one shape: a script, and a file with their command lines."""
 
     job = ""  # its number, once it is submitted
-    refusal: Refused | None = None  # what sbatch has said to it
+    refusal: InvalidRequest | None = None  # what sbatch has said to it
 
     def __init__(self, folder: Path, place: int, jobs: Sequence[Job]) -> None:
         self.jobs, self.list = jobs, folder / f"array-{place}.json"
@@ -80,7 +81,7 @@ class Array:
         return [[*job.command, "launch.submit=false"] for job in self.jobs]
 
     def submit(self) -> None:
-        """Raises Refused, with sbatch's own words, where the cluster does not take it."""
+        """Raises InvalidRequest, with sbatch's own words, where the cluster does not take it."""
         from submitit.core.utils import FailedJobError
 
         folders = [str(job.reports) for job in self.jobs]
@@ -91,7 +92,7 @@ class Array:
             self.job = self.executor.hand_in()
         except FailedJobError as error:
             said = " ".join(str(error).split()) or "no reason"
-            self.refusal = Refused(
+            self.refusal = InvalidRequest(
                 said,
                 rule="a job is one that sbatch takes",
                 legal="launch.partition, nodes and time as sinfo lists them",

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from suite.bench import provenance, unranked
 from suite.bench.runs import Run
@@ -24,6 +24,15 @@ from suite.core.record import Outcome, Record
 Stamps = dict[Path, tuple[int, int]]
 
 
+class Entry(TypedDict):
+    """A run that a job has announced. config: hash of its configuration; key: the name of its record"""
+
+    label: str
+    key: str
+    config: str
+    circumstances: provenance.Circumstances
+
+
 def announced(runs: Sequence[Run], keys: Sequence[str], told: Mapping[str, str] | None = None) -> None:
     """Inside a job of a sweep: writes down which runs it is going to make, and how their records will be named. Nothing
     elsewhere."""
@@ -31,7 +40,7 @@ def announced(runs: Sequence[Run], keys: Sequence[str], told: Mapping[str, str] 
     name = told.get("SLURM_JOB_NAME", "")
     if not runs or not name.startswith("suite-") or "SLURM_ARRAY_TASK_ID" not in told:
         return
-    entries = [
+    entries: list[Entry] = [
         {"label": run.label, "key": key, "config": _digest(run), "circumstances": provenance.circumstances(run.outline)}
         for run, key in zip(runs, keys, strict=True)
     ]
@@ -40,7 +49,7 @@ def announced(runs: Sequence[Run], keys: Sequence[str], told: Mapping[str, str] 
     write_atomically(path, json.dumps({"name": name, "runs": entries}, indent=1, default=str).encode())
 
 
-def begun(runs: Sequence[Run], job: str, name: str) -> list[dict[str, Any]]:
+def begun(runs: Sequence[Run], job: str, name: str) -> list[Entry]:
     """What a job has said of its runs; nothing before it has begun. name: of its sweep, as numbers come again."""
     told = _read(_announcements(Path(runs[0].outline.reports)) / f"{job}.json") if runs else {}
     return list(told.get("runs", ())) if told.get("name") == name else []
@@ -70,8 +79,8 @@ def leave(
     entries = {entry["config"]: entry for entry in begun(runs, job, name)}
     records = []
     for run in runs:
-        entry = entries.get(_digest(run), {})
-        key = entry.get("key") or provenance.key(run)
+        entry = entries.get(_digest(run))
+        key = entry["key"] if entry else provenance.key(run)
         store = Store(Path(run.outline.reports))
         record = store.find(key)
         if record is not None and store.stamp(key) == (before or {}).get(store.path(key)):
@@ -81,7 +90,8 @@ def leave(
         if record is None:
             early = "" if entry else ", before it had begun"
             record = unranked.lost(run, key, ended[0], f"job {job}{early}: {ended[1]}")
-            record = replace(record, provenance={**record.provenance, **entry.get("circumstances", {})})
+            if entry:
+                record = replace(record, provenance={**record.provenance, **entry["circumstances"]})
             _write(store, record, say)
         records.append(record)
     return records
@@ -131,7 +141,7 @@ def standing(runs: Sequence[Run]) -> list[Record]:
     return found
 
 
-def _alike(entry: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
+def _alike(entry: Entry, here: provenance.Circumstances) -> bool:
     """Whether a job's circumstances were these, but for the machine: a node is not where one submits from."""
     theirs = {name: value for name, value in entry["circumstances"].items() if name != "machine"}
     return bool(theirs == json.loads(json.dumps({n: v for n, v in here.items() if n != "machine"}, default=str)))

@@ -11,9 +11,8 @@ from pathlib import Path
 from suite.comm import launcher_of
 from suite.comm.by_hand import ROOT_VARIABLES, find_mpiexec, is_open_mpi
 from suite.config.launch import Launch
-from suite.core.errors import MissingDependency, Refused
+from suite.core.errors import MissingDependency
 
-STARTERS = ("mpiexec", "torchrun", "srun")
 # what a launcher tells the processes that it starts; a user's own settings (OMPI_MCA_...) are none of it
 _TOLD = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMIX_RANK"),
@@ -26,11 +25,11 @@ def command(ranks: int, launch: Launch, job: Path) -> list[str]:
     """What starts the ranks. One rank on this host needs no launcher; `-m mpi4py` ends all ranks when one raises, and
     torchrun and srun do so themselves."""
     module = ["-m", "suite.bench.rank", str(job)]
-    if launch.starter == "srun":
+    if launch.launcher == "srun":
         return [*srun(ranks, launch), sys.executable, *(["-m", "mpi4py"] if launch.mpi else []), *module]
     if ranks == 1:
         return [sys.executable, *module]
-    if launch.starter == "torchrun":
+    if launch.launcher == "torchrun":
         return [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"),
             *(f"--nproc-per-node={ranks}", sys.executable, *module),
@@ -47,7 +46,7 @@ def srun(ranks: int, launch: Launch) -> list[str]:
     each has the whole allocation, and ranks are as many as they are told to be, on as few cores as there are."""
     program = shutil.which("srun")
     if program is None:
-        raise MissingDependency("srun", "start from a node of a Slurm cluster, or launch.starter=mpiexec")
+        raise MissingDependency("srun", "start from a node of a Slurm cluster, or launch.launcher=mpiexec")
     bound = {"none": "none", "core": "cores", "hwthread": "threads", "numa": "ldoms", "package": "sockets"}
     nodes, per_node = spread(ranks, launch)
     return [
@@ -59,23 +58,16 @@ def srun(ranks: int, launch: Launch) -> list[str]:
 
 
 def spread(ranks: int, launch: Launch) -> tuple[int, int]:
-    """Nodes, and ranks on each: as launch.nodes and launch.tasks_per_node say, else one node. Raises Refused where
-    ranks have no place."""
+    """Nodes, and ranks on each: as launch.nodes and launch.tasks_per_node say, else one node."""
     nodes, per_node = launch.nodes, launch.tasks_per_node
     nodes = nodes or -(-ranks // (per_node or ranks))
     per_node = per_node or -(-ranks // nodes)
-    if nodes * per_node < ranks:
-        raise Refused(
-            f"{ranks} ranks on launch.nodes={nodes} with launch.tasks_per_node={per_node}",
-            rule="nodes * tasks_per_node is at least the number of ranks",
-            legal=f"launch.nodes={-(-ranks // per_node)}",
-        )
     return min(nodes, ranks), per_node
 
 
 def meets(launch: Launch) -> bool:
     """Whether the parent tells the ranks where they meet: their launcher does not."""
-    return launcher_of(launch.starter, launch.mpi) == "slurm"
+    return launcher_of(launch.launcher, launch.mpi) == "slurm"
 
 
 def placing(configured: str | None, binding: str = "none") -> list[str]:

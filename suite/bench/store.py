@@ -11,41 +11,48 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from suite.config.defaults import without_defaults
+from suite.config.executor import starts_ranks
 from suite.core.errors import DamagedRecord
 from suite.core.files import write_atomically
 from suite.core.grid import Grid
 from suite.core.record import Outcome, Record
 from suite.core.trace import Trace
+from suite.core.values import Json
 
-RERUN = ("stale", "failed", "timeout", "all", "keep")
+if TYPE_CHECKING:
+    from suite.bench.provenance import Circumstances
+
 # what a record may differ in and still be the same measurement: where it and its checkpoints lie, which list of
 # experiments named it, which earlier records stand, and how a scheduler is asked
-_NOT_DECIDING = ("reports", "hydra", "scale", "resume", "rerun", "on_error")
+_NOT_DECIDING = ("reports", "hydra", "scale", "checkpoint", "rerun", "on_error")
 _ASKED_OF_A_SCHEDULER = (
     "submit",
+    "scheduler",
     "dry_run",
     "site",
     "time",
     "account",
     "qos",
     "array_parallelism",
-    "beat",
-    "silence",
+    "heartbeat_interval",
+    "heartbeat_timeout",
     "memory_check",
 )
 # such a run was not made, or its reason may be gone: no record saves it
 _NOT_MADE = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY, Outcome.CANCELLED)
 
 
-def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a config decides its numbers."""
-    found = {name: value for name, value in config.items() if name not in _NOT_DECIDING}
+def decisive(config: Mapping[str, Json]) -> dict[str, Json]:
+    """What of a config decides its numbers. A key at its default is left out, so that a new key with a default is not
+    another configuration."""
+    found = {name: value for name, value in without_defaults(config).items() if name not in _NOT_DECIDING}
     experiment, launch = found.get("experiment"), found.get("launch")  # a damaged record's may be anything
     found["experiment"] = experiment.get("name") if isinstance(experiment, Mapping) else experiment
     system, executor = found.get("system"), found.get("executor")
-    if isinstance(system, Mapping) and isinstance(executor, Mapping) and "_target_" not in executor:
+    if isinstance(system, Mapping) and isinstance(executor, Mapping) and starts_ranks(executor.get("kind")):
         # ranks are started, and read nothing of how their system is simulated
         found["system"] = {name: value for name, value in system.items() if name != "simulation"}
     if isinstance(launch, Mapping):
@@ -53,13 +60,13 @@ def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def key_of(config: Mapping[str, Any], circumstances: Mapping[str, Any]) -> str:
+def key_of(config: Mapping[str, Json], circumstances: Circumstances | Mapping[str, Json]) -> str:
     """20 hexadecimal digits over the config and the circumstances (machine, versions, source)."""
     text = json.dumps([decisive(config), dict(circumstances)], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def _text(config: Mapping[str, Any]) -> str:
+def _text(config: Mapping[str, Json]) -> str:
     return json.dumps(decisive(config), sort_keys=True, default=str)
 
 
@@ -90,13 +97,11 @@ class Store:
             return None
         return found.st_mtime_ns, found.st_ino
 
-    def standing(self, config: Mapping[str, Any], key: str, rerun: str) -> Record | None:
+    def standing(self, config: Mapping[str, Json], key: str, rerun: str) -> Record | None:
         """The earlier record that makes a run of `config` superfluous; None if the run is to be made.
 
-        rerun: stale reruns a configuration whose code, data, machine or library versions have changed since its record
-        was written (its key is another one then); failed also one that did not end ok; timeout also one that exceeded
-        its deadline; all every one; keep none, so that the newest record of this configuration stands, whatever has
-        changed around it. A record of a run that was not made (unsupported, say) never stands.
+        rerun: RunConfig.rerun. A stale record has another key; with keep, the newest record of this configuration
+        stands, whatever its key is.
         """
         if rerun == "all":
             return None

@@ -15,7 +15,7 @@ from statistics import median, quantiles
 
 import yaml
 
-from suite.bench import predict
+from suite.bench import executors, predict
 from suite.bench.measure import measure
 from suite.bench.order import schedule_of
 from suite.bench.override_files import TYPED
@@ -25,7 +25,7 @@ from suite.config import checks
 from suite.config.commands import Tune
 from suite.config.compose import composed, resolve
 from suite.config.run import RunConfig
-from suite.core.errors import Refused, SuiteError
+from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.files import write_atomically
 from suite.core.grid import Grid
 from suite.core.reasons import headline, whole
@@ -93,7 +93,7 @@ def tune(system: str, overrides: Sequence[str], progress: Progress) -> Tuned:
     """The plan of `system` that is quickest on `tune.devices` ranks, under the command line's other `overrides`.
 
     Machine and stack of the prediction are the config's. Every run leaves its record, as one of experiment=tuning.
-    Raises Refused for what no plan could mend."""
+    Raises InvalidRequest for what no plan could mend."""
     own = [f"system={system}", *overrides]
     settings = checked(own)
     found = ranked(candidates(own, settings.devices))
@@ -104,14 +104,15 @@ def tune(system: str, overrides: Sequence[str], progress: Progress) -> Tuned:
 
 
 def checked(overrides: Sequence[str]) -> Tune:
-    """The config's `tune`. Raises Refused for a count below one, and where the command line chooses what is tuned."""
+    """The config's `tune`. Raises InvalidRequest for a count below one, and where the command line chooses what is
+    tuned."""
     for override in overrides:
         if not without([override], CHOSEN):
-            raise Refused(override, rule="grid and microbatch are what is tuned", legal="tune.devices=2")
+            raise InvalidRequest(override, rule="grid and microbatch are what is tuned", legal="tune.devices=2")
     data = composed(overrides)
     config, settings = checks.checked_run(data), checks.checked(checks.Tuning, data).tune
-    if config.executor.target is not None:
-        raise Refused(
+    if not config.executor.starts_ranks:
+        raise InvalidRequest(
             f"executor={config.executor.name} under the tuner", rule="it measures ranks", legal="executor=real"
         )
     return settings
@@ -138,9 +139,9 @@ def grids(devices: int, *, tensor: bool) -> Iterator[Grid]:
 
 def candidates(overrides: Sequence[str], devices: int) -> list[Candidate]:
     """Every grid of `devices` ranks with every microbatch that divides the batch, predicted or with the reason why
-    not. Raises Refused where the machine of the prediction is not known."""
+    not. Raises InvalidRequest where the machine of the prediction is not known."""
     config = resolve([*without(overrides, ["executor"]), "executor=simulated"])
-    predictor = config.executor.build()
+    predictor = executors.without_ranks(config.executor)
     assert isinstance(predictor, Simulated)
     size = config.batch.size
     sizes = [microbatch for microbatch in search.MICROBATCHES if size % microbatch == 0]
@@ -168,7 +169,7 @@ def predicted(run: Run, predictor: Simulated) -> Candidate:
     twin = config.system.simulation is not None
     try:
         plan = predictor.of(config) if twin else stand_in(config)
-        own = config.system.budget or not twin
+        own = config.system.has_memory_model or not twin
         peak = max(budget.peak for budget in predict.budgets(config)) if own else plan.peak
         seconds = search.run(plan, machine, stack).makespan if twin else search.estimate(plan, machine, stack)
     except SuiteError as error:
@@ -185,7 +186,7 @@ def predicted(run: Run, predictor: Simulated) -> Candidate:
 def stand_in(config: RunConfig) -> Plan:
     """A plan of a system that nobody has modelled: the schedule that its ranks run, every activation kept, and the
     bytes of mixed precision, which the other systems' twins send too."""
-    system = Modelled(config.system.name, schedule_of(config), mixed, checkpoints="none", tensor=True)
+    system = Modelled(config.system.name, schedule_of(config), mixed, activation_checkpointing="none", tensor=True)
     shape, batch = config.model.shape.build(), config.batch
     assert isinstance(shape, Transformer)
     return Plan(shape, system, config.grid.build(), batch.size, batch.microbatch, config.split)

@@ -7,27 +7,28 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from suite.bench import provenance
+from suite.bench import executors, provenance
 from suite.bench.runs import Run
 from suite.bench.store import Store
-from suite.core import load
-from suite.core.errors import DoesNotFit, Fault, MissingDependency, Refused, Unsupported
+from suite.core import blind, load
+from suite.core.errors import DoesNotFit, Fault, HiddenOutcome, InvalidRequest, MissingDependency, Unsupported
 from suite.core.protocols import Carried
 from suite.core.reasons import whole
 from suite.core.record import Metric, Outcome, Record, Source
+from suite.core.values import Json
 
 
 def refused(run: Run, key: str) -> Record:
     """The record of a run that was refused before any rank started."""
     assert run.refusal is not None
-    claim = run.outline.executor.claim  # that claim's row says why it has no answer
+    claim = run.outline.executor.claim  # its row says why it has no answer
     kinds = {
         Unsupported: Outcome.UNSUPPORTED,
         MissingDependency: Outcome.MISSING_DEPENDENCY,
         Fault: Outcome.FAILED,
     }
     outcome = next((outcome for kind, outcome in kinds.items() if isinstance(run.refusal, kind)), Outcome.UNSUPPORTED)
-    return lost(run, key, outcome, str(run.refusal), {claim["id"]: Metric("", "", ())} if claim else {})
+    return lost(run, key, outcome, str(run.refusal), {claim: Metric("", "", ())} if claim else {})
 
 
 def lost(run: Run, key: str, outcome: Outcome, reason: str, metrics: Mapping[str, Metric] | None = None) -> Record:
@@ -42,7 +43,7 @@ def lost(run: Run, key: str, outcome: Outcome, reason: str, metrics: Mapping[str
         source=Source.ANALYTIC,
         config=run.settings,
         metrics=dict(metrics or {}),
-        provenance=provenance_of(run, time.time(), 0.0, {}),
+        provenance=provenance_of(run, time.time(), 0.0),
     )
 
 
@@ -51,11 +52,11 @@ def carried(run: Run, key: str, store: Store) -> Record:
     begin, now, before = time.monotonic(), time.time(), load.averages()
     reason, outcome = "", Outcome.FAILED
     try:
-        found = run.config.executor.build().run(run.config)
+        found = executors.without_ranks(run.config.executor).run(run.config)
     except DoesNotFit as error:
         memory = {"predicted": error.memory} if error.memory else {}
         found, reason, outcome = Carried(Source.SIMULATED, memory=memory), str(error), Outcome.OOM
-    except (Refused, MissingDependency) as error:
+    except (InvalidRequest, MissingDependency, HiddenOutcome) as error:
         missing = isinstance(error, MissingDependency)
         outcome = Outcome.MISSING_DEPENDENCY if missing else Outcome.UNSUPPORTED
         found, reason = Carried(Source.ANALYTIC), str(error)
@@ -76,9 +77,12 @@ def _left(
     outcome: Outcome,
     reason: str,
     taken: tuple[float, float],
-    averages: dict[str, Any],
+    averages: Mapping[str, Json],
 ) -> Record:
     """The record of what an executor left. taken: when it began, and seconds; averages: of the machine's load."""
+    origin = provenance_of(run, *taken, load=averages)
+    if found.calibrated_on:
+        origin["calibrated_on"] = list(found.calibrated_on)
     return Record(
         key=key,
         experiment=run.outline.experiment.name,
@@ -93,25 +97,22 @@ def _left(
         series=dict(found.series),
         trace=store.write_trace(key, run.grid, found.trace) if found.trace else None,
         notes=found.notes,
-        provenance=provenance_of(
-            run,
-            *taken,
-            {"load": averages} | ({"calibrated_on": list(found.calibrated_on)} if found.calibrated_on else {}),
-        ),
+        provenance=origin,
     )
 
 
-def loads(start: Mapping[str, float]) -> dict[str, Any]:
+def loads(start: Mapping[str, float]) -> dict[str, Json]:
     """The load averages at the start and at the end, which is now, and the cores that carry the load."""
     return {"start": dict(start), "end": load.averages(), "cores": provenance.machine()["cores"]}
 
 
-def provenance_of(run: Run, started: float, seconds: float, extra: dict[str, Any]) -> dict[str, Any]:
+def provenance_of(run: Run, started: float, seconds: float, **extra: Any) -> dict[str, Any]:
     return {
         **provenance.circumstances(run.outline),
         "commit": provenance.commit(),
         "command": run.command,
         "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 3),
+        **blind.mark(),
         **extra,
     }

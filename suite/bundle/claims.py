@@ -1,11 +1,14 @@
-"""Decides how a claim becomes a line that an evaluator can follow: what it says, the command, how long it takes, where
-its figure is, and the verdict here; of what has no record, that it has none and what it would need.
+"""Claims as lines that an evaluator can follow.
+
+A line holds what the claim says, the command that gives our value, how long that takes, the place on the page and the
+verdict here. A claim without a record says what it needs.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +17,24 @@ import yaml
 
 from suite.core.claim import Judged
 from suite.core.units import seconds
+from suite.report.claim_text import command, ours, published
 from suite.report.files import inert
-from suite.report.judge import ours, published
 from suite.report.load import Store
 from suite.report.verdicts import anchor
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 COLUMNS = ("id", "paper", "where", "says", "command", "expected", "figure", "ours", "verdict", "why")
 PAGE = "reports/index.html"
+_TIMES = (
+    "The time of a run is that of its whole experiment on two quiet cores. The time of an answer is what its function "
+    "took here, rounded up and without the start of the program; work that several answers share counts for the first, "
+    "so that the time of the experiment stands next to it."
+)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One claim. expected: of its whole experiment, since an experiment's runs take turns"""
+    """One claim, as text. expected: how long `command` takes"""
 
     id: str
     paper: str
@@ -41,12 +49,12 @@ class Row:
 
 
 def expected_seconds() -> dict[str, float]:
-    """Of each experiment, as its YAML says of two quiet cores."""
+    """Seconds of each experiment on two quiet cores, as its YAML says."""
     found = {}
     for path in sorted((CONF / "experiment").glob("*.yaml")):
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        if "seconds" in content.get("experiment", {}):
-            found[path.stem] = float(content["experiment"]["seconds"])
+        if "expected_seconds" in content.get("experiment", {}):
+            found[path.stem] = float(content["experiment"]["expected_seconds"])
     return found
 
 
@@ -59,21 +67,29 @@ def rows(judged: Sequence[Judged], store: Store) -> list[Row]:
 
 def _row(judged: Judged, experiments: Mapping[str, str], times: Mapping[str, float]) -> Row:
     claim = judged.claim
-    experiment = experiments.get(judged.record) or judged.experiment or str(claim.evidence.get("experiment", ""))
-    command = judged.command or (f"python -m suite experiment={experiment}" if experiment in times else "")
+    experiment = experiments.get(judged.record) or judged.experiment
     says = " ".join(filter(None, (claim.system, claim.quantity, f"= {published(claim)}", claim.unit)))
     return Row(
         claim.id,
         claim.paper,
         claim.where,
         says,
-        command or "none: no run here answers it",
-        seconds(times[experiment]) if experiment in times else "unknown",
+        command(judged) or "none: no run here answers it",
+        _expected(judged.answer_seconds, times.get(experiment)),
         f"{PAGE}#{anchor(claim.id)}",
         ours(judged) if judged.record else "no record",
         str(judged.verdict),
         judged.why,
     )
+
+
+def _expected(answer: float | None, experiment: float | None) -> str:
+    """'3 s; its experiment 2 min 00 s' where a function answers, which took 3 s; else the time of the experiment."""
+    whole = seconds(experiment) if experiment is not None else ""
+    if answer is None:
+        return whole or "unknown"
+    own = seconds(math.ceil(answer))
+    return f"{own}; its experiment {whole}" if whole else own
 
 
 def as_csv(found: Sequence[Row]) -> str:
@@ -86,7 +102,7 @@ def as_csv(found: Sequence[Row]) -> str:
 
 def as_markdown(found: Sequence[Row], totals: Sequence[str]) -> str:
     """A table per paper."""
-    lines = ["# Claims", "", *totals, "", "A time is that of the whole experiment on two quiet cores.", ""]
+    lines = ["# Claims", "", *totals, "", _TIMES, ""]
     for paper in dict.fromkeys(row.paper for row in found):
         lines += [f"## {paper}", "", "| claim | where | says | command | expected | figure | ours | verdict |"]
         lines += ["|---|---|---|---|---|---|---|---|"]

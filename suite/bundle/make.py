@@ -12,19 +12,18 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from suite import claims
 from suite.bench import provenance
 from suite.bundle import archive, scrub, tasks
 from suite.bundle.claims import as_csv, as_markdown, rows
-from suite.claims import commands
 from suite.core.record import LINES
 from suite.core.trace import Trace
+from suite.papers.common import claims, reproduce_commands
 from suite.report import judge, write_report
 from suite.report.files import write
 from suite.report.load import Entry, Store, read_store
 
 ROOT = Path(__file__).resolve().parents[2]
-MADE = ("index.html", "records.csv", "claims.csv")
+MADE = ("index.html", "records.csv", "claims.csv", "claims.json")
 
 
 def version() -> str:
@@ -35,13 +34,13 @@ def version() -> str:
 
 
 def make(reports: Path, doctor: Sequence[str] = ()) -> Path:
-    """reports/ae-bundle-VERSION.zip. doctor: the lines that it has found. Raises OSError, Refused."""
+    """reports/ae-bundle-VERSION.zip. doctor: the lines that it has found. Raises OSError, InvalidRequest."""
     named, names, given = version(), scrub.names_here(), read_store(reports)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "reports"
         files = _reports(given, folder, names)
         store = read_store(folder)
-    judged = commands.filled(judge.judge(claims.load(), store), claims.settings())
+    judged = reproduce_commands.filled(judge.judge(claims.load(), store), claims.settings())
     found = rows(judged, store)
     source, kept = _source()
     totals = [f"{len(found)} claims; {sum(row.ours == 'no record' for row in found)} have no record here."]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import yaml
 
@@ -52,7 +52,9 @@ def _content(store: Store, rows: Sequence[Row], left_out: int) -> list[str]:
     without = sum(row.ours == "no record" for row in rows)
     records = f"{len(store.entries)} records" if store.entries else "no record: nothing has been run here"
     found = [f"{records} in reports/records and reports/measured, with {_traces(store)} traces"]
-    found.append("the page, reports/index.html, with records.csv and claims.csv beside it, made from these records")
+    found.append(
+        "the page, reports/index.html, with records.csv, claims.csv and claims.json next to it, made from these records"
+    )
     found.append(f"{len(rows)} claims in CLAIMS.md and CLAIMS.csv: {said}; {without} have no record here")
     if left_out:
         found.append(f"{left_out} files of the reports folder could not be used, and are left out")
@@ -66,25 +68,37 @@ def _traces(store: Store) -> int:
     return sum(entry.trace is not None for entry in store.entries)
 
 
-def _hardware(machines: Sequence[Mapping[str, Any]]) -> list[str]:
+class Hardware(NamedTuple):
+    """A machine of the records, as text."""
+
+    processor: str
+    cores: str
+    system: str
+    python: str
+    memory_bytes: float
+
+
+def _hardware(machines: Sequence[Hardware]) -> list[str]:
     if not machines:
         return ["nothing was measured"]
     found = []
     for one in machines:
-        memory = float(one.get("memory_bytes") or 0) / 1e9
-        what = f"{one.get('processor') or 'an unknown processor'}, {one.get('cores')} cores, {memory:.0f} GB"
-        found.append(f"{what}, {one.get('system')}, Python {one.get('python')}")
+        what = f"{one.processor}, {one.cores} cores, {one.memory_bytes / 1e9:.0f} GB"
+        found.append(f"{what}, {one.system}, Python {one.python}")
     return found
 
 
-def machines_of(store: Store) -> list[Mapping[str, Any]]:
+def machines_of(store: Store) -> list[Hardware]:
     """Each once, the most frequent first."""
     found: Counter[str] = Counter()
-    known: dict[str, Mapping[str, Any]] = {}
+    known: dict[str, Hardware] = {}
     for entry in store.entries:
         one = at(entry.record.provenance, "machine")
         if isinstance(one, dict):
-            known[str(sorted(one.items(), key=str))] = one
+            size = float(one.get("memory_bytes") or 0)
+            texts = {name: str(one.get(name)) for name in ("cores", "system", "python")}
+            processor = str(one.get("processor") or "an unknown processor")
+            known[str(sorted(one.items(), key=str))] = Hardware(processor=processor, **texts, memory_bytes=size)
             found[str(sorted(one.items(), key=str))] += 1
     return [known[name] for name, _ in sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))]
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from suite.bench.interrupt import answered
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.exits import Exit
 from suite.core.words import is_word, shell_line, value_of
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-REPORTS = "reports"  # the default of `reports=` in conf/config.yaml
+REPORTS = "reports"  # the default of RunConfig.reports, which takes seconds to import
 _HELP = ("-h", "--help")
 _ALIKE = 0.6  # the least likeness of a word that is suggested: short words share a few letters with most others
 
@@ -38,16 +38,16 @@ class Arguments:
 
     @property
     def reports(self) -> Path:
-        """The folder that `reports=` names. Raises Refused for an empty name."""
+        """The folder that `reports=` names. Raises InvalidRequest for an empty name."""
         folder = self.value("reports", REPORTS)
         if not folder:
-            raise Refused("reports=", rule="a folder", legal=f"reports={REPORTS}")
+            raise InvalidRequest("reports=", rule="a folder", legal=f"reports={REPORTS}")
         return Path(folder)
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise Refused(message, rule=" ".join(self.format_usage().split()), legal=f"{self.prog} --help")
+        raise InvalidRequest(message, rule=" ".join(self.format_usage().split()), legal=f"{self.prog} --help")
 
 
 def no_options(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +100,7 @@ class Command:
         return self.run(self.read(arguments))
 
     def read(self, arguments: Sequence[str]) -> Arguments:
-        """Split and check the arguments. Raises Refused, with the nearest legal word for an unknown one."""
+        """Split and check the arguments. Raises InvalidRequest, with the nearest legal word for an unknown one."""
         parser = self._parser()
         words, rest, unknown = list[str](), list[str](), list[str]()
         is_value = False  # of the flag before it
@@ -125,12 +125,12 @@ class Command:
                     raise UnknownName("key", key, self.keys, alike=_ALIKE, legal="")
         return Arguments(tuple(arguments), tuple(words), options)
 
-    def _unknown(self, argument: str, parser: argparse.ArgumentParser) -> Refused:
+    def _unknown(self, argument: str, parser: argparse.ArgumentParser) -> InvalidRequest:
         if argument.startswith("-"):
             known = [*parser._option_string_actions]
             return UnknownName("option", argument.partition("=")[0], known, alike=_ALIKE, legal="")
         if self.config and (group := _group_of(argument)):
-            return Refused(f"unknown argument {argument!r}", rule="KEY=VALUE", legal=f"{group}={argument}")
+            return InvalidRequest(f"unknown argument {argument!r}", rule="KEY=VALUE", legal=f"{group}={argument}")
         known = [*parser._option_string_actions, *(f"{key}=" for key in self.keys)]
         known += [f"{group}=" for group in _groups() if self.config]
         return UnknownName("argument", argument, known, alike=_ALIKE, legal="")

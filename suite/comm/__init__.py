@@ -44,7 +44,7 @@ def here(
     inline: bytes of a message's first part; pair_exchange: whether two ranks of MPI add by an exchange of bytes
 
     A process has one world of a kind: engines made one after the other share it. Raises as check_transport does, and
-    Refused for an `inline` without room for a header.
+    InvalidRequest for an `inline` without room for a header.
     """
     start = started()
     check_inline(inline)

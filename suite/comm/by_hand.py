@@ -43,7 +43,7 @@ def flags(ranks: int) -> tuple[list[str], list[str]]:
     empty where mpiexec is not Open MPI's."""
     if not is_open_mpi():
         return [], []
-    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    root = os.geteuid() == 0
     unset = [f"{name}=1" for name in ROOT_VARIABLES if root and os.environ.get(name) != "1"]
     crowded = ranks > cores()
     return unset, ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"] if crowded else []
@@ -51,7 +51,7 @@ def flags(ranks: int) -> tuple[list[str], list[str]]:
 
 def cores() -> int:
     """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def line(ranks: int, program: str = "train.py") -> str:

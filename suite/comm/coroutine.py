@@ -60,7 +60,7 @@ class Desk:
                 ended.close()
 
 
-class CoroutineTransport:
+class CoroutineTransport(Transport):
     """Lanes as dictionaries: a value is handed over by reference, detached. Nobody waits here."""
 
     any_order = turns = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import json
 import time
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from suite.comm.leaving import LEAVE, raised
 from suite.comm.waiting import unwatch, watch
@@ -50,6 +50,14 @@ class StoreBoard:
         return notes
 
 
+class Note(TypedDict):
+    """A rank's last words about an engine. calls: that it has finished"""
+
+    rank: int
+    calls: int
+    text: str
+
+
 class Calls:
     """The calls of one rank on one engine. A batch is a call of its own.
 
@@ -59,7 +67,7 @@ class Calls:
 
     def __init__(self, name: str) -> None:
         self.name, self.begun, self.within, self.batches, self.at = name, 0, False, 0, ""
-        self.notes: list[dict[str, Any]] = []  # of other ranks
+        self.notes: list[Note] = []  # of other ranks
 
     def begin(self, at: str, batches: int) -> None:
         self.begun, self.within, self.at, self.batches = self.begun + 1, True, at, batches

@@ -25,7 +25,7 @@ from suite.comm.message import CAPACITY, CLOSING, pack, receiver, unpack
 from suite.comm.waiting import LOOK, look_around
 from suite.core.errors import PeerEnded, RankError
 from suite.core.op import Kind, Op
-from suite.core.protocols import Value
+from suite.core.protocols import Transport, Value
 
 if TYPE_CHECKING:
     from suite.comm.process_group import TorchWorld
@@ -34,7 +34,7 @@ _UNDER_WAY = 2  # values being sent per lane before the oldest is waited for
 _UNUSED = 0  # a tag that no transport uses
 
 
-class GlooTransport:
+class GlooTransport(Transport):
     """Lanes to the stage before and the stage after, on host memory; values on a device are copied on the way."""
 
     def __init__(self, world: TorchWorld, before: int | None, after: int | None, stages: int) -> None:

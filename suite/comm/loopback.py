@@ -102,7 +102,7 @@ def run(size: int, rank_main: Callable[[LoopbackWorld], Any], *, deadline: float
     return results
 
 
-class LoopbackTransport:
+class LoopbackTransport(Transport):
     """Lanes as dictionaries: a value is handed over by reference, detached."""
 
     any_order = True

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from suite.comm.start import Start
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def interface_of(address: str) -> str | None:
 
 def of_a_step(start: Start, told: Mapping[str, str] | None = None) -> tuple[Any, Any, bool]:
     """As Meeting.met, for the ranks of a user's own srun: at MASTER_ADDR and MASTER_PORT where they are set, else, on
-    one host, in a file that the step alone has. Raises Refused where there is neither."""
+    one host, in a file that the step alone has. Raises InvalidRequest where there is neither."""
     import torch.distributed as dist
 
     told = os.environ if told is None else told
@@ -105,7 +105,7 @@ def of_a_step(start: Start, told: Mapping[str, str] | None = None) -> tuple[Any,
         store = dist.TCPStore(told["MASTER_ADDR"], int(told["MASTER_PORT"]), start.size, is_master=start.rank == 0)
         return None, store, local
     if not local:
-        raise Refused(
+        raise InvalidRequest(
             f"{start.size} ranks of srun on several hosts",
             rule="they meet where MASTER_ADDR and MASTER_PORT say, and these are not set",
             legal='MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) MASTER_PORT=29500',
@@ -120,7 +120,7 @@ def _own_folder() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise Refused(
+        raise InvalidRequest(
             f"{folder} belongs to somebody else", rule="ranks meet in a folder of their own", legal="TMPDIR=..."
         )
     return folder

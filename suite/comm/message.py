@@ -12,7 +12,7 @@ import struct
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op, feeds
 from suite.core.protocols import Tensor, Value
 
@@ -47,16 +47,16 @@ def _codes() -> dict[Any, int]:
 
 
 def check_inline(inline: int) -> None:
-    """Raises Refused where a header would not fit."""
+    """Raises InvalidRequest where a header would not fit."""
     if not isinstance(inline, int) or isinstance(inline, bool) or inline < 4 * ALIGN:
         rule = f"a whole number of bytes, at least {4 * ALIGN}"
-        raise Refused(f"inline={inline!r}", rule=rule, legal=f"inline={INLINE}")
+        raise InvalidRequest(f"inline={inline!r}", rule=rule, legal=f"inline={INLINE}")
 
 
-def too_long(header: int, inline: int) -> Refused:
+def too_long(header: int, inline: int) -> InvalidRequest:
     """The error for a header of so many bytes that does not fit into the first part of a message."""
     legal = f"inline={aligned(header)}"
-    return Refused(f"a header of {header} bytes", rule=f"at most inline={inline} bytes", legal=legal)
+    return InvalidRequest(f"a header of {header} bytes", rule=f"at most inline={inline} bytes", legal=legal)
 
 
 def aligned(size: int) -> int:
@@ -70,7 +70,9 @@ def encode(op: Op, value: Value, inline: bool) -> bytes:
     for tensor in value:
         code = _PLAIN if tensor.dtype is PLAIN else _codes().get(tensor.dtype)
         if code is None:
-            raise Refused(f"a tensor of {tensor.dtype} in a lane", rule=f"one of {', '.join(map(str, dtypes()))}")
+            raise InvalidRequest(
+                f"a tensor of {tensor.dtype} in a lane", rule=f"one of {', '.join(map(str, dtypes()))}"
+            )
         parts.append(struct.pack(f"<BB{tensor.dim()}q", code, tensor.dim(), *tensor.shape))
     return b"".join(parts)
 

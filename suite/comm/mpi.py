@@ -20,7 +20,7 @@ from mpi4py import MPI
 from suite.comm.leaving import LEAVE, closed_early, deserted, raised
 from suite.comm.message import CAPACITY, CLOSING, INLINE, check_inline, pack, receiver, unpack
 from suite.comm.waiting import until
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
 from suite.core.protocols import Group, Handle, Tensor, Transport, Value
 
@@ -141,7 +141,7 @@ class _Outbound:
             self.spare.append(self.sending.popleft()[1][0])
 
 
-class MpiTransport:
+class MpiTransport(Transport):
     """Lanes to the stage before and the stage after."""
 
     def __init__(self, world: MpiWorld | PlainWorld, before: int | None, after: int | None, stages: int) -> None:
@@ -244,7 +244,7 @@ class PairGroup:
 
     def all_reduce(self, tensor: Tensor, op: str = "sum") -> Handle:
         if op not in ("sum", "max"):
-            raise Refused(f"all_reduce {op!r}", rule="sum or max", legal="sum")
+            raise InvalidRequest(f"all_reduce {op!r}", rule="sum or max", legal="sum")
         return _Exchange(self.comm, self.other, tensor, op, self.tag)
 
 

@@ -18,13 +18,13 @@ import torch.distributed as dist
 from suite.comm.message import CAPACITY, decode, encode, receiver, sender, too_long
 from suite.core.errors import RankError
 from suite.core.op import Kind, Op
-from suite.core.protocols import Value
+from suite.core.protocols import Transport, Value
 
 if TYPE_CHECKING:
     from suite.comm.process_group import TorchWorld
 
 
-class NcclTransport:
+class NcclTransport(Transport):
     """Lanes to the stage before and the stage after, for programs in a static order."""
 
     any_order = False

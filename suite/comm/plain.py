@@ -13,7 +13,7 @@ from typing import Any
 from suite.comm.message import INLINE, PLAIN, check_inline
 from suite.comm.mpi import MpiTransport, allocate, communicator, memory, total
 from suite.comm.waiting import until
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group, Handle, Transport
 
 
@@ -104,7 +104,7 @@ class RingGroup:
         return Ring(self.comm, self.ranks, tensor, self.tag)
 
     def broadcast(self, tensor: Memory, root: int) -> Handle:
-        raise Refused("a broadcast of plain memory", rule="ranks without torch have no weights to agree on")
+        raise InvalidRequest("a broadcast of plain memory", rule="ranks without torch have no weights to agree on")
 
 
 class PlainWorld:

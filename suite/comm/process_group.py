@@ -22,7 +22,7 @@ from suite.comm.message import INLINE, check_inline
 from suite.comm.nccl import NcclTransport
 from suite.comm.start import Start
 from suite.comm.waiting import look_around, until
-from suite.core.errors import PeerEnded, Refused
+from suite.core.errors import InvalidRequest, PeerEnded
 from suite.core.protocols import Group, Handle, Transport
 
 PATIENCE = timedelta(days=30)  # a lane may be silent for as long as a rank sleeps between its turns
@@ -87,7 +87,7 @@ class TorchGroup:
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
         if op not in _OPS:
-            raise Refused(f"all_reduce {op!r}", rule="sum or max", legal="sum")
+            raise InvalidRequest(f"all_reduce {op!r}", rule="sum or max", legal="sum")
         if self.group is None:
             return Done()
         return _Work(dist.all_reduce(tensor, _OPS[op], group=self.group, async_op=True))

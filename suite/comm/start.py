@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ LAUNCHERS = ("torchrun", "mpi", "slurm", "none")
 def started(environment: Mapping[str, str] | None = None, *, launcher: str | None = None) -> Start:
     """What the launcher of this process (or of one with that `environment`) told it.
 
-    launcher: the one to listen to; None for the first that has said something. Raises Refused where that one has said
-    nothing, and for a rank of PMIx that nobody has told how many there are; UnknownName for a launcher of no name.
+    launcher: the one to listen to; None for the first that has said something. Raises InvalidRequest where that one has
+    said nothing, and for a rank of PMIx that nobody has told how many there are; UnknownName for a launcher of no name.
     """
     told = os.environ if environment is None else environment
     if launcher not in (None, *LAUNCHERS):
@@ -55,7 +55,9 @@ def started(environment: Mapping[str, str] | None = None, *, launcher: str | Non
         if start is not None and launcher in (None, start.launcher):
             return start
     if launcher is not None:
-        raise Refused(f"no word of {launcher} to this process", rule="a launcher tells a rank its number and the size")
+        raise InvalidRequest(
+            f"no word of {launcher} to this process", rule="a launcher tells a rank its number and the size"
+        )
     return Start("none")
 
 
@@ -76,7 +78,7 @@ def _pmix(told: Mapping[str, str]) -> Start | None:
     if size is not None and any(name in told for name in _STEP):
         return _start("mpi", told, "PMIX_RANK", size, local="SLURM_LOCALID", on_host=_on_this_node(told))
     if "PMIX_NAMESPACE" in told:  # each of several ranks would take itself for the only one
-        raise Refused(
+        raise InvalidRequest(
             f"PMIX_RANK={told['PMIX_RANK']} and no number of ranks",
             rule="PMIx leaves the size of a world with its server",
             legal="mpiexec, torchrun or srun",
@@ -113,13 +115,15 @@ def _start(
     beside: str = "",
     on_host: int | None = None,
 ) -> Start:
-    """From the variables of these names. Raises Refused for what are no numbers of a rank."""
+    """From the variables of these names. Raises InvalidRequest for what are no numbers of a rank."""
     names = [rank, size, *([local] if local in told else []), *([beside] if beside in told else [])]
     for name in names:
         if not told[name].isdigit():
-            raise Refused(f"{name}={told[name]}", rule="a whole number, as a launcher writes it", legal=f"{name}=0")
+            raise InvalidRequest(
+                f"{name}={told[name]}", rule="a whole number, as a launcher writes it", legal=f"{name}=0"
+            )
     if int(told[rank]) >= int(told[size]):
-        raise Refused(
+        raise InvalidRequest(
             f"{rank}={told[rank]} of {size}={told[size]}", rule="ranks count from 0 to one less than the size"
         )
     here = int(told[beside]) if beside in told else on_host

@@ -83,7 +83,7 @@ def until(done: Callable[[], bool], progress: Callable[[], None], timeout: float
 def ended(handle: Handle, transport: Transport) -> Generator[None, None, None]:
     """Until a collective has ended. Yields nothing, but where ranks take turns (comm.coroutine) whenever the others
     must go on first."""
-    if not getattr(transport, "turns", False):
+    if not transport.turns:
         until(handle.done, transport.progress)
     while not handle.done():
         yield None
@@ -91,6 +91,6 @@ def ended(handle: Handle, transport: Transport) -> Generator[None, None, None]:
 
 def together(world: World, number: float, transport: Transport, op: str = "sum") -> Generator[None, None, float]:
     """The sum (or max) of one number per rank, the same on every rank. Yields as `ended` does."""
-    if not getattr(transport, "turns", False):
+    if not transport.turns:
         return (world.total if op == "sum" else world.largest)(number, transport.progress)
     return (yield from world.together(number, op))  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from suite.cli import Arguments, Command
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.files import check_file, write_atomically
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _rule(options: argparse.Namespace) -> metrics.Rule:
     for name, most in (("threshold", 10.0), ("level", 0.5)):
         value = getattr(options, name)
         if not 0 < value <= most:
-            raise Refused(f"--{name} {value}", rule=f"above 0, at most {most:g}", legal=f"--{name} 0.01")
+            raise InvalidRequest(f"--{name} {value}", rule=f"above 0, at most {most:g}", legal=f"--{name} 0.01")
     return metrics.Rule(options.threshold, options.level, tuple(options.metric), False if options.raw else None)
 
 

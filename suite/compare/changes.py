@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from suite.compare.metrics import ALONE, LOSSES, Change, Rule, judged
 from suite.compare.pairs import Differs, Name, Pair, Pairs, pair
 from suite.compare.sets import Sample, Samples
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.exits import Exit
 from suite.core.record import Outcome
 from suite.stats.inference import Verdict
@@ -59,12 +59,14 @@ class Comparison:
 
 
 def compare(a: Samples, b: Samples, rule: Rule | None = None) -> Comparison:
-    """Raises Refused where a set holds no record."""
+    """Raises InvalidRequest where a set holds no record."""
     rule = rule or Rule()
     for side in (a, b):
         if not side.found:
             legal = "a reports folder that `python -m suite reports=FOLDER` has filled"
-            raise Refused(f"{side.name}: 0 records, {len(side.aside)} files set aside", rule="at least 1", legal=legal)
+            raise InvalidRequest(
+                f"{side.name}: 0 records, {len(side.aside)} files set aside", rule="at least 1", legal=legal
+            )
     pairs = pair(a.found, b.found)
     comparable = [one for one in pairs.pairs if not one.differs]
     notes = [f"{file} is set aside: {why}" for side in (a, b) for file, why in side.aside]
@@ -113,7 +115,7 @@ def _check_names(pairs: Sequence[Pair], rule: Rule) -> None:
     known = {name for one in pairs for sample in (*one.a, *one.b) for name in (*sample.record.metrics, *LOSSES)}
     for name in rule.metrics:
         if known and name not in known:
-            raise Refused(f"no run has a metric {name}", rule=f"one of {', '.join(sorted(known))}")
+            raise InvalidRequest(f"no run has a metric {name}", rule=f"one of {', '.join(sorted(known))}")
 
 
 # -- outcomes -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ from typing import Any
 
 from suite.bench.store import key_of
 from suite.compare.sets import Sample
+from suite.config.defaults import completed
 from suite.core.record import Outcome, Record
+from suite.core.values import Json
 
 ABSENT = "absent"
 _MOST_TEXT = 80  # characters of a value in a message
@@ -117,7 +119,7 @@ def newest(samples: Sequence[Sample]) -> tuple[Sample, ...]:
 
     def of(sample: Sample) -> str:
         told = sample.record.provenance
-        return repr([*(told.get(name) for name in _CODE), sorted(_flat(_facts(told)).items())])
+        return repr([*(told.get(name) for name in _CODE), sorted(_flat(_facts(sample.record)).items())])
 
     last = of(max(samples, key=lambda sample: str(sample.record.provenance.get("started", ""))))
     return tuple(sample for sample in samples if of(sample) == last)
@@ -129,7 +131,7 @@ def configs(a: Record, b: Record) -> tuple[Differs, ...]:
     named = key_of(ours, {})
     if named == key_of(theirs, {}):
         return ()
-    flat, other = _flat(ours), _flat(theirs)
+    flat, other = _flat(completed(ours)), _flat(completed(theirs))
     found = []
     for key in sorted({*flat, *other}):
         if flat.get(key, ABSENT) != other.get(key, ABSENT):
@@ -145,7 +147,7 @@ _PROBE = "\0another value"
 
 def circumstances(a: Record, b: Record) -> tuple[Differs, ...]:
     """Keys of machine, libraries and data that differ. A record that tells no machine is comparable with nothing."""
-    ours, theirs = _facts(a.provenance), _facts(b.provenance)
+    ours, theirs = _facts(a), _facts(b)
     if not (ours["machine"] and theirs["machine"]):
         return (Differs("machine", *("told" if side["machine"] else ABSENT for side in (ours, theirs))),)
     flat, other = _flat(ours), _flat(theirs)
@@ -156,8 +158,9 @@ def circumstances(a: Record, b: Record) -> tuple[Differs, ...]:
     )
 
 
-def _facts(told: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(record: Record) -> dict[str, Json]:
     """Of data files name and size: a copy has another time."""
+    told = record.provenance
     files = told.get("data_files") or []
     named = [file[:2] if isinstance(file, list) else file for file in files] if isinstance(files, list) else files
     return {
@@ -167,20 +170,20 @@ def _facts(told: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _plain(config: Any) -> dict[str, Any]:
+def _plain(config: Json) -> dict[str, Json]:
     """A config that `key_of` can read, whatever a file from elsewhere holds."""
-    plain: dict[str, Any] = dict(config) if isinstance(config, dict) else {}
+    plain: dict[str, Json] = dict(config) if isinstance(config, dict) else {}
     for name in ("experiment", "launch", "measure"):
         if not isinstance(plain.get(name, {}), dict):
             plain[name] = {"name": plain[name]}
     return plain
 
 
-def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(data: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
     return dict(_leaves(data, prefix))
 
 
-def _leaves(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _leaves(data: Mapping[str, Json], prefix: str) -> Iterator[tuple[str, Json]]:
     for key, value in data.items():
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, f"{prefix}{key}.")
@@ -188,12 +191,13 @@ def _leaves(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{key}", value
 
 
-def _put(data: dict[str, Any], path: Sequence[str], value: Any) -> None:
+def _put(data: dict[str, Json], path: Sequence[str], value: Json) -> None:
     """Where a key itself holds a dot, or a value stands for a mapping, the nearest place above."""
     for name in path[:-1]:
-        if not isinstance(data.get(name), dict):
-            data[name] = {}
-        data = data[name]
+        inner = data.get(name)
+        if not isinstance(inner, dict):
+            inner = data[name] = {}
+        data = inner
     data[path[-1]] = value
 
 

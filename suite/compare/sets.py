@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from suite.core.errors import DamagedRecord, Refused
+from suite.core.errors import DamagedRecord, InvalidRequest
 from suite.core.record import LINES, Record, readers
 
 NIGHTS = Path("reports/nightly")
@@ -43,14 +43,14 @@ class Samples:
 
 
 def read(name: str, nights: Path = NIGHTS) -> Samples:
-    """Raises Refused where nothing answers to the name."""
+    """Raises InvalidRequest where nothing answers to the name."""
     path = Path(name)
     if not path.exists():
         path = nights / name
     if not path.exists() or not name:
         known = sorted(folder.name for folder in nights.glob("*") if (folder / "repeats").is_dir())
         legal = f"{nights / known[-1]}" if known else "reports"
-        raise Refused(f"no records at {name!r}", rule="a folder, a file or the name of a night", legal=legal)
+        raise InvalidRequest(f"no records at {name!r}", rule="a folder, a file or the name of a night", legal=legal)
     return gathered(name, _files(path))
 
 

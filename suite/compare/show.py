@@ -133,9 +133,8 @@ def _note(change: Change) -> str:
 
 
 def as_json(found: Comparison) -> str:
-    data: dict[str, Any] = asdict(found)
-    data["exit"] = int(found.exit)
-    data["range"] = commit_range(found.commits)
+    data = asdict(found)
+    data |= {"exit": int(found.exit), "range": commit_range(found.commits)}
     for row, change in zip(data["changes"], found.changes, strict=True):
         row["ratio"] = change.ratio
     return json.dumps(_plain(data), indent=1, allow_nan=False)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin
 
+from suite.core.bounds import Bounds
 from suite.core.values import typed
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -46,7 +47,7 @@ def is_union(hint: Any) -> bool:
 
 
 def is_mapping(hint: Any) -> bool:
-    return hint in MAPPINGS or _is_generic(hint, Mapping)
+    return hint in MAPPINGS or typing.is_typeddict(hint) or _is_generic(hint, Mapping)
 
 
 def is_list(hint: Any) -> bool:
@@ -98,6 +99,8 @@ def with_article(hint: Any) -> str:
 def legal_text(hint: Any) -> str:
     """A value of a type as it is typed on a command line; empty where none is known: text may have to be one
     of a few names."""
+    if bounds := [each for each in get_args(hint)[1:] if isinstance(each, Bounds)]:
+        return bounds[0].legal
     hint = plain(hint)
     inner = get_args(hint)
     if is_union(hint):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -94,11 +94,19 @@ def _positive(value: Any) -> float:
 def _word(value: Any) -> Any:
     if isinstance(value, str):
         return _text(value)
-    return _number(value)
+    try:
+        return _number(value)
+    except PydanticCustomError as error:
+        raise broken("text or a number") from error
 
 
+Rerun = Literal["stale", "failed", "timeout", "all", "keep"]
+OnError = Literal["record", "stop"]
 Text = Annotated[str, AfterValidator(_text)]
 Name = Annotated[str, AfterValidator(_name), Field(examples=["text"])]
+
+
+READ_ONLY = Field(json_schema_extra={"readOnly": True})  # a key that the suite sets, and no configuration
 
 
 def name_like(example: str | None) -> Any:

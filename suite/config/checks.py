@@ -7,37 +7,21 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from suite.config.base import MOST_LAYERS, Name, Settings
+from suite.config.base import MOST_LAYERS, OnError, Rerun, Settings
 from suite.config.commands import Draw, Tune
+from suite.config.executor import reads_graphs
 from suite.config.experiment import Runs
 from suite.config.graphs import Exchange, Graph, Partitioner
 from suite.config.outline import Outline
 from suite.config.plugins import Plugin
-from suite.config.refusals import every_key, legal_value, refusals, shown
+from suite.config.refusals import refusals
 from suite.config.run import RunConfig
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.simulate.machine import Machine
 
 GRAPHS = ("graph", "partitioner", "exchange")  # groups that only runs on a whole graph read
 # groups of a composed configuration that are no part of a run: executors that simulate hold their own machine
 APART = ("draw", "tune", "machine", "stack")
-# keys without which no record of a refused run can be written
-NEEDED = (
-    *("executor", "system", "system.name", "experiment.name", "experiment.seconds", "reports", "tag"),
-    *("rerun", "on_error"),
-    *("launch.device", "launch.mpiexec", "launch.python_path", "data.folder", "split", "precision.half"),
-)
-NEEDED_BELOW = ("executor.", "system.")
-SIMULATION = "system.simulation"  # whose values may be those of other keys, and no record needs
-# keys that a choice may leave out
-NOT_ALWAYS = (
-    *("unread", "graph", "graph.holdings", "partitioner", "exchange", "pruning.searches", "model.order", "model.epoch"),
-    *("launch.memory_check", "launch.exclusive", "launch.submit", "launch.beat", "launch.silence", "launch.host"),
-    *("launch.mpi", "launch.nodes", "launch.tasks_per_node", "launch.cpus_per_task", "launch.gpus_per_node"),
-    *("launch.dry_run", "launch.time", "launch.partition", "launch.account", "launch.qos", "launch.constraint"),
-    *("launch.array_parallelism", "launch.setup", "launch.extra"),
-)
-NOT_ALWAYS_BELOW = ("executor.", "system.")
 G = TypeVar("G", bound=Settings)
 Size = Annotated[int, Field(ge=1, le=10_000_000, examples=[1])]
 
@@ -57,21 +41,22 @@ class Sizes(BaseModel):
     classes: Size = 1
 
 
-class Listing(BaseModel):
-    """Keys that decide which runs are made."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    rerun: Name
-    on_error: Name
-
-
-class Listed(BaseModel):
+class ListedRuns(BaseModel):
     """The runs of an experiment."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
     runs: Runs
+
+
+class Listed(BaseModel):
+    """Keys that decide which runs are made."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    experiment: ListedRuns
+    rerun: Annotated[Rerun, Field(examples=["stale"])]
+    on_error: Annotated[OnError, Field(examples=["record"])]
 
 
 class Tuning(Settings):
@@ -95,42 +80,27 @@ class Drawing(Settings):
     exchange: Exchange
 
 
-def faults(config: Mapping[str, Any]) -> Iterator[tuple[str, Refused]]:
+def faults(config: Mapping[str, Any]) -> Iterator[tuple[str, InvalidRequest]]:
     """Each key of a run that is missing, unknown or has a wrong value, with its refusal, in the order of the models."""
-    run = settings_of(config)
-    yield from _missing(run)
-    yield from _faults(RunConfig, run)
+    yield from _faults(RunConfig, settings_of(config))
     shape = config["model"].get("shape") if isinstance(config.get("model"), Mapping) else None
     if isinstance(shape, Mapping):
         yield from _faults(Sizes, shape, "model.shape")
 
 
-def _missing(run: Mapping[str, Any]) -> Iterator[tuple[str, Refused]]:
-    """Keys that every composed configuration has, and this one has not."""
-    for path, info in every_key(RunConfig).items():
-        *groups, key = path.split(".")
-        group: Any = run
-        for name in groups:
-            group = group.get(name) if isinstance(group, Mapping) else None
-        if not isinstance(group, Mapping) or key in group or path in NOT_ALWAYS or path.startswith(NOT_ALWAYS_BELOW):
-            continue
-        example = legal_value(info)
-        legal = f"{path}={shown(example[0])}" if example else ""
-        yield path, Refused(f"there is no {path}", rule="every key of conf/config.yaml", legal=legal)
-
-
-def _faults(model: type[BaseModel], data: Any, at: str = "") -> Iterator[tuple[str, Refused]]:
+def _faults(
+    model: type[BaseModel], data: Any, at: str = "", keys: type[BaseModel] | None = None
+) -> Iterator[tuple[str, InvalidRequest]]:
+    """The faults of some keys. keys: the model that has legal values for refusals, if it is another."""
     try:
         model.model_validate(data)
     except ValidationError as error:
-        yield from refusals(error, model, at)
+        yield from refusals(error, keys or model, at)
 
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that a run of a composed configuration has."""
-    executor = config.get("executor")
-    graphs = isinstance(executor, Mapping) and bool(executor.get("graphs"))
-    apart = APART if graphs else (*APART, *GRAPHS)
+    apart = APART if reads_graphs(config.get("executor")) else (*APART, *GRAPHS)
     return {key: value for key, value in config.items() if key not in apart}
 
 
@@ -144,22 +114,19 @@ def checked_run(config: Mapping[str, Any]) -> RunConfig:
 
 def outline_of(config: Mapping[str, Any]) -> Outline:
     """The keys that every record needs. Raises InvalidRequest for one that is missing or has a wrong value."""
-    for path, refused in faults(config):
-        above = any(needed.startswith(f"{path}.") for needed in NEEDED)
-        of_launch = path.startswith("launch.") and path in NOT_ALWAYS
-        if path.startswith(SIMULATION):
-            continue
-        if above or of_launch or path in NEEDED or path.startswith(NEEDED_BELOW):
-            raise refused
-    system = {key: value for key, value in config["system"].items() if key != "simulation"}
-    return Outline.model_validate({**config, "system": system})
+    system = config.get("system")
+    if isinstance(system, Mapping):  # a record needs nothing of system.simulation
+        system = {key: value for key, value in system.items() if key != "simulation"}
+    data = {**config, "system": system}
+    for _, refused in _faults(Outline, data, keys=RunConfig):
+        raise refused
+    return Outline.model_validate(data)
 
 
 def check_runs(config: Mapping[str, Any]) -> None:
     """Raises InvalidRequest for an experiment whose runs are not lists of overrides, and for keys that choose runs."""
-    for model, data, at in ((Listed, config["experiment"], "experiment"), (Listing, config, "")):
-        for _, refused in _faults(model, data, at):
-            raise refused
+    for _, refused in _faults(Listed, config, keys=RunConfig):
+        raise refused
 
 
 def checked(model: type[G], config: Mapping[str, Any]) -> G:

@@ -31,7 +31,7 @@ class Tune(Settings):
     """Ranks of every plan."""
     candidates: Count = 4
     """Plans of a system that are measured: those with the shortest predictions."""
-    turns: Count = 5
-    """Turns of each plan."""
+    rounds: Count = 5
+    """Rounds of each plan."""
     batches: Count = 4
-    """Samples per turn."""
+    """Samples per round."""

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any
+from threading import RLock
+from typing import Any, NamedTuple
 
 from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -22,14 +24,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from suite.config import checks
+from suite.config.defaults import defaults
 from suite.config.locate import TARGET, search
 from suite.config.places import check_parts
-from suite.config.refusals import every_key, legal_value, shown
+from suite.config.refusals import every_key, legal_value, of_other_member, shown
 from suite.config.run import RunConfig
 from suite.config.sources import argument_names
-from suite.core.errors import Refused, SuiteError, UnknownName
+from suite.core.errors import InvalidRequest, SuiteError, UnknownName
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
+_COMPOSING = RLock()
 
 
 def key_of(override: str) -> str:
@@ -50,36 +54,47 @@ def _simulated_system(choice: str) -> dict[str, Any]:
 
 
 def register() -> None:
-    """The resolvers that configs may use."""
+    """Give Hydra the models' defaults, on which conf/config.yaml is merged, and the resolvers that configs may use."""
+    ConfigStore.instance().store(name="model_defaults", node=dict(defaults()))
     OmegaConf.register_new_resolver("per_replica", _per_replica, replace=True)
     OmegaConf.register_new_resolver("simulated_system", _simulated_system, replace=True)
 
 
 @contextmanager
 def _hydra() -> Iterator[None]:
-    """Composes inside an application of Hydra's as well as outside."""
-    register()
-    if GlobalHydra.instance().is_initialized():
-        yield
-    else:
-        with initialize_config_dir(str(CONF), version_base="1.3", job_name="suite"):
+    """Composes inside an application of Hydra's as well as outside; one thread at a time: a process has one Hydra."""
+    with _COMPOSING:
+        register()
+        if GlobalHydra.instance().is_initialized():
             yield
+        else:
+            with initialize_config_dir(str(CONF), version_base="1.3", job_name="suite"):
+                yield
+
+
+class Composition(NamedTuple):
+    """Composed keys as plain data, with interpolations resolved and as they are written."""
+
+    resolved: dict[str, Any]
+    unresolved: dict[str, Any]
 
 
 def composed(overrides: Sequence[str]) -> dict[str, Any]:
-    """The keys of these overrides, resolved, as plain data. Raises UnknownName with the nearest match, Refused for
-    other faults of the overrides; values are not checked."""
-    return compose_both(overrides)[0]
+    """The keys of these overrides, resolved, as plain data. Raises UnknownName with the nearest match, InvalidRequest
+    for other faults of the overrides; values are not checked."""
+    return compose_both(overrides).resolved
 
 
-def compose_both(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def compose_both(overrides: Sequence[str]) -> Composition:
     """The keys of these overrides, resolved, and with their interpolations. Raises as `composed` does."""
     check_names(overrides)
     search(own_folders(overrides))  # a schedule is checked here before any rank starts
     with _hydra():
         try:
             composed = compose("config", overrides=[*overrides, *searched(overrides)])
-            return plain(composed), plain(composed, resolved=False)
+            if any(override.startswith("~") for override in overrides):  # a deleted key takes its default
+                composed = OmegaConf.merge(OmegaConf.create(dict(defaults())), composed)  # type: ignore[assignment]
+            return Composition(plain(composed), plain(composed, resolved=False))
         except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:  # of Hydra's own, too
             raise explained(error, overrides) from error
 
@@ -107,7 +122,9 @@ def groups(overrides: Sequence[str] = ()) -> dict[str, list[str]]:
             if twice := set(more) & set(names):  # Hydra would take the first without a word
                 name = min(twice)
                 legal = f"{group}={name}_of_mine"
-                raise Refused(f"{own / group / name}.yaml", rule=f"there is a {group}={name} already", legal=legal)
+                raise InvalidRequest(
+                    f"{own / group / name}.yaml", rule=f"there is a {group}={name} already", legal=legal
+                )
             names.extend(more)
     return found
 
@@ -117,7 +134,8 @@ def _choices(folder: Path) -> list[str]:
 
 
 def own_folders(overrides: Sequence[str]) -> list[Path]:
-    """The folders of `launch.python_path`: modules, and YAMLs in folders named as those of conf/. Raises Refused."""
+    """The folders of `launch.python_path`: modules, and YAMLs in folders named as those of conf/. Raises
+    InvalidRequest."""
     named: list[Any] = []
     for override in overrides:
         if override.partition("=")[0] == "launch.python_path":
@@ -128,29 +146,31 @@ def own_folders(overrides: Sequence[str]) -> list[Path]:
             named = value if isinstance(value, list) else [value]
     for name in named:
         if not Path(str(name)).is_dir():
-            raise Refused(f"launch.python_path={named}: no folder {name}", rule="a list of folders", legal="[FOLDER]")
+            raise InvalidRequest(
+                f"launch.python_path={named}: no folder {name}", rule="a list of folders", legal="[FOLDER]"
+            )
     return [Path(str(name)).resolve() for name in named]
 
 
 def given(key: str, overrides: Sequence[str], default: Any) -> Any:
-    """The value that the command line gives `key`, unresolved. Raises Refused where it is one of a sweep."""
+    """The value that the command line gives `key`, unresolved. Raises InvalidRequest where it is one of a sweep."""
     value = default
     for override in overrides:
         if override.lstrip("+").partition("=")[0] != key:
             continue
         found = parsed(override)
         if found.is_sweep_override():
-            raise Refused(override, rule=f"a sweep has one {key}", legal=f"{key}={default}")
+            raise InvalidRequest(override, rule=f"a sweep has one {key}", legal=f"{key}={default}")
         value = found.value()
     return value
 
 
 def parsed(override: str) -> Override:
-    """As Hydra reads it. Raises Refused."""
+    """As Hydra reads it. Raises InvalidRequest."""
     try:
         return OverridesParser.create().parse_override(override)
     except HydraException as error:
-        raise Refused(" ".join(str(error).split())) from error
+        raise InvalidRequest(" ".join(str(error).split())) from error
 
 
 def searched(overrides: Sequence[str]) -> list[str]:
@@ -166,7 +186,9 @@ def check_names(overrides: Sequence[str]) -> None:
         key, given, value = override.partition("=")
         if not given and not override.startswith("~"):
             example = _default_choice(key) or next(map(shown, legal_value(every_key(RunConfig).get(key))), "VALUE")
-            raise Refused(f"{override} without a value", rule="an override is KEY=VALUE", legal=f"{key}={example}")
+            raise InvalidRequest(
+                f"{override} without a value", rule="an override is KEY=VALUE", legal=f"{key}={example}"
+            )
         if key in known and not re.search(r"[\[\]{}()$]", value):
             for choice in (part.strip("'\" ") for part in value.split(",")):
                 if choice not in (*known[key], "null"):
@@ -185,12 +207,16 @@ def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
     text = " ".join(str(error).split())
     missing = re.search(r"Missing mandatory value: .*full_key: ([\w.]+)", text)
     if missing:
-        return Refused(f"{missing[1]} has no value", rule="this choice requires one", legal=f"{missing[1]}=VALUE")
+        return InvalidRequest(
+            f"{missing[1]} has no value", rule="this choice requires one", legal=f"{missing[1]}=VALUE"
+        )
     if ambiguous := re.search(r"Ambiguous value for argument '([^']+)'", text):
         legal = f"python -m suite --multirun {ambiguous[1]}"
-        return Refused(ambiguous[1], rule="several values are a sweep with a run each", legal=legal)
+        return InvalidRequest(ambiguous[1], rule="several values are a sweep with a run each", legal=legal)
     unknown = re.search(r"Could not override '([\w.]+)'", text)
     if unknown:
+        if override := next((each for each in overrides if key_of(each) == unknown[1] and unknown[1] in groups()), ""):
+            return InvalidRequest(override, rule="a part of another group", legal=f"{unknown[1]}@executor.{override}")
         with _hydra():
             chosen = [o for o in overrides if o.partition("=")[0] in groups()]
             base = compose("config", overrides=[*chosen, *searched(overrides)])
@@ -203,20 +229,21 @@ def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
         beside = [key for key in keys if key.rpartition(".")[0] == parent]
         known = {*near, *(beside or (key for key in keys if "." not in key))}
         return UnknownName("config key", unknown[1], known, legal="")
-    return Refused(text)
+    return InvalidRequest(text)
 
 
-def _addition(key: str, data: Any, overrides: Sequence[str]) -> Refused | None:
+def _addition(key: str, data: Any, overrides: Sequence[str]) -> InvalidRequest | None:
     """The refusal of a key that the chosen YAML files leave out and the run or a class has: Hydra adds it after a +."""
     override = next((each for each in overrides if key_of(each) == key), key)
+    known = every_key(RunConfig, data=data)
     *groups, name = key.split(".")
     for group in groups:
         data = data.get(group) if isinstance(data, Mapping) else None
     if isinstance(data, Mapping) and isinstance(path := data.get(TARGET), str) and name in argument_names(path):
-        return Refused(override, rule=f"{path} takes it, and the chosen YAML has no {key}", legal=f"+{override}")
-    if key in every_key(RunConfig):
-        return Refused(override, rule=f"the chosen YAML has no {key}: it is added", legal=f"+{override}")
-    return None
+        return InvalidRequest(override, rule=f"{path} takes it, and the chosen YAML has no {key}", legal=f"+{override}")
+    if key in known:
+        return InvalidRequest(override, rule=f"the chosen YAML has no {key}: it is added", legal=f"+{override}")
+    return of_other_member(RunConfig, key, override)
 
 
 def _keys(data: Any, prefix: str = "") -> Iterator[str]:

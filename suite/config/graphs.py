@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from suite.config.base import Name, Ranks, Settings, Text, name_like
+from suite.config.base import READ_ONLY, Name, Ranks, Settings, Text, name_like
 from suite.config.plugins import Plugin
 from suite.config.protocols import GraphSource
 
@@ -17,7 +17,7 @@ class Graph(Settings):
     name: Name
     source: Plugin[GraphSource]
     """Generator or reader of the graph."""
-    holdings: Annotated[Name | None, name_like(None)] = None
+    holdings: Annotated[Name | None, name_like(None), READ_ONLY] = None
     """Folder of the ranks' parts, which the process that starts them sets."""
 
 

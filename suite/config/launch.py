@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -12,16 +12,16 @@ Threads = Annotated[int, Field(ge=1, le=4096, examples=[1])]
 
 
 class Launch(Settings):
-    """Start, supervision and end of ranks; the keys of a scheduler are read where `submit` is true."""
+    """Start, supervision and end of ranks, here or in the jobs of a scheduler."""
 
-    name: Name = "local"
-    starter: Annotated[Name, name_like("mpiexec")] = "mpiexec"
+    name: Name
+    launcher: Annotated[Literal["mpiexec", "torchrun", "srun"], Field(examples=["mpiexec"])] = "mpiexec"
     """mpiexec, torchrun, or srun inside a Slurm job."""
     threads: Threads = 1
     """Threads per rank."""
-    binding: Annotated[Name, name_like("none")] = "none"
+    binding: Annotated[Literal["none", "core", "hwthread", "numa", "package"], Field(examples=["none"])] = "none"
     """Binding of ranks to cores by Open MPI's mpiexec, or srun: none, core, hwthread, numa or package."""
-    device: Annotated[Name, name_like("cpu")] = "cpu"
+    device: Annotated[Literal["cpu", "cuda"], Field(examples=["cpu"])] = "cpu"
     """cpu, or cuda: each rank takes the device of its number on the host."""
     max_ranks: Ranks = 64
     """Largest grid that is started."""
@@ -35,9 +35,9 @@ class Launch(Settings):
     """Seconds to start and to build the system."""
     grace: Annotated[Duration, Field(examples=[5])] = 5
     """Seconds from the request to stop until a rank is killed."""
-    beat: Annotated[Duration, Field(examples=[5])] = 5
+    heartbeat_interval: Annotated[Duration, Field(examples=[5])] = 5
     """Seconds between two heartbeats of a rank."""
-    silence: Annotated[Duration, Field(examples=[60])] | None = 60
+    heartbeat_timeout: Annotated[Duration, Field(examples=[60])] | None = 60
     """Seconds without a heartbeat that end a run; null: only the deadline ends it."""
     python_path: Annotated[list[str], Field(default_factory=list, examples=[[]])]
     """Folders with code and YAML files of your own."""
@@ -53,10 +53,12 @@ class Launch(Settings):
     """Ranks per node; null: all on one node, or shared out over `nodes`."""
     cpus_per_task: Threads | None = None
     """Cores per rank; null: launch.threads."""
+    scheduler: Annotated[Literal["slurm"] | None, Field(examples=["slurm"])] = None
+    """Scheduler of the cluster; null: none, and no run reads the keys of a job."""
     submit: bool = False
-    """Runs become jobs of a scheduler; false: ranks start here."""
+    """Runs become jobs of the scheduler; false: ranks start here, inside a job or without one."""
     dry_run: bool = False
-    """Job scripts are printed and not submitted."""
+    """Job scripts are printed and not submitted; --dry-run does so for all jobs of a sweep."""
     gpus_per_node: Annotated[int, Field(ge=0, le=4096, examples=[0])] | None = None
     """GPUs per node; null: one per task with launch.device=cuda."""
     time: Annotated[int, Field(ge=1, le=1_000_000, examples=[60])] = 60

@@ -20,21 +20,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from suite.core.errors import MissingDependency, Refused, UnknownName
+from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
 
 TARGET, PARTIAL = "_target_", "_partial_"
 ROOTS = ("suite", "baselines")
-# the packages whose classes and functions a config may name; the rest of the suite starts processes or writes records
-PARTS = (
-    *("suite.analytic", "suite.clusters", "suite.data", "suite.engine", "suite.gnn", "suite.memory", "suite.models"),
-    *("suite.pruning", "suite.schedule", "suite.simulate", "suite.weights", "suite.workload", "suite.core.grid"),
-    *("suite.bench.emulate", "suite.bench.messages", "suite.bench.checked", "baselines"),
-)
-# modules among them that write or remove files (tests/architecture keeps the list equal to the code)
-BARRED = (
-    *("suite.engine.checkpoint", "suite.engine.profile", "suite.engine.shelf", "suite.pruning.ticket"),
-    *("suite.gnn.holding", "suite.gnn.plan", "suite.gnn.partition.protocol"),
-)
 _LEGAL = "suite.weights.policy.Latest, or a class in a folder of launch.python_path"
 _RULE = "a class or function of the suite, its baselines, or a folder of launch.python_path, named where it is defined"
 _folders: list[Path] = []  # the user's; as global as sys.path, to which they are added
@@ -52,31 +41,34 @@ def search(folders: Iterable[str | Path]) -> None:
 def locate(path: str) -> Any:
     """The class or function at a dotted path.
 
-    Raises UnknownName with the nearest path, MissingDependency where its module needs an absent package, and Refused
-    for what belongs neither to the suite nor to the user, without importing it.
+    Raises UnknownName with the nearest path, MissingDependency where its module needs an absent package, and
+    InvalidRequest for what belongs neither to the suite nor to the user, without importing it.
     """
     home, _, name = path.rpartition(".")
     if not home:
-        raise Refused(f"{path!r} is not a class path", rule="package.module.Name", legal=_homes(path) or _LEGAL)
+        raise InvalidRequest(f"{path!r} is not a class path", rule="package.module.Name", legal=_homes(path) or _LEGAL)
     source = module(home, f"to use {path}", name)
-    if not hasattr(source, name):
-        known = [f"{home}.{key}" for key, value in vars(source).items() if not key.startswith("_") and _allowed(value)]
+    target = getattr(source, name, None)  # a module may load it on demand
+    if target is None:
+        top = home.partition(".")[0]  # of what the module imports, only parts of its own package are meant
+        public = {key: value for key, value in vars(source).items() if not key.startswith("_") and _allowed(value)}
+        known = [f"{home}.{key}" for key, value in public.items() if f"{value.__module__}.".startswith(f"{top}.")]
         raise UnknownName("class", path, known)
-    target = getattr(source, name)
     if name.startswith("_") or not (inspect.isclass(target) or inspect.isroutine(target)):
         kind = f"a {type(target).__name__}"
-        raise Refused(f"{path} is {kind}", rule="a class or a function with a public name", legal=_LEGAL)
+        raise InvalidRequest(f"{path} is {kind}", rule="a class or a function with a public name", legal=_LEGAL)
     if not _allowed(target):
-        at = f"{getattr(target, '__module__', None)}.{getattr(target, '__qualname__', name)}"
-        raise Refused(f"{path} is {at}", rule=_RULE, legal=_LEGAL)
+        at = f"{target.__module__}.{target.__qualname__}"
+        raise InvalidRequest(f"{path} is {at}", rule=_RULE, legal=_LEGAL)
     return target
 
 
 def module(path: str, purpose: str = "", name: str = "") -> ModuleType:
     """The module at a dotted path of the suite, its baselines or the user's folders.
 
-    purpose and name: what the caller does with it and takes from it, for messages. Raises Refused for another module,
-    which is not imported, with the nearest path for a misspelled one; MissingDependency where it needs an absent one.
+    purpose and name: what the caller does with it and takes from it, for messages. Raises InvalidRequest for another
+    module, which is not imported, with the nearest path for a misspelled one; MissingDependency where it needs an
+    absent one.
     """
     _check_top(path, name)
     try:
@@ -103,14 +95,14 @@ def check_source(path: str, name: str = "") -> Path:
 
 
 def _check_top(path: str, name: str) -> None:
-    """Raises Refused for a module of another package, which is not imported."""
+    """Raises InvalidRequest for a module of another package, which is not imported."""
     top = path.partition(".")[0]
     spec = _spec(top)
     if spec is None:
         raise _no_module(path, name)
     if top not in ROOTS and not _in_folders(spec):
         rule = "a module of the suite, its baselines, or a folder of launch.python_path"
-        raise Refused(f"{path} is none of them", rule=rule, legal=_suggestion(path, name))
+        raise InvalidRequest(f"{path} is none of them", rule=rule, legal=_suggestion(path, name))
 
 
 def in_user_folder(home: str) -> bool:
@@ -137,22 +129,16 @@ def _in_folders(spec: ModuleSpec) -> bool:
 
 
 def _allowed(target: Any) -> bool:
-    """Whether it was defined in a module that configs may name."""
+    """Whether it was defined in the suite, its baselines or the user's folders."""
     home = getattr(target, "__module__", None)
     if not isinstance(home, str) or not callable(target):
         return False
-    if home.partition(".")[0] in ROOTS:
-        return _within(home, PARTS) and not _within(home, BARRED) and not home.endswith(".__main__")
-    return in_user_folder(home)
+    return home.partition(".")[0] in ROOTS or in_user_folder(home)
 
 
-def _within(home: str, parts: Iterable[str]) -> bool:
-    return any(f"{home}.".startswith(f"{part}.") for part in parts)
-
-
-def _no_module(path: str, name: str) -> Refused:
+def _no_module(path: str, name: str) -> InvalidRequest:
     rule = "an importable module and a name in it"
-    return Refused(f"there is no module {path!r}", rule=rule, legal=_suggestion(path, name))
+    return InvalidRequest(f"there is no module {path!r}", rule=rule, legal=_suggestion(path, name))
 
 
 def _suggestion(path: str, name: str) -> str:
@@ -178,8 +164,8 @@ def _nearest(parts: list[str], name: str) -> str:
         else:
             folders = [folder / match[0] for folder in folders]
     home = ".".join(found)
-    if not name or (found[0] in ROOTS and not _within(home, PARTS)):
-        return "" if name else home
+    if not name:
+        return home
     files = [file for each in folders for file in (each.with_suffix(".py"), each / "__init__.py") if file.is_file()]
     match = get_close_matches(name, [key for file in files for key in _names(file)], n=1)
     return f"{home}.{match[0]}" if match else ""
@@ -195,8 +181,7 @@ def _homes(name: str) -> str:
     for file in sorted(files):
         home = root if root in file.parents else file.parent
         path = ".".join(file.relative_to(home).with_suffix("").parts).removesuffix(".__init__")
-        legal = path.partition(".")[0] not in ROOTS or (_within(path, PARTS) and not _within(path, BARRED))
-        if legal and re.search(rf"^(class|def) {re.escape(name)}\b", file.read_text(encoding="utf-8"), re.MULTILINE):
+        if re.search(rf"^(class|def) {re.escape(name)}\b", file.read_text(encoding="utf-8"), re.MULTILINE):
             return f"did you mean {f'{path}.{name}'!r}?"
     return ""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -17,22 +17,22 @@ class Measure(Settings):
 
     warm_up: Few = 1
     """Batches before the first sample."""
-    turns: Some = 5
-    """Turns of each system: the systems of an experiment take turns, A B A B. A turn of an asynchronous system is a
-    stream, from drain to drain."""
-    settle: Few = 1
-    """Batches at the start of a turn that are not timed: the caches hold another system's data."""
+    rounds: Some = 5
+    """Rounds of each system: those of an experiment's systems are interleaved, A B A B. A round of an asynchronous
+    system is a stream, from drain to drain: one round of many epochs drains at its end alone."""
+    discard_first: Few = 1
+    """Batches at the start of a round that are not timed: the caches hold another system's data."""
     batches: Some = 2
-    """Samples per turn."""
-    evaluate: Few = 2
+    """Samples per round."""
+    eval_batches: Few = 2
     """Validation batches at the end; 0 for none."""
-    validate_when: Annotated[Name, Field(alias="validate", examples=["end"])] = "end"
-    """end: after the last turn; turn: after every turn too."""
+    validate_when: Annotated[Literal["end", "every_round"], Field(alias="validate", examples=["end"])] = "end"
+    """end: after the last round; every_round: after every round too."""
     deadline: Duration = 120
-    """Seconds for one turn."""
+    """Seconds for one round."""
 
 
-class Resume(Settings):
+class Checkpoint(Settings):
     """Checkpoints of a run, with which the same command continues after it was ended."""
 
     folder: Name | None = None

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
 from suite.config.base import Name, Settings, Share, name_like
 from suite.config.plugins import Plugin
-from suite.config.protocols import LossScale, MaskMethod
+from suite.config.protocols import LossScale
 from suite.core.protocols import Data as DataSource
+from suite.core.protocols import MaskMethod
 from suite.memory.layout import Layout
 from suite.workload.gcn import GCN
 from suite.workload.shapes import Network
@@ -26,7 +27,7 @@ class Model(Settings):
     """Module with `layers(shape, ...)`, `ties(shape)` and `loss`."""
     dropout: Annotated[Share, Field(examples=[0.0])] = 0.0
     """Share of the activations that dropout sets to zero."""
-    dtype: Annotated[Name, name_like("float32")] = "float32"
+    dtype: Annotated[Literal["float64", "float32", "float16", "bfloat16"], Field(examples=["float32"])] = "float32"
     """Type of the weights."""
     order: Annotated[Name, name_like("auto")] = "paper"
     """Order of a graph layer's two products: paper, (A H) W; auto, the one that sends fewer columns."""
@@ -40,7 +41,7 @@ class Data(Settings):
     """What the network learns from."""
 
     name: Name
-    folder: Annotated[Name | None, name_like(None)] = None
+    folder: Annotated[Name | None, name_like(None)]
     """Folder of a published data set; null: the data are made or come with Python."""
     source: Plugin[DataSource]
     """Reader of the batches."""
@@ -50,7 +51,7 @@ class Precision(Settings):
     """Number formats of a training."""
 
     name: Name
-    half: Annotated[Name | None, name_like("bfloat16")] = None
+    half: Annotated[Literal["auto", "bfloat16", "float16"] | None, Field(examples=["bfloat16"])] = None
     """Type of passes, messages and reductions beside full-precision weights: bfloat16, float16 or auto; null: none."""
     loss_scale: Plugin[LossScale] | None = None
     """Dynamic loss scale; null: 1."""
@@ -62,7 +63,7 @@ class Pruning(Settings):
     name: Name
     sparsity: Annotated[Share, Field(examples=[0.9])] = 0.0
     """Share of the weights that may be pruned."""
-    what: Annotated[Name, name_like("weights")] = "weights"
+    scope: Annotated[Literal["weights", "all"], Field(examples=["weights"])] = "weights"
     """weights: of linear layers and convolutions; all: biases, norms and embeddings too."""
     searches: bool = False
     """States are whole until the mask is drawn: memory is predicted for that."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from suite.config.base import Name, Word
-from suite.config.experiment import Executor, Experiment
+from suite.config.base import Name, OnError, Rerun, Text, Word
+from suite.config.executor import Sources, starts_ranks
+from suite.config.experiment import Experiment
+from suite.config.launch import Launch
 from suite.config.system import System
 
 
@@ -17,13 +20,41 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
 
-class LaunchOutline(_Part):
-    """Where a run would have started."""
+def _claim(value: Any) -> Any:
+    """The id of a claim, whatever its other keys hold."""
+    return value.get("id") if isinstance(value, Mapping) and isinstance(value.get("id"), str) else None
 
-    device: Name
-    mpiexec: Name | None
-    python_path: Annotated[list[str], Field(default_factory=list)]
-    submit: bool = False
+
+class ExecutorOutline(_Part):
+    """What would have carried a run out."""
+
+    kind: Name
+    name: Name | None = None
+    label: Text | None = None
+    sources: Sources
+    claim: Annotated[str | None, BeforeValidator(_claim)] = None
+    """Id of the claim that a microbenchmark answers."""
+
+    @property
+    def starts_ranks(self) -> bool:
+        """Whether it starts ranks."""
+        return starts_ranks(self.kind)
+
+
+class LaunchOutline(Launch):
+    """Where a run would have started. A record may hold any value of the keys below."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: Any
+    launcher: Any
+    device: Any
+    threads: Any
+    binding: Any
+    max_ranks: Any
+    memory_limit: Any
+    deadline: Any
+    grace: Any
 
 
 class DataOutline(_Part):
@@ -32,16 +63,24 @@ class DataOutline(_Part):
     folder: Name | None
 
 
+class PrecisionOutline(_Part):
+    """Number format that a run would have had, which a record holds resolved."""
+
+    half: Name | None
+
+
 class Outline(_Part):
-    """The keys of a run that every record needs. A refused run has them, whatever its other keys hold."""
+    """The keys of a run that every record needs. A refused run has them, whatever its other keys hold. A composed
+    configuration has every key that has a default."""
 
     reports: Name
-    rerun: Name = "stale"
-    on_error: Name = "record"
-    tag: Word = ""
+    rerun: Rerun
+    on_error: OnError
+    tag: Word
     split: Name
     system: System
     experiment: Experiment
-    executor: Executor
+    executor: ExecutorOutline
     launch: LaunchOutline
     data: DataOutline
+    precision: PrecisionOutline

@@ -1,12 +1,12 @@
-"""Keys of how one batch is spread over ranks: grid, batch, update, messages."""
+"""Keys of how one batch is spread over ranks: grid, batch, messages."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from suite.config.base import Count, Name, Positive, Ranks, Settings, broken, name_like
+from suite.config.base import Count, Ranks, Settings, broken
 from suite.core.grid import Grid as RankGrid
 
 
@@ -40,28 +40,15 @@ class Batch(Settings):
     """Samples per microbatch."""
 
 
-class Update(Settings):
-    """When and in which pieces weights are updated."""
-
-    bucket: Annotated[int, Field(ge=1, le=2**62, examples=[16_000_000])] = 16_000_000
-    """Weights that are stepped, and fetched from the host, at a time (AxoNN V-B: bsize)."""
-    chunk: Annotated[int, Field(ge=1, le=1_000_000_000, examples=[4])] | None = None
-    """Buckets per reduction, which overlaps the step of earlier buckets (V-C: k); null: one reduction first."""
-    every: Annotated[Count | None, Field(examples=[None])] = None
-    """Microbatches per update of a pipeline that does not drain for it; null: a flush, one update per batch."""
-    clip: Positive | None = None
-    """Largest norm of the gradients of all weights; then no step begins before every reduction has ended."""
-
-
 class Comm(Settings):
     """Messages between ranks."""
 
-    transport: Annotated[Name, name_like("auto")] = "auto"
+    transport: Annotated[Literal["auto", "mpi", "gloo", "nccl"], Field(examples=["auto"])] = "auto"
     """mpi, gloo or nccl; auto: mpi under mpiexec, under torchrun gloo (cpu) or nccl (cuda)."""
-    order: Annotated[Name, name_like("any")] = "any"
+    order: Annotated[Literal["any", "static"], Field(examples=["any"])] = "any"
     """any: ops run as their messages arrive; static: the checker's order, as nccl always has it."""
-    inline: Annotated[int, Field(ge=256, le=2**30, examples=[16_384])] = 16_384
-    """Bytes: a larger value follows its header tensor by tensor."""
+    eager_bytes: Annotated[int, Field(ge=256, le=2**30, examples=[16_384])] = 16_384
+    """Bytes up to which a value travels in the message of its header; a larger one follows tensor by tensor."""
     pair_exchange: bool = True
     """Two ranks add by an exchange over MPI; false: over gloo, as more ranks do."""
 

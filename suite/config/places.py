@@ -10,22 +10,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args, get_origin
 
+from pydantic import BaseModel
+
 from suite.config.base import Settings
+from suite.config.executor import ExecutorSettings
 from suite.config.locate import PARTIAL, TARGET, locate
+from suite.config.optimizer import OWN_KEYS
 from suite.config.plugins import Plugin, arguments_of, check, located
 from suite.config.protocols import (
     Exchange,
     Executor,
     GraphSource,
+    Microbenchmark,
     PartitionMethod,
-    Preparation,
-    Replay,
-    StandIn,
     System,
 )
+from suite.config.refusals import variants
 from suite.config.results import check_call, check_class
 from suite.config.run import RunConfig
-from suite.core.protocols import CostModel
+from suite.core.protocols import UpdateRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,12 @@ class Place:
     besides: Sequence[str] = ()
 
 
-def _in_models(model: type[Settings], at: str = "") -> Iterator[tuple[str, Place]]:
-    """The plug-ins of the models, by their keys."""
+def _in_models(model: type[BaseModel], at: str = "") -> Iterator[tuple[str, Place]]:
+    """The plug-ins of the models, by their keys. The kind of a union's member follows a colon: executor:check."""
     for name, info in model.model_fields.items():
-        for option in (info.annotation, *get_args(info.annotation)):
+        for kind, each in variants(info).items():
+            yield from _in_models(each, f"{at}{name}:{kind}.")
+        for option in () if variants(info) else (info.annotation, *get_args(info.annotation)):
             if get_origin(option) is Plugin:
                 yield f"{at}{name}", Place(get_args(option)[0])
             elif isinstance(option, type) and issubclass(option, Settings):
@@ -54,29 +59,28 @@ def _in_models(model: type[Settings], at: str = "") -> Iterator[tuple[str, Place
 
 
 _MODELS = dict(_in_models(RunConfig))
-_TORCH = ("optimizer", "pruning.ticket")  # whose modules load torch
+_OF_EXECUTORS = tuple(ExecutorSettings.model_fields)
 OF_DATA = {"data.source": _MODELS["data.source"]}  # whose module may need a package of its own: where data are read
-OF_RANKS = {
-    **{key: _MODELS[key] for key in _TORCH},
+OF_RANKS = {  # whose modules load torch
+    "optimizer": Place(UpdateRule, besides=OWN_KEYS),
+    "pruning.ticket": _MODELS["pruning.ticket"],
     "system": Place(System, names=("world", "config")),
     "exchange": Place(Exchange, names=("share", "world", "watch", "dtype")),
-    "executor.replays": Place(Replay, names=("made", "world", "config")),
 }
 PLACES = {  # whose modules load no torch
     **{key: place for key, place in _MODELS.items() if key not in (*OF_RANKS, *OF_DATA)},
     "memory.layout": replace(_MODELS["memory.layout"], calls=("entries", "moments", "dtype", "half")),
     "system.simulation.layout": replace(_MODELS["system.simulation.layout"], calls=("entries", "moments", "dtype")),
-    "executor": Place(Executor),
-    "executor.cost": Place(CostModel),
-    "executor.system": Place(StandIn, names=("world", "config")),
-    "executor.prepares": Place(Preparation, names=("config", "folder")),
-    "executor.stand_ins.*.source": Place(GraphSource),
+    "executor:plugin": Place(Executor, besides=(*_OF_EXECUTORS, "graphs")),
+    "executor:plugin.stand_ins.*.source": Place(GraphSource),
+    "executor:microbenchmark": Place(Microbenchmark, besides=_OF_EXECUTORS),
     "partitioner": Place(PartitionMethod, besides=("name",)),
 }
 
 
 def check_parts(config: Mapping[str, Any], places: Mapping[str, Place] = PLACES) -> None:
-    """Raises Refused for the first plug-in that its place does not take, or whose arguments do not fit its class."""
+    """Raises InvalidRequest for the first plug-in that its place does not take, or whose arguments do not fit its
+    class."""
     for pattern, place in places.items():
         for key, value in values_at(config, pattern.split(".")):
             if isinstance(value, str):
@@ -90,16 +94,18 @@ def check_parts(config: Mapping[str, Any], places: Mapping[str, Place] = PLACES)
 
 
 def values_at(config: Any, keys: Sequence[str], path: str = "") -> Iterator[tuple[str, Any]]:
-    """The value at a place, if there is one; * is every key of a group."""
+    """The value at a place, if there is one. `*` is every key of a group, `group:kind` a group of that kind."""
     if not keys:
         yield path[1:], config
     elif isinstance(config, Mapping):
-        for key in config if keys[0] == "*" else {keys[0]} & config.keys():
-            yield from values_at(config[key], keys[1:], f"{path}.{key}")
+        name, _, kind = keys[0].partition(":")
+        for key in config if name == "*" else {name} & config.keys():
+            if not kind or (isinstance(config[key], Mapping) and config[key].get("kind") == kind):
+                yield from values_at(config[key], keys[1:], f"{path}.{key}")
 
 
 def _check_calls(key: str, value: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raises Refused unless the function at a place can be called with arguments of these names."""
+    """Raises InvalidRequest unless the function at a place can be called with arguments of these names."""
     target = locate(value[TARGET])
     later = bool(value.get(PARTIAL, False))
     if names and (later or isinstance(target, type)):

@@ -9,19 +9,19 @@ called later with the remaining arguments. Ranks build from plain data with this
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Generic, TypeVar, get_args
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
 
-from suite.config.annotations import with_article
 from suite.config.base import broken
 from suite.config.locate import PARTIAL, TARGET, locate
-from suite.config.results import result_refusal
+from suite.config.results import object_mismatch, result_refusal
 from suite.config.signature import check_names, check_values, fits
-from suite.core.errors import Refused
-from suite.core.keys import in_config_keys
+from suite.core.errors import InvalidRequest
+from suite.core.keys import in_config_keys, in_keys_of
 from suite.core.reasons import headline, is_users, whole
 from suite.core.values import shown
 
@@ -31,8 +31,29 @@ T = TypeVar("T")
 def build(config: Any, **extra: Any) -> Any:
     """The object of a configuration, with everything inside it. `extra` is passed to the outermost class.
 
-    Raises Refused where an argument does not fit the class, naming those that do.
+    Raises InvalidRequest where an argument does not fit the class, naming those that do.
     """
+    return _built("", config, extra)
+
+
+def build_at(key: str, config: Mapping[str, Any]) -> Any:
+    """As `build`, of the plug-in at a key of the configuration: errors of its class name the keys below it."""
+    return _built(key, config, {})
+
+
+def own_settings(kind: type[T], config: Any) -> T:
+    """The keys of `system` that its model leaves to a class, as an object of `kind`, which the class names as its
+    `settings`, so that they are checked before ranks start. `config` is a RunConfig.
+
+    Raises InvalidRequest for a key that `kind` does not have, or a value of another type.
+    """
+    arguments, path = dict(config.system.more), f"{kind.__module__}.{kind.__qualname__}"
+    check_names("system", path, kind, arguments)
+    check_values("system", path, kind, arguments)
+    return kind(**arguments)
+
+
+def _built(key: str, config: Any, extra: Mapping[str, Any]) -> Any:
     if isinstance(config, list | tuple):
         return [build(item) for item in config]
     if not isinstance(config, Mapping):
@@ -42,19 +63,20 @@ def build(config: Any, **extra: Any) -> Any:
         return {**{key: build(value) for key, value in arguments.items()}, **extra}
     path, later = str(config[TARGET]), bool(config.get(PARTIAL, False))
     target = locate(path)
-    check_names("", path, target, {**arguments, **extra}, later=later)
-    check_values("", path, target, arguments)  # those that are plug-ins by what they return: nothing is built yet
+    check_names(key, path, target, {**arguments, **extra}, later=later)
+    check_values(key, path, target, arguments)  # those that are plug-ins by what they return: nothing is built yet
     built = {**{key: build(value) for key, value in arguments.items()}, **extra}
-    check_values("", path, target, {key: value for key, value in built.items() if value is not arguments.get(key)})
+    made = {name: value for name, value in built.items() if value is not arguments.get(name)}
+    check_values(key, path, target, made)
     if later:
         return partial(target, **built)
     try:
-        with in_config_keys():
+        with in_config_keys(), in_keys_of(key, arguments) if key else nullcontext():
             return target(**built)
     except (TypeError, ValueError) as error:  # a value that annotations allow and the class does not
         call = ", ".join(f"{key}={shown(value)}" for key, value in built.items() if key not in extra)
         reason = headline(whole(error)) if is_users(error) else str(error)
-        raise Refused(f"{path}({call}): {reason}", rule="values of the kinds its docstring gives") from error
+        raise InvalidRequest(f"{path}({call}): {reason}", rule="values of the kinds its docstring gives") from error
 
 
 def arguments_of(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,7 +85,7 @@ def arguments_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(key: str, config: Any, wanted: Any = Any) -> None:
-    """Raises Refused, with the whole key, for the first plug-in of a configuration that cannot be built.
+    """Raises InvalidRequest, with the whole key, for the first plug-in of a configuration that cannot be built.
 
     Its result has to be of the type `wanted`, and its arguments have to fit its class. Nothing is built.
     """
@@ -94,7 +116,7 @@ def located(key: str, path: str) -> Any:
     """The class or function that a key of the configuration names. Raises as `locate`, with the key."""
     try:
         return locate(path)
-    except Refused as error:
+    except InvalidRequest as error:
         error.args = (f"{key}={path}: {error}",)
         raise
 
@@ -125,14 +147,15 @@ class Plugin(Generic[T]):
     def build(self, **more: Any) -> T:
         """The object. `more` are arguments that the configuration does not hold.
 
-        Raises Refused where it is not of the type that its place requires, or an argument does not fit the class.
+        Raises InvalidRequest where it is not of the type that its place requires, or an argument does not fit the
+        class.
         """
         if refused := result_refusal(self.place, self.data(), self.wanted):
             raise refused
         built: T = build(self.data(), **more)
         if not fits(built, self.wanted):  # a function may not say what it returns
-            rule = f"its place requires {with_article(self.wanted)}"
-            raise Refused(f"{self.place}={self.target}, which returns {shown(built)}", rule=rule)
+            rule = f"its place requires {object_mismatch(built, self.wanted)}"
+            raise InvalidRequest(f"{self.place}={self.target}, which returns {shown(built)}", rule=rule)
         return built
 
     def data(self) -> dict[str, Any]:

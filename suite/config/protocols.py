@@ -5,10 +5,11 @@ A process that starts ranks loads neither.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from suite.core.protocols import Carried, Missing, Ready, Value
+from suite.core.errors import Unsupported
+from suite.core.protocols import Carried, Missing, Ready, Value, World
 from suite.core.trace import Trace
 
 if TYPE_CHECKING:
@@ -28,14 +29,6 @@ class LossScale(Protocol):
     def restore(self, state: dict[str, float]) -> None: ...
 
 
-class MaskMethod(Protocol):
-    """How a mask is drawn (suite.pruning)."""
-
-    def due(self, batches: int) -> bool: ...
-
-    def draw(self, view: Any) -> Any: ...
-
-
 class GraphSource(Protocol):
     """Generator or reader of a graph (suite.data.graphs)."""
 
@@ -43,21 +36,35 @@ class GraphSource(Protocol):
 
 
 class PartitionMethod(Protocol):
-    """How vertices are shared out (suite.gnn.partition.protocol)."""
+    """How vertices are shared out (suite.gnn.partition.protocol). A class that inherits from this one has defaults of
+    `name` and `notes`."""
+
+    @property
+    def name(self) -> str:
+        """In messages and in the names of files."""
+        return type(self).__name__.lower()
 
     def probe(self) -> Ready | Missing: ...
 
     def parts(self, matrix: Any, k: int, seed: int) -> Sequence[int]: ...
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of its partitions should know, such as a part of it that is not installed."""
+        return ()
 
 
 class System(Protocol):
     """One thing compared, as each of its ranks runs it. Ours and third parties' stand behind the same methods.
 
     A class that implements it is built on every rank as `cls(world=..., config=...)`; `probe` is asked first. A batch
-    is what Data gives. A system may also have `streams`, true where batches go through stream(batches), which gives
-    losses and when each batch ended, instead of train_batch; score(batches), which gives evaluate's loss as "loss" and
-    other means by name; and decode(batches), token ids per batch.
+    is what Data gives. A class that inherits from this one has the defaults below.
+
+    streams: whether batches go through `stream` instead of `train_batch`
     """
+
+    @property
+    def streams(self) -> bool:
+        return False
 
     @classmethod
     def probe(cls, config: RunConfig) -> Ready | Missing:
@@ -77,14 +84,29 @@ class System(Protocol):
 
     def close(self) -> None: ...
 
+    def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]:
+        """The loss of each batch, and when this rank had finished it on the clock of time.perf_counter."""
+        raise Unsupported(f"a stream of {type(self).__name__}", rule="its batches are trained one by one")
+
+    def score(self, batches: Sequence[Value]) -> Mapping[str, float | None]:
+        """The loss of `evaluate` as "loss", and other means by name; by default the loss alone."""
+        return {"loss": self.evaluate(batches)}
+
+    def decode(self, batches: Sequence[Value]) -> list[Any] | None:
+        """Token ids per batch; None, the default, for a network that decodes nothing."""
+        return None
+
+    def told(self) -> dict[str, Any]:
+        """Plain values that the record keeps next to the numbers; by default none."""
+        return {}
+
 
 class Executor(Protocol):
-    """What carries out a run that starts no ranks, built from its YAML in conf/executor: its `_target_`, called with
-    the other keys. `label` among them names the run where a system and a grid do not; `sources` are the folders whose
-    code and data decide what it finds."""
+    """What carries out a run that starts no ranks. With kind=plugin it is built from its YAML in conf/executor: its
+    `_target_`, called with the keys that are not those of every executor."""
 
     def check(self, config: RunConfig) -> None:
-        """Raises Refused for a config that it cannot carry out."""
+        """Raises InvalidRequest for a config that it cannot carry out."""
 
     def run(self, config: RunConfig) -> Carried: ...
 
@@ -95,16 +117,22 @@ class Exchange(Protocol):
     def __call__(self, x: Any) -> Any: ...
 
 
-class StandIn(Protocol):
-    """Class that a rank builds in the place of a system, and that the parent checks before."""
+class Sampler(Protocol):
+    """One rank's part of a microbenchmark, which trains nothing. A batch is one sweep over what is measured.
 
-    source: Any
+    A class that inherits from this one has the default below.
 
-    def check(self, config: RunConfig) -> None: ...
+    streams: whether batches go through `stream` instead of `train_batch`
+    """
 
-    def probe(self, config: RunConfig) -> Ready | Missing: ...
+    streams: bool = False
 
     def train_batch(self, batch: Value | None = None) -> None: ...
+
+    def samples(self) -> Mapping[str, object]:
+        """The "sweeps" since the last call, and what a reader of the record must know."""
+
+    def evaluate(self, batches: Sequence[Value]) -> None: ...
 
     def observe(self) -> Trace: ...
 
@@ -113,23 +141,18 @@ class StandIn(Protocol):
     def close(self) -> None: ...
 
 
-class Preparation(Protocol):
-    """Files that a parent makes for its ranks (suite.gnn.prepare)."""
+class Microbenchmark(Protocol):
+    """Measurement by ranks that train nothing (suite.bench.messages), built from its own keys below `executor`."""
 
-    def check(self, config: RunConfig) -> None: ...
+    def check(self, config: RunConfig) -> None:
+        """Raises InvalidRequest for a config under which it cannot be made. Loads no torch."""
 
+    def probe(self, config: RunConfig) -> Ready | Missing: ...
 
-class Replay(Protocol):
-    """Class that one rank builds in the place of all ranks of a system (suite.engine.replayed)."""
+    def bytes_per_rank(self, config: RunConfig) -> Sequence[int]:
+        """Bytes of each rank, in order."""
 
-    def train_batch(self, batch: Value) -> float: ...
+    def on_rank(self, world: World, config: RunConfig) -> Sampler: ...
 
-    def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]: ...
-
-    def score(self, batches: Sequence[Value]) -> dict[str, float]: ...
-
-    def observe(self) -> Trace: ...
-
-    def memory(self, batch: Value) -> Any: ...
-
-    def close(self) -> None: ...
+    def left(self, config: RunConfig, told: Any, sweeps: Sequence[Any]) -> Carried:
+        """What a record keeps. told: samples() of rank 0; sweeps: one for each timed batch, each by rank"""

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from suite.config.base import Settings
-from suite.config.refusals import member, shown
+from suite.config.commands import Draw, Tune
+from suite.config.refusals import groups_of, shown, variants
 from suite.config.run import RunConfig
 
 _HEAD = """# Configuration reference
 
-Every key of a run, with its default and its meaning. `python -m suite KEY=VALUE` sets one. A group in `conf/` with
-several choices is set by `GROUP=CHOICE`; its YAML files may hold further keys of the classes that they name.
+Every key of a run, of `python -m suite.draw` and of `python -m suite.tune`, with its default and its meaning.
+`python -m suite KEY=VALUE` sets one. A group in `conf/` with several choices is set by `GROUP=CHOICE`; its YAML files
+may hold further keys of the classes that they name.
 Made by `python -m suite.config --docs`.
 """
 
@@ -27,16 +29,20 @@ def schema() -> str:
 
 def page() -> str:
     """The reference in Markdown: a table for each group."""
-    return "\n".join([_HEAD, *_tables("", RunConfig)])
+    return "\n".join([_HEAD, *_tables("", RunConfig), *_tables("draw", Draw), *_tables("tune", Tune)])
 
 
-def _tables(path: str, group: type[Settings]) -> Iterator[str]:
+def _tables(path: str, group: type[Settings], title: str = "") -> Iterator[str]:
     """The table of a group, and those of the groups inside it."""
-    yield _table(path or "Run", group, f"{path}." if path else "")
+    yield _table(title or path or "Run", group, f"{path}." if path else "")
     for name, info in group.model_fields.items():
-        inner = member(info.annotation)
-        if isinstance(inner, type) and issubclass(inner, Settings):
-            yield from _tables(f"{path}.{name}".lstrip("."), inner)
+        at = f"{path}.{name}".lstrip(".")
+        if kinds := variants(info):
+            for kind, model in kinds.items():
+                yield from _tables(at, model, f"{at}, {info.discriminator}: {kind}")  # type: ignore[arg-type]
+        else:
+            for model in groups_of(info):
+                yield from _tables(at, model)  # type: ignore[arg-type]
 
 
 def _table(title: str, group: type[Settings], at: str) -> str:
@@ -47,14 +53,16 @@ def _table(title: str, group: type[Settings], at: str) -> str:
 
 def _rows(group: type[Settings], at: str) -> Iterator[str]:
     for name, info in group.model_fields.items():
-        kind = member(info.annotation)
-        if isinstance(kind, type) and issubclass(kind, Settings):
+        if groups_of(info):
             continue  # a table of its own
         about = " ".join((info.description or "").split()).replace("|", "\\|")
         yield f"| `{at}{info.alias or name}` | {_default(info)} | {about} |"
 
 
 def _default(info: FieldInfo) -> str:
+    options = get_args(info.annotation) if get_origin(info.annotation) is Literal else ()
+    if len(options) == 1:
+        return f"`{options[0]}`"
     if info.is_required():
         return "by the choice"
     value: Any = info.get_default(call_default_factory=True)

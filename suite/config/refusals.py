@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, get_args
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.values import typed
 
 _RULES = {
@@ -25,48 +27,93 @@ _RULES = {
     "finite_number": "a finite number",
 }
 _UNKNOWN, _MISSING = "extra_forbidden", "missing"
+_NO_TAG, _UNKNOWN_TAG = "union_tag_not_found", "union_tag_invalid"
+_TAGS = (_NO_TAG, _UNKNOWN_TAG)
 
 
-def refusals(error: ValidationError, model: type[BaseModel], at: str = "") -> Iterator[tuple[str, Refused]]:
+def refusals(error: ValidationError, model: type[BaseModel], at: str = "") -> Iterator[tuple[str, InvalidRequest]]:
     """Each fault of a group of keys: the path of its key, and the refusal. at: the path of the group itself."""
     seen: set[str] = set()
     for each in error.errors(include_url=False):
         keys = [str(part) for part in each["loc"]]
-        path = ".".join([at, *keys] if at else keys)
+        path = ".".join(filter(None, [at, *(key for key, _ in _fields(model, keys))]))
+        if each["type"] in _TAGS:
+            path += f".{each['ctx']['discriminator'].strip(chr(39))}"
         if path not in seen:
             seen.add(path)
             yield path, _refusal(each, model, keys, path)
 
 
-def refusal(error: ValidationError, model: type[BaseModel], at: str = "") -> Refused:
+def refusal(error: ValidationError, model: type[BaseModel], at: str = "") -> InvalidRequest:
     """The refusal of the first fault."""
     return next(refusals(error, model, at))[1]
 
 
-def _refusal(fault: Any, model: type[BaseModel], keys: Sequence[str], path: str) -> Refused:
+def _refusal(fault: Any, model: type[BaseModel], keys: Sequence[str], path: str) -> InvalidRequest:
+    info = field(model, keys)
+    if fault["type"] in _TAGS:
+        return _refusal_of_tag(fault, variants(info), path)
     if fault["type"] == _UNKNOWN:
         group = path.rpartition(".")[0]
+        if refused := of_other_member(model, path, f"{path}={shown(fault['input'])}"):
+            return refused
         return UnknownName(
             "config key", path, [f"{group}.{name}".lstrip(".") for name in names(model, keys[:-1])], legal=""
         )
-    info = field(model, keys)
-    legal = legal_value(info)
-    legal = f"{path}={shown(legal[0])}" if legal else _legal_below(info, path)
+    legal = _nearest(fault, info) or legal_value(info)
+    advice = f"{path}={shown(legal[0])}" if legal else _legal_below(info, path)
     if fault["type"] == _MISSING:
-        return Refused(f"there is no {path}", rule="every run has this key", legal=legal)
+        return InvalidRequest(f"there is no {path}", rule=_requirement(model, keys), legal=advice)
     rule = rule_of(fault)
     if info is not None and type(None) in get_args(info.annotation) and "null" not in rule:
         rule += ", or null"
-    return Refused(f"{path}={shown(fault['input'])}", rule=rule, legal=legal)
+    return InvalidRequest(path, fault["input"], rule, advice)
+
+
+def of_other_member(model: type[BaseModel], path: str, what: str) -> InvalidRequest | None:
+    """The refusal of a key that another member of a union has than the one that is selected; None for other keys."""
+    for name, info in model.model_fields.items():
+        for tag, each in variants(info).items():
+            if path in every_key(each, name):
+                selecting = f"{name}.{info.discriminator}"
+                return InvalidRequest(what, rule=f"runs with {selecting}={tag} have this key", legal=f"{name}={tag}")
+    return None
+
+
+def _requirement(model: type[BaseModel], keys: Sequence[str]) -> str:
+    """Why a key that is missing is required: by every run, or by the member of a union that the path selects."""
+    for number, key in enumerate(keys):
+        info = field(model, keys[:number]) if number else None
+        if info is not None and key in variants(info):
+            return f"{'.'.join(keys[:number])}.{info.discriminator}={key} requires it"
+    return "every run has this key"
+
+
+def _refusal_of_tag(fault: Any, tags: Mapping[str, Any], path: str) -> InvalidRequest:
+    """The refusal of a group whose kind is missing or unknown."""
+    if fault["type"] == _UNKNOWN_TAG:
+        return UnknownName(path, fault["ctx"]["tag"], tags)
+    return InvalidRequest(f"there is no {path}", rule=f"one of {', '.join(tags)}", legal=f"{path}={next(iter(tags))}")
 
 
 def _legal_below(info: FieldInfo | None, path: str) -> str:
     """A legal value of a key of a group; empty for what is no group."""
-    group = member(info.annotation) if info else None
-    if not (isinstance(group, type) and issubclass(group, BaseModel)):
+    group: Any = member(info.annotation) if info else None
+    if info is not None and (tags := variants(info)):
+        return f"{path}.{info.discriminator}={next(iter(tags))}"
+    if not _is_model(group):
         return ""
     below = ((name, legal_value(each)) for name, each in every_key(group, path).items())
     return next((f"{name}={shown(legal[0])}" for name, legal in below if legal), "")
+
+
+def _nearest(fault: Any, info: FieldInfo | None) -> Sequence[str]:
+    """The nearest of the words that a key takes; none for other keys and values."""
+    if info is None or fault["type"] != "literal_error" or not isinstance(fault["input"], str):
+        return ()
+    options = [each for option in (info.annotation, *get_args(info.annotation)) for each in get_args(option)]
+    options += get_args(info.annotation)
+    return get_close_matches(fault["input"], [each for each in options if isinstance(each, str)], n=1, cutoff=0.4)
 
 
 def rule_of(error: Any) -> str:
@@ -82,7 +129,8 @@ def rule_of(error: Any) -> str:
         name, words = bounds[kind]
         return f"{words} {context[name]}"
     if kind == "literal_error":
-        return f"one of {context['expected']}"
+        choices = re.findall("'([^']*)'", context["expected"])
+        return f"one of {', '.join(choices)}"
     return _RULES.get(kind, str(error["msg"]))
 
 
@@ -90,7 +138,8 @@ def legal_value(info: FieldInfo | None) -> Sequence[Any]:
     """A legal value of a field, which its type may name too; empty where none would do for every run."""
     if info is None:
         return ()
-    inner = [part for option in get_args(info.annotation) for part in getattr(option, "__metadata__", ())]
+    annotated = [option for option in get_args(info.annotation) if get_origin(option) is Annotated]
+    inner = [part for option in annotated for part in get_args(option)[1:]]
     examples = [info.examples, *(part.examples for part in inner if isinstance(part, FieldInfo))]
     if any(examples):
         return next(each for each in examples if each)
@@ -103,41 +152,77 @@ def shown(value: Any) -> str:
 
 
 def field(model: type[BaseModel], keys: Sequence[str]) -> FieldInfo | None:
-    """The field at a path of keys; None where the path every_key the models."""
+    """The field at a path of keys; None where the path leaves the models.
+
+    A union whose members differ by the value of a key has that value in the path after its own key, as pydantic's
+    errors have it.
+    """
+    return next(reversed([info for _, info in _fields(model, keys)]), None)
+
+
+def _fields(model: type[BaseModel], keys: Sequence[str]) -> Iterator[tuple[str, FieldInfo | None]]:
+    """The keys of a path without the values that select members of unions, each with its field or that above it."""
     group: Any = model
     info: FieldInfo | None = None
+    tags: Mapping[str, Any] = {}
     for key in keys:
-        if not (isinstance(group, type) and issubclass(group, BaseModel)):
-            return info
-        info = next((each for name, each in group.model_fields.items() if key in (name, each.alias)), None)
-        if info is None:
-            return None
-        group = member(info.annotation)
-    return info
+        if key in tags:
+            group, tags = tags[key], {}
+            continue
+        if _is_model(group):
+            info = next((each for name, each in group.model_fields.items() if key in (name, each.alias)), None)
+        yield key, info
+        group, tags = (member(info.annotation), variants(info)) if info else (None, {})
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def variants(info: FieldInfo | None) -> Mapping[str, type[BaseModel]]:
+    """The models of a union by the value of the key that selects one; empty for a field that is no such union."""
+    if info is None or not isinstance(info.discriminator, str):
+        return {}
+    models = get_args(info.annotation)
+    return {get_args(each.model_fields[info.discriminator].annotation)[0]: each for each in models}
 
 
 def member(annotation: Any) -> Any:
     """The model in an annotation such as `Graph | None`."""
     options = [annotation, *get_args(annotation)]
-    return next((each for each in options if isinstance(each, type) and issubclass(each, BaseModel)), annotation)
+    return next((each for each in options if _is_model(each)), annotation)
 
 
-def names(model: type[BaseModel], keys: Iterable[str]) -> list[str]:
-    """The keys that a group has."""
-    group: Any = model
-    for key in keys:
-        info = next(each for name, each in group.model_fields.items() if key in (name, each.alias))
-        group = member(info.annotation)
+def names(model: type[BaseModel], keys: Sequence[str]) -> list[str]:
+    """The keys that a group has. keys: its path, as for `field`."""
+    info = field(model, keys)
+    tags = variants(info)
+    group = tags[keys[-1]] if keys and keys[-1] in tags else member(info.annotation) if info else model
+    return _own_names(group)
+
+
+def _own_names(group: type[BaseModel]) -> list[str]:
     return [info.alias or name for name, info in group.model_fields.items()]
 
 
-def every_key(model: type[BaseModel], at: str = "") -> Mapping[str, FieldInfo]:
-    """Every key below a model by its path, groups included."""
+def groups_of(info: FieldInfo) -> Sequence[type[BaseModel]]:
+    """The models that a field may hold: none, one, or those of a union."""
+    below = member(info.annotation)
+    return [*variants(info).values()] or ([below] if _is_model(below) else [])
+
+
+def every_key(model: type[BaseModel], at: str = "", data: Any = None) -> Mapping[str, FieldInfo]:
+    """Every key below a model by its path, groups included.
+
+    data: a configuration, whose values select the members of unions; without it all members have their keys
+    """
     found: dict[str, FieldInfo] = {}
     for name, info in model.model_fields.items():
         path = f"{at}.{info.alias or name}".lstrip(".")
         found[path] = info
-        below = member(info.annotation)
-        if isinstance(below, type) and issubclass(below, BaseModel):
-            found |= every_key(below, path)
+        below = data.get(info.alias or name) if isinstance(data, Mapping) else None
+        chosen = below.get(info.discriminator) if isinstance(below, Mapping) and info.discriminator else None
+        only = variants(info).get(str(chosen))
+        for each in [only] if only else groups_of(info):
+            found |= every_key(each, path, below)
     return found

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 from suite.config.annotations import is_callable, is_union, plain, results_of, with_article
 from suite.config.locate import PARTIAL, TARGET, locate
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.members import is_protocol, lacking
 from suite.core.protocols import Schedule, WeightPolicy
 
@@ -41,7 +41,7 @@ def mismatch(target: Callable[..., Any], wanted: Any, *, later: bool = False) ->
     return None if None in reasons or not reasons else f"{with_article(wanted)}; {reasons[0]}"
 
 
-def result_refusal(key: str, config: Mapping[str, Any], wanted: Any) -> Refused | None:
+def result_refusal(key: str, config: Mapping[str, Any], wanted: Any) -> InvalidRequest | None:
     """The refusal of a plug-in whose result is not of the type that its place requires; None where it is."""
     path, later = str(config[TARGET]), bool(config.get(PARTIAL, False))
     target = locate(path)
@@ -50,7 +50,7 @@ def result_refusal(key: str, config: Mapping[str, Any], wanted: Any) -> Refused 
         return None
     other = mismatch(target, wanted, later=not later) is None
     legal = f"{key}.{PARTIAL}={str(not later).lower()}" if other else _example(key, wanted)
-    return Refused(f"{key}={path}", rule=f"its place requires {reason}", legal=legal)
+    return InvalidRequest(f"{key}={path}", rule=f"its place requires {reason}", legal=legal)
 
 
 def _example(key: str, wanted: Any) -> str:
@@ -59,31 +59,55 @@ def _example(key: str, wanted: Any) -> str:
     return f"{key}.{TARGET}={path}" if path else ""
 
 
+def object_mismatch(value: Any, wanted: Any) -> str:
+    """What an object lacks that is not of the type `wanted`."""
+    wanted = plain(wanted)
+    kinds = get_args(wanted) if is_union(wanted) else (wanted,)
+    missing = lacking(value, kinds[0]) if is_protocol(kinds[0]) else []
+    return f"{with_article(wanted)}{f'; it has no {_and_no(missing)}' if missing else ''}"
+
+
+def _and_no(names: Iterable[str]) -> str:
+    return " and no ".join(names)
+
+
 def _difference(result: type, kind: type) -> str | None:
     if is_protocol(kind):
         missing = lacking(result, kind)
-        return f"{result.__name__} has no {' and no '.join(missing)}" if missing else None
+        return f"{result.__name__} has no {_and_no(missing)}" if missing else None
     if issubclass(result, kind) or (kind is float and result is int):
         return None
     return f"the result is {with_article(result)}"
 
 
 def check_class(key: str, path: str, target: Any, protocol: type, names: Iterable[str]) -> None:
-    """Raises Refused unless `target`, which is used before it is built, is a class with the methods of a protocol.
+    """Raises InvalidRequest unless `target`, which is used before it is built, is a class with the methods of a
+    protocol.
 
     names: of the arguments that it is built with
     """
     if not isinstance(target, type):
-        raise Refused(f"{key}={path}", rule=f"a class that is {with_article(protocol)}")
+        raise InvalidRequest(f"{key}={path}", rule=f"a class that is {with_article(protocol)}")
     if missing := lacking(target, protocol):
-        raise Refused(f"{key}={path}", rule=f"{with_article(protocol)} has {', '.join(missing)}")
+        raise lacking_refusal(f"{key}={path}", missing, protocol)
     check_call(f"{key}={path}", target, names)
 
 
+def lacking_refusal(what: str, missing: Sequence[str], protocol: type) -> InvalidRequest:
+    """The refusal of a class without some members of the protocol that its place requires."""
+    rule = f"its place requires {with_article(protocol)}"
+    base = f"{protocol.__module__}.{protocol.__name__}"
+    return InvalidRequest(
+        f"{what}, which has no {_and_no(missing)}", rule=rule, legal=f"a class that inherits from {base}"
+    )
+
+
 def check_call(what: str, target: Callable[..., Any], names: Iterable[str]) -> None:
-    """Raises Refused unless `target` takes arguments of these names and requires no other."""
+    """Raises InvalidRequest unless `target` takes arguments of these names and requires no other."""
     names = [*names]
     try:
         inspect.signature(target).bind(**dict.fromkeys(names))
     except (TypeError, ValueError) as error:
-        raise Refused(f"{what}: {error}", rule=f"it is called with {', '.join(sorted({*names} - {'self'}))}") from error
+        raise InvalidRequest(
+            f"{what}: {error}", rule=f"it is called with {', '.join(sorted({*names} - {'self'}))}"
+        ) from error

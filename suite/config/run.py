@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from suite.comm import by_exchange, launcher_of
-from suite.config.base import MOST_SEED, Name, Settings, Word, name_like
-from suite.config.experiment import Executor, Experiment, Scale
+from suite.config.base import MOST_SEED, READ_ONLY, Count, Name, OnError, Rerun, Settings, Word, name_like
+from suite.config.executor import Executor
+from suite.config.experiment import Experiment, Scale
 from suite.config.graphs import Exchange, Graph, Partitioner
 from suite.config.launch import Launch
-from suite.config.measure import Measure, Resume
+from suite.config.measure import Checkpoint, Measure
 from suite.config.network import Data, Memory, Model, Precision, Pruning
-from suite.config.parallel import Batch, Checkpoints, Comm, Grid, Update
+from suite.config.optimizer import Optimizer
+from suite.config.parallel import Batch, Checkpoints, Comm, Grid
 from suite.config.plugins import Plugin
 from suite.config.system import System
 from suite.core.errors import Unsupported
-from suite.core.protocols import Schedule, UpdateRule, WeightPolicy
+from suite.core.op import Work
+from suite.core.protocols import Schedule, WeightPolicy
 from suite.workload.gcn import GCN
 from suite.workload.shapes import Network
 
@@ -30,28 +34,31 @@ class RunConfig(Settings):
     seed: Annotated[int, Field(ge=0, le=MOST_SEED, examples=[0])] = 0
     """Selects initial weights, dropout masks, samples and partitions."""
     tag: Word = ""
-    """Ends the label of a run: distinguishes two runs of one system."""
+    """End of a run's label, which distinguishes two runs of one system."""
     batch: Batch = Batch()
-    checkpoints: Checkpoints = None
+    activation_checkpointing: Checkpoints = None
     """Blocks between activation checkpoints; auto: AxoNN's rule (V-A); null: every activation is kept."""
-    update: Update = Update()
+    update_interval: Annotated[Count | None, Field(examples=[None])] = None
+    """Microbatches per update of a pipeline that does not drain for it; null: a flush, one update per batch."""
     split: Annotated[Name, name_like("even")] = "even"
     """Layers per stage: even counts blocks, cost adds flops, pipedream its rule, FILE.json a measured profile."""
     comm: Comm = Comm()
     measure: Measure = Measure()
-    resume: Resume = Resume()
+    checkpoint: Checkpoint = Checkpoint()
     reports: Name = "reports"
     """Folder of records, traces and the page."""
-    rerun: Annotated[Name, name_like("stale")] = "stale"
-    """Runs that are made although they have a record: stale, failed, timeout, all or keep."""
-    on_error: Annotated[Name, name_like("record")] = "record"
+    rerun: Annotated[Rerun, Field(examples=["stale"])] = "stale"
+    """Configurations that run again although they have a record. stale reruns a configuration whose code, data, machine
+    or library versions have changed since its record was written. failed: also one that did not end ok; timeout: also
+    one that exceeded its deadline; all: every one; keep: none, whatever has changed around the same configuration. A
+    record that says unsupported, missing_dependency or cancelled never stands."""
+    on_error: Annotated[OnError, Field(examples=["record"])] = "record"
     """record: later runs are made after one that failed; stop: they are not."""
     schedule: Plugin[Schedule]
     """Order of the ops of each stage."""
     weights: Plugin[WeightPolicy]
     """Version of the weights that each pass reads."""
-    optimizer: Plugin[UpdateRule]
-    """Update rule of the weights."""
+    optimizer: Optimizer
     memory: Memory
     precision: Precision
     pruning: Pruning
@@ -63,7 +70,7 @@ class RunConfig(Settings):
     launch: Launch
     scale: Scale
     experiment: Experiment
-    unread: list[str] | None = None
+    unread: Annotated[list[str] | None, READ_ONLY] = None
     """Overrides that the run does not read, for which it is refused."""
     graph: Graph | None = None
     partitioner: Partitioner | None = None
@@ -81,10 +88,31 @@ class RunConfig(Settings):
         return RunConfig.model_validate(data)
 
     @property
+    def microbatches(self) -> int:
+        """Microbatches per replica and batch."""
+        return self.batch.size // (self.batch.microbatch * self.grid.data)
+
+    @property
+    def warm_up_batches(self) -> int:
+        """Batches before the first turn: of an asynchronous pipeline no fewer than fill it."""
+        batches = self.measure.warm_up
+        if self.update_interval is None:
+            return batches
+        return max(batches, math.ceil(self.grid.inter / self.microbatches))
+
+    def work(self) -> Work:
+        """From one drain to the next: a batch, or a turn of an asynchronous run, as far as its order can differ."""
+        every, count = self.update_interval, self.microbatches
+        if every is None:
+            return Work(0, count, None, 0)
+        turn = count * (self.measure.discard_first + self.measure.batches)
+        return Work(0, min(turn, 4 * self.grid.inter + every), every, 0)
+
+    @property
     def pair_exchange(self) -> bool:
         """Whether the two ranks of a group add by an exchange of bytes, with room for the other's part."""
         comm, launch = self.comm, self.launch
-        launcher = launcher_of(launch.starter, launch.mpi)
+        launcher = launcher_of(launch.launcher, launch.mpi)
         return by_exchange(comm.transport, launcher, launch.device, pair_exchange=comm.pair_exchange)
 
     def network(self) -> Network:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache, partial
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -25,10 +26,12 @@ from suite.config.annotations import (
     legal_text,
     plain,
 )
+from suite.config.base import broken
 from suite.config.locate import ROOTS, TARGET, in_user_folder
 from suite.config.refusals import rule_of
 from suite.config.results import result_refusal
-from suite.core.errors import Refused, UnknownName
+from suite.core.bounds import Bounds
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.members import is_protocol, lacking
 from suite.core.values import shown, typed
 
@@ -36,7 +39,7 @@ _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal",
 
 
 def check_names(key: str, path: str, target: Callable[..., Any], names: Iterable[str], *, later: bool = False) -> None:
-    """Raises Refused for an argument that `target` does not take, and unless `later` for one that it lacks.
+    """Raises InvalidRequest for an argument that `target` does not take, and unless `later` for one that it lacks.
 
     key: of the plug-in in the configuration, empty where unknown; path: of its class
     """
@@ -51,7 +54,9 @@ def check_names(key: str, path: str, target: Callable[..., Any], names: Iterable
         for name in sorted(names - by_name.keys()):
             if not by_name:
                 raise _keyed(
-                    Refused(f"there is no {group}{name}", rule=f"{path} takes no arguments", legal=f"~{group}{name}")
+                    InvalidRequest(
+                        f"there is no {group}{name}", rule=f"{path} takes no arguments", legal=f"~{group}{name}"
+                    )
                 )
             known = [f"{group}{each}" for each in by_name]
             raise _keyed(UnknownName(f"argument of {path}", f"{group}{name}", known, legal=f"~{group}{name}"))
@@ -61,12 +66,13 @@ def check_names(key: str, path: str, target: Callable[..., Any], names: Iterable
             kind = "" if hint is Any else f", {described(hint)}"
             legal = legal_text(hint)
             what = f"there is no {group}{name}" if key else f"{path}: there is no {name}"
-            error = Refused(what, rule=f"{path} requires it{kind}", legal=legal and f"{group}{name}={legal}")
+            error = InvalidRequest(what, rule=f"{path} requires it{kind}", legal=legal and f"{group}{name}={legal}")
             raise _keyed(error)
 
 
 def check_values(key: str, path: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Raises Refused for the first argument that is not of its annotated type, with a legal value if there is one."""
+    """Raises InvalidRequest for the first argument that is not of its annotated type, with a legal value if there is
+    one."""
     hints = hints_of(target)
     for name, value in arguments.items():
         if name not in hints:
@@ -93,7 +99,8 @@ def example(target: Callable[..., Any], name: str, hint: Any) -> str:
     """
     parameter = (_parameters(target) or {}).get(name)
     default = parameter.default if parameter else inspect.Parameter.empty
-    simple = default is None or isinstance(default, bool | int | float | str)
+    default = [*default] if isinstance(default, tuple) else default
+    simple = default is None or isinstance(default, bool | int | float | str | list)
     return typed(default) if simple and fits(default, hint) else legal_text(hint)
 
 
@@ -106,12 +113,12 @@ def _parameters(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter] |
         return None
 
 
-def _keyed(error: Refused) -> Refused:
+def _keyed(error: InvalidRequest) -> InvalidRequest:
     error.keyed = True  # it names the keys of a config, not arguments that stand for them
     return error
 
 
-def _refusal(error: ValidationError, key: str, path: str, target: Any, name: str, value: Any) -> Refused:
+def _refusal(error: ValidationError, key: str, path: str, target: Any, name: str, value: Any) -> InvalidRequest:
     fault = error.errors(include_url=False)[0]
     full = f"{key}.{name}" if key else f"{path}: {name}"
     if fault["type"] == _PLUGIN:
@@ -120,20 +127,37 @@ def _refusal(error: ValidationError, key: str, path: str, target: Any, name: str
         return refused
     hint = hints_of(target)[name]
     rule = rule_of(fault) if fault["type"] in _BOUNDS and not is_union(plain(hint)) else described(hint)
-    legal = example(target, name, hint)
+    legal = _nearest(hint, value) or example(target, name, hint)
     entry = fault["loc"][0] if fault["loc"] else None
     if is_mapping(plain(hint)) and get_args(plain(hint)) and isinstance(value, Mapping) and entry in value:
         return _refusal_of_entry(full, plain(hint), str(entry), value[entry])
     given = _given(value)
-    return Refused(f"{full}={given}", rule=f"{name} is {rule}", legal=legal and f"{key and f'{key}.'}{name}={legal}")
+    return InvalidRequest(
+        f"{full}={given}", rule=f"{name} is {rule}", legal=legal and f"{key and f'{key}.'}{name}={legal}"
+    )
 
 
-def _refusal_of_entry(key: str, hint: Any, entry: str, value: Any) -> Refused:
+def _nearest(hint: Any, value: Any) -> str:
+    """The choice of a Literal that is nearest to a text; empty where none is near."""
+    options = [
+        each for part in (plain(hint), *get_args(plain(hint))) if get_origin(part) is Literal for each in get_args(part)
+    ]
+    near = (
+        get_close_matches(value, [each for each in options if isinstance(each, str)], 1)
+        if isinstance(value, str)
+        else []
+    )
+    return typed(near[0]) if near else ""
+
+
+def _refusal_of_entry(key: str, hint: Any, entry: str, value: Any) -> InvalidRequest:
     """The refusal of a value in a mapping."""
     inner = get_args(hint)[1]
     legal = legal_text(inner)
     full = f"{key}.{entry}"
-    return Refused(f"{full}={_given(value)}", rule=f"{entry} is {described(inner)}", legal=legal and f"{full}={legal}")
+    return InvalidRequest(
+        f"{full}={_given(value)}", rule=f"{entry} is {described(inner)}", legal=legal and f"{full}={legal}"
+    )
 
 
 def _given(value: Any) -> str:
@@ -173,12 +197,21 @@ def _checked(hint: Any) -> Any:
     bounds: list[Any] = []
     while get_origin(hint) is Annotated:
         hint, *more = get_args(hint)
-        bounds = [*more, *bounds]
+        bounds = [*(_interval(each) if isinstance(each, Bounds) else each for each in more), *bounds]
     hint = plain(hint)
     kind = _strict(hint)
     if kind is Any and not bounds:
         return Any
     return Annotated[(kind, *bounds, WrapValidator(partial(_plugin_or_value, hint)))]
+
+
+def _interval(bounds: Bounds) -> AfterValidator:
+    def check(value: Any) -> Any:
+        if not bounds.hold(value):
+            raise broken(bounds.rule)
+        return value
+
+    return AfterValidator(check)
 
 
 def _plugin_or_value(hint: Any, value: Any, check: Callable[[Any], Any]) -> Any:

@@ -9,24 +9,30 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from suite.config.locate import PARTIAL, TARGET, check_source, locate
 from suite.config.places import OF_RANKS, values_at
 from suite.config.plugins import arguments_of, plugins_in
+from suite.config.results import lacking_refusal
 from suite.config.run import RunConfig
 from suite.config.signature import check_names, check_values
-from suite.core.errors import MissingDependency, Refused
+from suite.core import bounds
+from suite.core.errors import InvalidRequest, MissingDependency
+from suite.core.members import lacking
 
 _TYPES: Mapping[str, Any] = {"int": int, "float": float, "bool": bool, "str": str, "None": None}
+_BOUNDED = {name: vars(bounds)[name] for name in ("NonNegative", "Positive", "UnitInterval")}
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 def check_sources(config: RunConfig) -> None:
-    """Raises Refused for a class or module of the ranks that does not exist, or that does not take an argument."""
+    """Raises InvalidRequest for a class or module of the ranks that does not exist, or that does not take an
+    argument."""
     data = config.plain()
     _file("model.network", config.model.network)
     for pattern, place in OF_RANKS.items():
@@ -34,10 +40,70 @@ def check_sources(config: RunConfig) -> None:
             if isinstance(value, str):
                 _file(key, *_parts(value))
             elif isinstance(value, Mapping) and TARGET in value and place.names:
-                _file(f"{key}.{TARGET}", *_parts(str(value[TARGET])))
+                _check_members(f"{key}.{TARGET}", str(value[TARGET]), place.wanted)
+                if key == "system" and (settings := _settings_of(str(value[TARGET]))):
+                    _check_call(key, settings, config.system.more)
             elif isinstance(value, Mapping):
-                for at, each in plugins_in(key, value):
+                _check_clash(key, value, place.besides)
+                arguments = {name: each for name, each in value.items() if name not in place.besides}
+                for at, each in plugins_in(key, arguments):
                     _check_arguments(at, each)
+
+
+def _check_members(key: str, path: str, protocol: type) -> None:
+    """Raises InvalidRequest for a class without the methods of a protocol, as far as its source shows."""
+    home, name = _parts(path)
+    members = _members(name, _source(_file(key, home, name)))
+    if members is None:
+        return
+    shape = type(name, (), dict.fromkeys(members))  # with the names alone
+    if missing := lacking(shape, protocol):
+        raise lacking_refusal(f"{key}={path}", missing, protocol)
+
+
+def _home(name: str, source: _Source) -> _Source | None:
+    """The source that defines a class, this one or the one it is imported from; None where that is not known."""
+    if name in source.classes:
+        return source
+    if name not in source.imported:
+        return None
+    try:
+        found = _source(check_source(source.imported[name], name))
+    except InvalidRequest:
+        return None
+    return found if name in found.classes else None
+
+
+def _members(name: str, source: _Source) -> set[str] | None:
+    """The names that the bodies of a class and of its bases define; None where one of them is not known."""
+    if name in ("Protocol", "Generic", "object"):
+        return set()
+    home = _home(name, source)
+    if home is None:
+        return None
+    source, node = home, home.classes[name]
+    found = {line.name for line in node.body if isinstance(line, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    for line in node.body:
+        targets = (
+            line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else []
+        )
+        found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    for base in node.bases:
+        inherited = _members(ast.unparse(base).partition("[")[0].rpartition(".")[2], source)
+        if inherited is None:
+            return None
+        found |= inherited
+    return found
+
+
+def _check_clash(key: str, group: Mapping[str, Any], besides: Sequence[str]) -> None:
+    """Raises InvalidRequest for a class with an argument that is named as a key of its group which is no argument."""
+    path = str(group.get(TARGET, ""))
+    if clash := next((name for name in besides if path and name in argument_names(path)), None):
+        rule = f"{key}.{clash} is a key of every {key}, which no argument of its class is named as"
+        raise InvalidRequest(
+            f"{key}.{TARGET}={path} with an argument {clash}", rule=rule, legal=f"an argument {clash}_of_mine"
+        )
 
 
 def argument_names(path: str) -> list[str]:
@@ -45,7 +111,7 @@ def argument_names(path: str) -> list[str]:
     try:
         target = declared(path) or locate(path)
         return [*inspect.signature(target).parameters]
-    except (Refused, MissingDependency, TypeError, ValueError):
+    except (InvalidRequest, MissingDependency, TypeError, ValueError):
         return []
 
 
@@ -53,9 +119,8 @@ def argument_names(path: str) -> list[str]:
 def declared(path: str) -> Callable[..., Any] | None:
     """A function with the signature of a class; None where its source does not show it. Raises as `check_source`."""
     home, name = _parts(path)
-    body = ast.parse(check_source(home, name).read_text(encoding="utf-8")).body
-    classes = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
-    parameters = _parameters(classes[name], classes) if name in classes else None
+    source = _source(check_source(home, name))
+    parameters = _parameters(source.classes[name], source) if name in source.classes else None
     if parameters is None:
         return None
 
@@ -71,16 +136,34 @@ def declared(path: str) -> Callable[..., Any] | None:
 def _check_arguments(key: str, plugin: Mapping[str, Any]) -> None:
     path = str(plugin[TARGET])
     _file(f"{key}.{TARGET}", *_parts(path))
+    _check_call(key, path, arguments_of(plugin), later=bool(plugin.get(PARTIAL, False)))
+
+
+def _check_call(key: str, path: str, arguments: Mapping[str, Any], *, later: bool = False) -> None:
+    """Raises InvalidRequest for an argument that a class does not take, as far as its source shows."""
     if (target := declared(path)) is not None:
-        arguments = arguments_of(plugin)
-        check_names(key, path, target, arguments, later=bool(plugin.get(PARTIAL, False)))
+        check_names(key, path, target, arguments, later=later)
         check_values(key, path, target, arguments)
+
+
+def _settings_of(path: str) -> str:
+    """The class of the keys that a system adds to its group: `settings = NAME` in its body; empty without one."""
+    home, name = _parts(path)
+    node = _source(check_source(home, name)).classes.get(name)
+    for line in node.body if node else ():
+        if (
+            isinstance(line, ast.Assign)
+            and isinstance(line.value, ast.Name)
+            and "settings" in map(ast.unparse, line.targets)
+        ):
+            return f"{home}.{line.value.id}"
+    return ""
 
 
 def _file(key: str, home: str, name: str = "") -> Path:
     try:
         return check_source(home, name)
-    except Refused as error:
+    except InvalidRequest as error:
         error.args = (f"{key}={'.'.join(filter(None, (home, name)))}: {error}",)
         raise
 
@@ -92,21 +175,61 @@ def _parts(path: str) -> tuple[str, str]:
     return home, name
 
 
-def _parameters(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[inspect.Parameter] | None:
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The classes of a module, and the modules that it imports other names from."""
+
+    classes: Mapping[str, ast.ClassDef]
+    imported: Mapping[str, str]
+
+
+@cache
+def _source(file: Path) -> _Source:
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    imported = {
+        alias.asname or alias.name: node.module
+        for node in body
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level
+        for alias in node.names
+    }
+    return _Source({node.name: node for node in body if isinstance(node, ast.ClassDef)}, imported)
+
+
+def _parameters(node: ast.ClassDef, source: _Source) -> list[inspect.Parameter] | None:
     """The arguments of a class; None where they may come from elsewhere."""
     for method in node.body:
         if isinstance(method, ast.FunctionDef) and method.name == "__init__":
             return None if method.args.vararg or method.args.kwarg else [*_of_method(method.args)]
-    if not any("dataclass" in ast.unparse(each) for each in node.decorator_list):
+    if not _is_dataclass(node):
         return None
     fields = list[inspect.Parameter]()
     for base in node.bases:
-        name = ast.unparse(base).partition("[")[0]
-        inherited = _parameters(classes[name], classes) if name in classes else None
+        inherited = _inherited(ast.unparse(base).partition("[")[0], source)
         if inherited is None:
             return None
         fields += inherited
     return [*fields, *_of_dataclass(node)]
+
+
+def _inherited(name: str, source: _Source) -> list[inspect.Parameter] | None:
+    """The fields that a base gives to a dataclass; None where its source is not one of the suite or of the user.
+
+    A base that is no dataclass gives none, if its own bases give none.
+    """
+    if name in ("Protocol", "Generic", "object"):
+        return []
+    home = _home(name, source)
+    if home is None:
+        return None
+    source, node = home, home.classes[name]
+    if _is_dataclass(node):
+        return _parameters(node, source)
+    given = [_inherited(ast.unparse(base).partition("[")[0], source) for base in node.bases]
+    return None if any(each is None or each for each in given) else []
+
+
+def _is_dataclass(node: ast.ClassDef) -> bool:
+    return any("dataclass" in ast.unparse(each) for each in node.decorator_list)
 
 
 def _of_method(arguments: ast.arguments) -> Iterator[inspect.Parameter]:
@@ -136,4 +259,9 @@ def _type(annotation: ast.expr | None) -> Any:
     if isinstance(annotation, ast.BinOp):
         options = [_type(annotation.left), _type(annotation.right)]
         return Any if Any in options else options[0] | options[1]
-    return _TYPES.get(ast.unparse(annotation), Any) if annotation else Any
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Literal":
+        try:
+            return Literal[ast.literal_eval(annotation.slice)]
+        except ValueError:  # members of an enumeration
+            return Any
+    return {**_TYPES, **_BOUNDED}.get(ast.unparse(annotation), Any) if annotation else Any

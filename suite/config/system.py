@@ -24,25 +24,25 @@ class Simulation(Settings):
 
     layout: Plugin[Callable[..., Layout]] | None = None
     """Layout of the model states of a GPT's blocks; null: mixed precision, 20 bytes per parameter."""
-    checkpoints: Annotated[Literal["interval", "layer", "none"], Field(examples=["interval"])] = "interval"
+    activation_checkpointing: Annotated[Literal["interval", "layer", "none"], Field(examples=["interval"])] = "interval"
     """Activations that are kept: interval: by AxoNN's rule (V-A); layer: each layer's input; none: no checkpoints."""
-    blocking: bool = False
+    blocking_sends: bool = False
     """A send occupies its stage (NCCL, AxoNN IV-A)."""
-    direct: bool = False
+    device_initiated: bool = False
     """Messages leave by the device at once, not when the host comes round to them."""
-    apart: bool = False
+    sync_before_update: bool = False
     """No stage updates before every stage has drained."""
-    sliced: Annotated[Literal["none", "forward", "both"], Field(examples=["none"])] = "none"
+    scatter_messages: Annotated[Literal["none", "forward", "both"], Field(examples=["none"])] = "none"
     """Passes whose messages the ranks of a split layer share out, a slice each."""
-    zero: Annotated[int, Field(ge=0, le=1, examples=[1])] = 0
+    zero_stage: Annotated[int, Field(ge=0, le=1, examples=[1])] = 0
     """ZeRO stage: 1 where replicas share the optimizer states out."""
-    reductions: Annotated[float, Field(ge=0, examples=[1.0])] = 1.0
+    allreduces_per_update: Annotated[float, Field(ge=0, examples=[1.0])] = 1.0
     """Traffic of an update in all-reduces of its gradients: 1.5 is an all-reduce and an all-gather."""
-    ties: bool = False
+    tied_embeddings: bool = False
     """The ends of a pipeline add the gradients of their shared embedding, as they must to train one model."""
-    bucket: Annotated[int, Field(ge=0, le=MOST_COUNT, examples=[4_000_000])] = 0
+    bucket_numel: Annotated[int, Field(ge=0, le=MOST_COUNT, examples=[4_000_000])] = 0
     """Entries per optimizer step; 0: one step."""
-    coarsening: Count | None = None
+    buckets_per_reduction: Count | None = None
     """Buckets per reduction (AxoNN V-C); null: one reduction, then the step."""
 
 
@@ -54,29 +54,29 @@ class System(Settings):
     target: Annotated[Text, Field(alias="_target_")]
     """Class that each rank builds."""
     name: Name
-    what: Text = ""
+    description: Text = ""
     """One line on the report's page."""
     paper: Text = ""
     """Paper that describes it."""
-    budget: bool = False
+    has_memory_model: bool = False
     """Its memory is predicted by suite.memory."""
     microbatches: Annotated[Count | None, Field(examples=[None])] = None
     """Microbatches per replica and batch, where it allows no other number."""
     graphs: bool = False
     """It trains one whole graph."""
-    ordered: bool | None = None
+    supports_schedules: bool | None = None
     """Its ranks run the schedule of the config; null: as the engine of the suite does."""
-    streams: bool | None = None
+    supports_streaming: bool | None = None
     """It trains without draining between batches; null: as the engine of the suite does."""
-    prunes: bool | None = None
+    supports_pruning: bool | None = None
     """It trains pruned networks; null: as the engine of the suite does."""
-    resumes: bool | None = None
+    supports_checkpoints: bool | None = None
     """It writes checkpoints; null: as the engine of the suite does."""
     order: Annotated[Name | None, Field(examples=[None])] = None
     """Class of the schedule that the system brings; null: it runs the config's, or an order that is not known."""
     processes: Annotated[Ranks | None, Field(examples=[None])] = None
     """Processes, where it allows no other number."""
-    fills: bool = False
+    requires_full_pipeline: bool = False
     """Its order needs at least as many microbatches as stages."""
     tensor: bool = False
     """It can split layers: grid.tensor."""
@@ -99,29 +99,35 @@ class System(Settings):
     @property
     def runs_schedule(self) -> bool:
         """Whether its ranks run the schedule of the config."""
-        return self.on_engine if self.ordered is None else self.ordered
+        return self.on_engine if self.supports_schedules is None else self.supports_schedules
+
+    @property
+    def brings_order(self) -> bool:
+        """Whether its ranks run an order of their own, which its YAML names."""
+        return not self.runs_schedule and self.order is not None
 
     @property
     def can_stream(self) -> bool:
         """Whether it trains without draining between batches."""
-        return self.on_engine if self.streams is None else self.streams
+        return self.on_engine if self.supports_streaming is None else self.supports_streaming
 
     @property
     def can_prune(self) -> bool:
         """Whether it trains pruned networks."""
-        return self.on_engine if self.prunes is None else self.prunes
+        return self.on_engine if self.supports_pruning is None else self.supports_pruning
 
     @property
     def can_resume(self) -> bool:
         """Whether it writes checkpoints and continues from them."""
-        return self.on_engine if self.resumes is None else self.resumes
+        return self.on_engine if self.supports_checkpoints is None else self.supports_checkpoints
 
     def modelled(self, schedule: Mapping[str, Any]) -> dict[str, Any]:
         """The system as simulators build it, with the schedule of its configuration. Raises Unsupported for one that
         is not simulated."""
         if self.simulation is None:
-            rule = f"conf/system/{self.name}.yaml, or a user's, has a block system.simulation"
-            raise Unsupported(f"system={self.name} on a modelled machine", rule=rule, legal="system=axonn")
+            rule = "a system with a block system.simulation is simulated"
+            legal = "system=axonn" if self.name != "axonn" else "executor=real"
+            raise Unsupported(f"system={self.name} on a modelled machine", rule=rule, legal=legal)
         own = {key: value for key, value in self.simulation.plain().items() if value is not None}
         shared = {"name": self.name, "schedule": dict(schedule), "tensor": self.tensor, "sparse": self.sparse}
         return {TARGET: MODELLED, "layout": MIXED, **shared, **own}

@@ -155,7 +155,7 @@ def _trained(system: Any, batch: tuple[Any, Any], microbatches: int) -> float:
     """The mean loss of a batch; of an asynchronous system it is a stream of its microbatches, in one update."""
     if isinstance(system, Engine):
         return system.train_batch(batch)
-    if not getattr(system, "streams", False):
+    if not system.streams:
         return float(system.train_batch(_plain(batch, system)))
     losses, _ = system.stream([_plain(one, system) for one in parted(batch, microbatches)])
     return float(sum(losses) / len(losses))
@@ -181,7 +181,7 @@ def check_system(made: Any, config: RunConfig, case: Case, world: World) -> int:
     """The same of a system on the suite's engine, built as its ranks build it. config: at rate 0, seed as in the
     reference."""
     system = made(world=world, config=config)
-    engine, every, data = system.engine, config.update.every, config.grid.data
+    engine, every, data = system.engine, config.update_interval, config.grid.data
     tolerance = 0.0 if data <= 2 else 1e-12
     if every is None:
         return check_engine(engine, case, engine.schedule, world, system=system, tolerance=tolerance)

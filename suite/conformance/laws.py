@@ -21,7 +21,7 @@ from suite.conformance.memory import check_counted, counted
 from suite.conformance.replays import check_replayed
 from suite.conformance.resuming import check_resumed
 from suite.conformance.subject import Subject
-from suite.core.errors import Fault, Refused, SuiteError
+from suite.core.errors import Fault, InvalidRequest, SuiteError
 from suite.core.grid import Grid
 from suite.core.keys import in_config_keys
 from suite.core.reasons import headline, is_users, whole
@@ -75,7 +75,7 @@ def examine(subject: Subject, chosen: Sequence[str] = ()) -> Iterator[Finding]:
                     verdict, said = Verdict.KEPT, law.check(subject)
             except DoesNotApply as reason:
                 said = f"because {reason}"
-            except Refused as error:  # by name, before anything runs
+            except InvalidRequest as error:  # by name, before anything runs
                 said = f"because it refuses: {error}"
                 if law.name == "composes":
                     verdict, said, broken = Verdict.BROKEN, reason_of(error), '"composes"'
@@ -187,8 +187,8 @@ def _few(subject: Subject) -> tuple[str, ...]:
 
 def _bytes(subject: Subject) -> str:
     _of_stages(subject)
-    if not subject.base.system.budget:
-        raise DoesNotApply("system.budget is not true: its bytes are not predicted")
+    if not subject.base.system.has_memory_model:
+        raise DoesNotApply("system.has_memory_model is not true: its bytes are not predicted")
     config = subject.whole("batch.size=8", "grid.inter=1", "grid.data=1")
     off = check_counted(config, [counted(loopback.LoopbackWorld(loopback.Hub(1), 0), config, subject.made)], "alone")
     return f"states to the byte; the peak of one rank was predicted within {off:.1%}"
@@ -211,7 +211,7 @@ def _clocks(subject: Subject) -> str:
 def _resume(subject: Subject) -> str:
     _of_stages(subject)
     if not subject.base.system.can_resume:
-        raise DoesNotApply("system.resumes is not true: it has no checkpoints")
+        raise DoesNotApply("system.supports_checkpoints is not true: it has no checkpoints")
     config = subject.config("batch.size=4", *_few(subject), "grid.inter=2")
     batches = [batch for epoch in _epochs(config) for batch in epoch][:4]
     with tempfile.TemporaryDirectory() as folder:

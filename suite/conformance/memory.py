@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 from suite.bench.predict import budgets
 from suite.config.run import RunConfig
@@ -16,18 +16,26 @@ from suite.engine.system import EngineSystem
 WITHIN = 0.05
 
 
-def counted(world: World, config: RunConfig, made: Any = EngineSystem) -> dict[str, Any]:
+class Counted(TypedDict):
+    """A rank's bytes by kind at the peak and as allocated, and the most passes in flight."""
+
+    held: Mapping[str, int]
+    allocated: Mapping[str, int]
+    in_flight: int
+
+
+def counted(world: World, config: RunConfig, made: Any = EngineSystem) -> Counted:
     """Bytes by kind that the second batch held at most, bytes of states, and the most passes in flight."""
     data, shape = config.data.source.build(), config.model.shape.build()
     system = made(world=world, config=config)
     for number in range(2):
         _, held = system.memory(data.batch(number, size=config.batch.size, seed=0, shape=shape))
-    found = {"held": held, "allocated": system.engine.state.allocated(), "in_flight": system.engine.peak}
+    found: Counted = {"held": held, "allocated": system.engine.state.allocated(), "in_flight": system.engine.peak}
     system.close()
     return found
 
 
-def check_counted(config: RunConfig, found: Sequence[Mapping[str, Any]], what: str) -> float:
+def check_counted(config: RunConfig, found: Sequence[Counted], what: str) -> float:
     """What every rank counted, against what is predicted of it; the largest relative error of the ranks that were full.
 
     Short of a core, a message-driven stage holds less than it may, and fewer messages wait for it: then both ends are

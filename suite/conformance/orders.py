@@ -108,7 +108,7 @@ def check_versions(policy: WeightPolicy, schedule: Schedule, every: int | None) 
         except (SuiteError, KeyError) as error:
             raise AssertionError(f"{_at(stages, work)}: {error}") from error
         sizes += 1
-    assert sizes, f"{policy} takes no size with update.every={every}"
+    assert sizes, f"{policy} takes no size with update_interval={every}"
     return sizes
 
 

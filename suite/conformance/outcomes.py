@@ -17,8 +17,20 @@ from suite.core.errors import SuiteError
 from suite.core.reasons import headline
 from suite.core.record import Outcome, Record
 
-SHORT = ("measure.warm_up=1", "measure.settle=0", "measure.turns=1", "measure.batches=2", "measure.evaluate=0")
-LONG = ("measure.warm_up=1", "measure.settle=0", "measure.turns=1", "measure.batches=100000", "measure.evaluate=0")
+SHORT = (
+    "measure.warm_up=1",
+    "measure.discard_first=0",
+    "measure.rounds=1",
+    "measure.batches=2",
+    "measure.eval_batches=0",
+)
+LONG = (
+    "measure.warm_up=1",
+    "measure.discard_first=0",
+    "measure.rounds=1",
+    "measure.batches=100000",
+    "measure.eval_batches=0",
+)
 DEADLINE = 180.0  # seconds for one command
 GONE = 10.0  # seconds within which every process of a run has ended
 

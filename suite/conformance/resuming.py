@@ -20,7 +20,7 @@ class Kept:
 
     losses: list[float]
     tensors: Mapping[str, torch.Tensor]
-    counts: Mapping[str, Any]
+    counts: Mapping[str, int | Mapping[str, float] | None]
 
     def compare(self, other: Kept, where: str, tolerance: float = 0.0) -> None:
         """The tensors of both, and the counts. At a tolerance of 0 bit for bit."""
@@ -55,7 +55,7 @@ def kept_by(engine: Engine, losses: Iterable[float] = ()) -> Kept:
 
 def losses_of(system: Any, batches: Sequence[Value]) -> list[float]:
     """Trains on them: one stream where the system streams."""
-    if getattr(system, "streams", False):
+    if system.streams:
         return list(system.stream(batches)[0])
     return [float(system.train_batch(batch)) for batch in batches]
 

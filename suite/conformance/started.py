@@ -68,8 +68,10 @@ def main(job: Path) -> None:
     made = locate(config.system.target)
     with in_config_keys():
         comm = config.comm
-        world = here(transport=comm.transport, order=comm.order, inline=comm.inline, pair_exchange=comm.pair_exchange)
-    found: dict[str, Any] = {"carrier": world.carrier}
+        world = here(
+            transport=comm.transport, order=comm.order, inline=comm.eager_bytes, pair_exchange=comm.pair_exchange
+        )
+    found: dict[str, int | str] = {"carrier": world.carrier}
     try:
         case = case_of(config, made.makers(config, config.model.shape.build()))
         found["gradients"] = check_system(made, config, case, world)

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from suite.bench import order
 from suite.bench.runs import freeze
 from suite.config.compose import composed, resolve
 from suite.config.locate import locate
 from suite.config.plugins import Plugin
+from suite.config.protocols import System
 from suite.config.run import RunConfig
-from suite.core.errors import IllegalSchedule, Refused
+from suite.conformance.case import Case
+from suite.core.errors import IllegalSchedule, InvalidRequest
 from suite.core.members import lacking
 from suite.core.protocols import Missing, Schedule, WeightPolicy
 from suite.engine.system import EngineSystem
@@ -23,7 +24,6 @@ from suite.gnn.settings import exchange_settings, partitioner_settings
 TINY = ("model.shape.layers=2", "model.shape.hidden=16", "model.shape.sequence=6", "model.shape.vocabulary=256")
 TEXT = ("data.source.limit_bytes=400000",)
 STILL = ("optimizer=sgd", "optimizer.lr=0.0", "optimizer.weight_decay=0.0", "seed=5")  # steps move nothing
-METHODS = ("probe", "train_batch", "evaluate", "observe", "memory", "close")  # of core.protocols.System
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Subject:
     """A system under test. overrides: the command line's."""
 
     overrides: Sequence[str]
-    _made: dict[str, Any] = field(default_factory=dict, compare=False)
+    _made: dict[str, Case] = field(default_factory=dict, compare=False)
 
     @cached_property
     def base(self) -> RunConfig:
@@ -59,17 +59,17 @@ class Subject:
     @property
     def orders(self) -> bool:
         """Whether the schedule of its config is the order of its ranks."""
-        return self.ours or self.base.system.runs_schedule or order.brought(self.base)
+        return self.ours or self.base.system.runs_schedule or self.base.system.brings_order
 
     def serves(self, stages: int, microbatches: int) -> bool:
         """Whether its order has this size."""
         system = self.base.system
-        return system.processes in (None, stages) and not (system.fills and microbatches < stages)
+        return system.processes in (None, stages) and not (system.requires_full_pipeline and microbatches < stages)
 
     @property
     def every(self) -> int | None:
         """Microbatches per update; None: a flush."""
-        return self.base.update.every
+        return self.base.update_interval
 
     @property
     def schedule(self) -> Schedule:
@@ -99,7 +99,7 @@ class Subject:
         return self.config(*more, shape=())
 
     def config(self, *more: str, shape: Sequence[str] = TINY) -> RunConfig:
-        """Resolved, as ranks get it. Raises Refused for what cannot run."""
+        """Resolved, as ranks get it. Raises InvalidRequest for what cannot run."""
         run = freeze(composed(self.asked("measure.batches=8", *more, shape=shape)), "")
         if run.refusal is not None:
             raise run.refusal
@@ -114,7 +114,7 @@ class Subject:
     def parts(self) -> list[str]:
         """What it is made of, a line each."""
         config = self.base
-        lines = [f"{config.system.name}: {config.system.what or 'a system'}"]
+        lines = [f"{config.system.name}: {config.system.description or 'a system'}"]
         lines.append(f"class     {config.system.target}")
         if self.graphs:
             exchange, partitioner = exchange_settings(config), partitioner_settings(config)
@@ -132,9 +132,10 @@ class Subject:
         return lines
 
     def composes(self) -> str:
-        """Builds each part, and asks whether it can run. Raises Refused, or AssertionError for a part that is none."""
-        for method in METHODS:
-            assert callable(getattr(self.made, method, None)), f"{self.base.system.target} has no {method}()"
+        """Builds each part, and asks whether it can run. Raises InvalidRequest, or AssertionError for a part that is
+        none."""
+        for member in lacking(self.made, System):
+            raise AssertionError(f"{self.base.system.target} has no {member}")
         if self.ours:
             for part, kind in ((self.schedule, Schedule), (self.policy, WeightPolicy)):
                 assert not (missing := lacking(part, kind)), f"{part!r} is no {kind.__name__}: no {missing}"
@@ -144,7 +145,7 @@ class Subject:
             return "builds; its order is asked about below"
         ready = self.made.probe(config)
         if isinstance(ready, Missing):
-            raise Refused(f"it cannot run here: {ready.reason}")
+            raise InvalidRequest(f"it cannot run here: {ready.reason}")
         return "builds, and takes two ranks"
 
 

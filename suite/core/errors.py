@@ -1,7 +1,7 @@
 """Decides which ways of failing the suite tells apart.
 
     SuiteError
-    ├── Refused                what was asked for cannot run; says the numbers, the rule and a legal value
+    ├── InvalidRequest         what was asked for cannot run; says the numbers, the rule and a legal value
     │   ├── UnknownName        a name that nothing answers to; says the nearest one
     │   ├── Unsupported        a combination that a system does not have
     │   └── DoesNotFit         a plan whose fullest device would need more memory than it has
@@ -11,6 +11,7 @@
     ├── RankError              a rank did not do its part
     │   └── Late               it was not done at the deadline
     ├── Fault                  code raised what it should not, the user's or the suite's: a traceback
+    ├── HiddenOutcome          a printed outcome that was read while outcomes are hidden
     └── DamagedRecord          a file in the store that is no record
         └── OtherSchema        a record, of another schema version
 
@@ -19,35 +20,77 @@ An error of the first two families is an outcome of a run, never a lost run: see
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+
+from suite.core.values import typed
 
 _LISTED = 160  # characters of a list of names that is shown whole
 _NEAREST = 3  # names of a longer one
+_NAMED = re.compile(r"there is no (?:(?:config key|argument of \S+)|(?P<key>[\w.]+)) named '(?P<name>[^']*)'")
+_ABSENT = re.compile(r"there is no (?P<key>[\w.]+)(?=;|$)")
+_SETTING = re.compile(r"(?P<key>[A-Za-z_]\w*(?:\.\w+)*)=(?P<value>[^\s;:]*)")
 
 
 class SuiteError(Exception):
     """Root of every error the suite raises on purpose."""
 
 
-class Refused(SuiteError):
-    """The request cannot run. `rule` is the law it breaks and `legal` a value that would pass.
+class InvalidRequest(SuiteError):
+    """The request cannot run. Its text is the setting with its value, the rule that it breaks, and a legal value.
 
+        InvalidRequest("batch.size", 7, rule="grid.data * batch.microbatch divides batch.size", legal="batch.size=8")
+        InvalidRequest("a batch of 7 samples", rule="an even number")
+
+    key: the setting; without a value, a sentence in its place
+    what: the subject of the text where `key=value` does not describe it
     keyed: whether the settings that it names are those of a config (suite.core.keys), not arguments
     """
 
     keyed = False
 
-    def __init__(self, what: str, *, rule: str = "", legal: str = "") -> None:
-        parts = [what]
+    def __init__(self, key: str, value: object = ..., rule: str = "", legal: str = "", *, what: str = "") -> None:
+        given = value is not ...
+        self._setting: tuple[str, object] | None = (key, value) if given else None
+        self.rule, self.legal = rule, legal
+        parts = [what or (f"{key}={typed(value)}" if given else key)]
         if rule:
             parts.append(f"rule: {rule}")
         if legal:
             parts.append(f"legal: {legal}")
         super().__init__("; ".join(parts))
 
+    @property
+    def key(self) -> str:
+        """The setting, as far as it was given or the text begins with it; else empty."""
+        return self._setting[0] if self._setting else _setting_of(str(self))[0]
 
-class UnknownName(Refused):
+    @property
+    def value(self) -> object:
+        """The value of the setting; as text where only the text has it, and None where nothing has."""
+        return self._setting[1] if self._setting else _setting_of(str(self))[1]
+
+    def rephrase(self, change: Callable[[str], str]) -> None:
+        """Replaces words in the text, the setting, the rule and the legal value."""
+        self.args = (change(str(self)),)
+        self.rule, self.legal = change(self.rule), change(self.legal)
+        if self._setting:
+            key, value = self._setting
+            self._setting = change(f"{key}=").rstrip("="), value
+
+
+def _setting_of(text: str) -> tuple[str, str | None]:
+    """The setting and the value with which a refusal's text begins, which may lack either."""
+    if named := _NAMED.match(text):
+        return named["key"] or named["name"], named["name"]
+    if absent := _ABSENT.match(text):
+        return absent["key"], None
+    setting = _SETTING.match(text)
+    return (setting["key"], setting["value"]) if setting else ("", None)
+
+
+class UnknownName(InvalidRequest):
     """`name` is not one of `known`; the message names the nearest."""
 
     def __init__(
@@ -75,16 +118,27 @@ def _listed(name: str, known: Sequence[str]) -> str:
     return f"one of {len(known)} names, such as {', '.join(nearest)}"
 
 
-class Unsupported(Refused):
+class Unsupported(InvalidRequest):
     """A combination that is refused by name (an outcome of its own on the page)."""
 
 
-class DoesNotFit(Refused):
+class DoesNotFit(InvalidRequest):
     """Too little memory, known before anything is allocated: an outcome of its own (oom), as in the papers' plots.
 
     memory: predicted bytes by kind, one per stage, where they are known"""
 
     memory: dict[str, list[int]] = {}  # noqa: RUF012 - replaced, never changed
+
+
+class HiddenOutcome(SuiteError):
+    """A run read what a paper prints while printed outcomes are hidden. claim: the id of its row"""
+
+    def __init__(self, claim: str) -> None:
+        self.claim = claim
+        super().__init__(
+            f"the printed outcome of claim {claim} was read while outcomes are hidden; "
+            "rule: measured and derived values read settings (plans.yaml, settings.yaml) alone"
+        )
 
 
 class MissingDependency(SuiteError):

@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 
 LONGEST = 1000  # characters; a deep tree would end in the parser's own recursion limit
 _RULE = "numbers, symbols, + - * / **, parentheses and min max sqrt log abs"
@@ -34,33 +34,38 @@ _FUNCTIONS: dict[str, tuple[Callable[..., float], int, float]] = {
 
 
 def symbols(expression: str) -> frozenset[str]:
-    """The names that `expression` needs values for. Raises Refused if it is no plain arithmetic."""
+    """The names that `expression` needs values for. Raises InvalidRequest if it is no plain arithmetic."""
     found: set[str] = set()
     _walk(_parse(expression), expression, found)
     return frozenset(found)
 
 
 def evaluate(expression: str, values: Mapping[str, float]) -> float:
-    """What `expression` gives where its symbols have these values. Raises Refused where that is no finite number."""
+    """What `expression` gives where its symbols have these values. Raises InvalidRequest where that is no finite
+    number."""
     missing = sorted(symbols(expression) - set(values))
     if missing:
-        raise Refused(f"{expression!r} at {dict(values)} has no value for {', '.join(missing)}", rule="all symbols")
+        raise InvalidRequest(
+            f"{expression!r} at {dict(values)} has no value for {', '.join(missing)}", rule="all symbols"
+        )
     try:
         result = _value(_parse(expression), values)
     except (ArithmeticError, ValueError, TypeError) as error:
-        raise Refused(f"{expression!r} at {dict(values)}: {error}", rule="a finite number at every point") from error
+        raise InvalidRequest(
+            f"{expression!r} at {dict(values)}: {error}", rule="a finite number at every point"
+        ) from error
     if isinstance(result, complex) or not math.isfinite(result):
-        raise Refused(f"{expression!r} at {dict(values)} is {result}", rule="a finite number at every point")
+        raise InvalidRequest(f"{expression!r} at {dict(values)} is {result}", rule="a finite number at every point")
     return result
 
 
 def _parse(expression: str) -> ast.expr:
     if len(expression) > LONGEST:
-        raise Refused(f"a formula of {len(expression)} characters", rule=f"at most {LONGEST}")
+        raise InvalidRequest(f"a formula of {len(expression)} characters", rule=f"at most {LONGEST}")
     try:
         return ast.parse(expression.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise Refused(f"{expression!r} does not parse: {error}", rule=_RULE, legal="20*phi") from error
+        raise InvalidRequest(f"{expression!r} does not parse: {error}", rule=_RULE, legal="20*phi") from error
 
 
 def _walk(node: ast.expr, expression: str, found: set[str]) -> None:
@@ -78,11 +83,13 @@ def _walk(node: ast.expr, expression: str, found: set[str]) -> None:
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
             _, least, most = _FUNCTIONS[name]
             if not least <= len(arguments) <= most:
-                raise Refused(f"{name} with {len(arguments)} arguments in {expression!r}", rule=f"{least} to {most}")
+                raise InvalidRequest(
+                    f"{name} with {len(arguments)} arguments in {expression!r}", rule=f"{least} to {most}"
+                )
             for argument in arguments:
                 _walk(argument, expression, found)
         case _:
-            raise Refused(f"{ast.unparse(node)!r} in the formula {expression!r}", rule=_RULE, legal="20*phi")
+            raise InvalidRequest(f"{ast.unparse(node)!r} in the formula {expression!r}", rule=_RULE, legal="20*phi")
 
 
 def _value(node: ast.expr, values: Mapping[str, float]) -> float:

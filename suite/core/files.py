@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 
 PARTIAL = ".partial"  # ends the name of a file that is being written
 _LEFT = 3600.0  # seconds after which its writer was killed
@@ -18,10 +18,10 @@ _LEFT = 3600.0  # seconds after which its writer was killed
 def write_atomically(path: Path, data: bytes, *, inside: Path | None = None) -> Path:
     """The file is there whole, or as it was before. A link in its place is replaced. Returns `path`.
 
-    inside: a folder out of which no link among the file's own folders leads. Raises Refused for one that does.
+    inside: a folder out of which no link among the file's own folders leads. Raises InvalidRequest for one that does.
     """
     if inside is not None and not path.parent.resolve().is_relative_to(inside.resolve()):
-        raise Refused(f"{path.parent} leads out of {inside}", rule="files are written inside their folder")
+        raise InvalidRequest(f"{path.parent} leads out of {inside}", rule="files are written inside their folder")
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:80]}.", suffix=PARTIAL)
     try:
@@ -36,14 +36,15 @@ def write_atomically(path: Path, data: bytes, *, inside: Path | None = None) -> 
 
 
 def check_folder(folder: Path, setting: str) -> Path:
-    """Makes `folder` and a file in it, which is taken away again. Returns `folder`; raises Refused where it cannot."""
+    """Makes `folder` and a file in it, which is taken away again. Returns `folder`; raises InvalidRequest where it
+    cannot."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=PARTIAL) as file:
             file.write(b"\0")
     except (OSError, ValueError) as error:  # ValueError: a null character
-        why = getattr(error, "strerror", None) or error
-        raise Refused(f"{setting}={folder}: {why}", rule="a folder that can be made and written") from error
+        why = _reason(error)
+        raise InvalidRequest(f"{setting}={folder}: {why}", rule="a folder that can be made and written") from error
     return folder
 
 
@@ -60,15 +61,19 @@ def check_access(folder: Path, setting: str) -> None:
         elif os.statvfs(nearest).f_blocks == 0:  # of the kernel's, as /proc
             why = os.strerror(errno.ENOTSUP)
     except (OSError, ValueError) as error:  # ValueError: a null character
-        why = str(getattr(error, "strerror", None) or error)
+        why = _reason(error)
     if why:
-        raise Refused(f"{setting}={folder}: {why}", rule="a folder that can be made and written")
+        raise InvalidRequest(f"{setting}={folder}: {why}", rule="a folder that can be made and written")
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def check_file(path: Path, setting: str) -> Path:
-    """Returns `path`; raises Refused where no file can be written there."""
+    """Returns `path`; raises InvalidRequest where no file can be written there."""
     if path.is_dir():
-        raise Refused(f"{setting}={path} is a folder", rule="a file", legal=f"{setting}={path / 'FILE'}")
+        raise InvalidRequest(f"{setting}={path} is a folder", rule="a file", legal=f"{setting}={path / 'FILE'}")
     check_folder(path.parent, f"folder of {setting}")
     return path
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.op import Place
 
 
@@ -25,7 +25,7 @@ class Grid:
             size = getattr(self, axis)
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 rule = "every axis of the grid is a whole number, at least 1"
-                raise Refused(f"Grid({axis}={size!r})", rule=rule, legal=f"Grid({axis}=1)")
+                raise InvalidRequest(f"Grid({axis}={size!r})", rule=rule, legal=f"Grid({axis}=1)")
 
     def __str__(self) -> str:
         """`inter x data`, as the papers write a grid; the tensor axis only where there is one."""

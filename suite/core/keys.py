@@ -1,7 +1,8 @@
 """Config keys in place of argument names, in errors that a config meets.
 
 Code that both Python users and configs reach raises errors with its own argument names (`clip=0.0`, `None`). Where a
-config is checked or run, `in_config_keys` translates them to what stands in a config (`update.clip=0.0`, `null`).
+config is checked or run, `in_config_keys` translates them to what stands in a config (`optimizer.clip_norm=0.0`,
+`null`).
 """
 
 from __future__ import annotations
@@ -11,18 +12,23 @@ from collections.abc import Iterable
 from contextlib import ContextDecorator
 from types import TracebackType
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 
 KEYS = {
-    **{name: name for name in ("checkpoints", "seed", "memory", "weights", "split", "schedule", "optimizer")},
+    **{name: name for name in ("seed", "memory", "weights", "split", "schedule", "optimizer")},
+    "checkpoints": "activation_checkpointing",
     "microbatch": "batch.microbatch",
     "half": "precision.half",
     "scaler": "precision.loss_scale",
-    **{name: f"update.{name}" for name in ("bucket", "chunk", "clip")},
-    **{name: f"comm.{name}" for name in ("transport", "order", "inline")},
+    "bucket": "optimizer.bucket_numel",
+    "chunk": "optimizer.buckets_per_reduction",
+    "clip": "optimizer.clip_norm",
+    **{name: f"comm.{name}" for name in ("transport", "order")},
+    "inline": "comm.eager_bytes",
     "device": "launch.device",
-    "update_every": "update.every",
-    **{name: f"pruning.{name}" for name in ("sparsity", "what")},
+    "update_every": "update_interval",
+    "sparsity": "pruning.sparsity",
+    "what": "pruning.scope",
     "s": "weights.s",
     "stages": "grid.inter",
     **{name: f"executor.{name}" for name in ("jitter", "stragglers", "cost")},
@@ -41,15 +47,15 @@ VALUES = {  # what a choice of a config is called
     "weights=Latest()": "weights=latest",
     "memory=resident": "memory=dense",
     "memory=compressed": "memory=samo",
-    "memory=partial(compressed, bucket=bucket)": "memory.layout.bucket=${update.bucket}",
-    "memory=partial(offloaded, bucket=bucket)": "memory.layout.bucket=${update.bucket}",
+    "memory=partial(compressed, bucket=bucket)": "memory.layout.bucket=${optimizer.bucket_numel}",
+    "memory=partial(offloaded, bucket=bucket)": "memory.layout.bucket=${optimizer.bucket_numel}",
     "pruning=None": "pruning=none",
     "tied=()": "model.shape.tied=false",
     'transport="nccl"': "comm.transport=nccl",
     'transport="mpi"': "comm.transport=mpi",
     'device="cuda"': "launch.device=cuda",
     "srun --mpi=pmix": "srun with launch.mpi=pmix",
-    "mpiexec as the launcher": "launch.starter=mpiexec",
+    "mpiexec as the launcher": "launch.launcher=mpiexec",
 }
 _VALUE = re.compile("|".join(rf"(?<![\w.]){re.escape(value)}(?!\w)" for value in VALUES))
 _CLASS = re.compile(rf"\b({'|'.join(CLASSES)})\((\w+)=((?:[^()]|\([^()]*\))*)\)")
@@ -74,8 +80,9 @@ class in_config_keys(ContextDecorator):
         """Nothing is held."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if isinstance(error, Refused) and not error.keyed:
-            error.args, error.keyed = (translated(str(error)),), True
+        if isinstance(error, InvalidRequest) and not error.keyed:
+            error.rephrase(translated)
+            error.keyed = True
 
 
 class in_keys_of(ContextDecorator):
@@ -91,8 +98,12 @@ class in_keys_of(ContextDecorator):
         """Nothing is held."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if isinstance(error, Refused) and self.names:
+        if isinstance(error, InvalidRequest) and self.names:
             names = "|".join(map(re.escape, self.names))
-            text = re.sub(rf"(?<![\w.])({names})=", rf"{self.key}.\1=", str(error))
-            text = re.sub(rf"\bthere is no ({names}) named", rf"there is no {self.key}.\1 named", text)
-            error.args, error.keyed = (text,), True
+
+            def change(text: str) -> str:
+                text = re.sub(rf"(?<![\w.])({names})=", rf"{self.key}.\1=", text)
+                return re.sub(rf"\bthere is no ({names}) named", rf"there is no {self.key}.\1 named", text)
+
+            error.rephrase(change)
+            error.keyed = True

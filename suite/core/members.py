@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.values import shown
 
 
 def is_protocol(kind: Any) -> bool:
     return bool(vars(kind).get("_is_protocol", False))
+
+
+def _has(value: Any, name: str) -> bool:
+    """Whether an object of the user has a member."""
+    try:
+        inspect.getattr_static(value, name)
+    except AttributeError:
+        return False
+    return True
 
 
 def lacking(value: Any, protocol: type) -> list[str]:
@@ -21,17 +31,26 @@ def lacking(value: Any, protocol: type) -> list[str]:
             if name.startswith("_") and name != "__call__":
                 continue
             method, of_class = callable(getattr(part, name, None)), isinstance(value, type)
-            # hasattr(SomeClass, "__call__") is true for every class: its metaclass has it
-            present = any(name in vars(each) for each in value.__mro__) if of_class else hasattr(value, name)
+            # every class has `__call__` of its metaclass
+            present = any(name in vars(each) for each in value.__mro__) if of_class else _has(value, name)
             if (method or not of_class) and not present:
                 missing.append(f"{name}()" if method else name)
     return missing
 
 
+def attributes(value: object) -> dict[str, Any]:
+    """The attributes of an object in its `__dict__`; empty for an object without one."""
+    state = object.__getstate__(value)
+    own = state[0] if isinstance(state, tuple) else state  # with slots: (attributes, slots)
+    return own if isinstance(own, dict) else {}
+
+
 def check_protocol(name: str, value: Any, protocol: type, legal: str) -> None:
-    """Raises Refused unless the argument `name` is an object with every member of a protocol."""
+    """Raises InvalidRequest unless the argument `name` is an object with every member of a protocol."""
     if isinstance(value, type):
-        raise Refused(f"{name}={value.__name__}, a class", rule="an object of it", legal=f"{name}={value.__name__}()")
+        raise InvalidRequest(
+            f"{name}={value.__name__}, a class", rule="an object of it", legal=f"{name}={value.__name__}()"
+        )
     if missing := lacking(value, protocol):
         rule = f"an object with {', '.join(missing)}, as {protocol.__module__}.{protocol.__name__} has"
-        raise Refused(f"{name}={shown(value)}", rule=rule, legal=f"{name}={legal}")
+        raise InvalidRequest(f"{name}={shown(value)}", rule=rule, legal=f"{name}={legal}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 
 
 class Kind(StrEnum):
@@ -40,10 +40,10 @@ class Op(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Op:
-        """Read what `str` prints. Raises Refused for anything else."""
+        """Read what `str` prints. Raises InvalidRequest for anything else."""
         match = re.fullmatch(rf"(\d+)([{''.join(Kind)}])(\d+)", text, re.ASCII)
         if match is None:
-            raise Refused(f"{text!r} is not an op", rule="stage, one of F B U E, index", legal="'2F7'")
+            raise InvalidRequest(f"{text!r} is not an op", rule="stage, one of F B U E, index", legal="'2F7'")
         return cls(int(match[1]), Kind(match[2]), int(match[3]))
 
 
@@ -84,9 +84,9 @@ class Work:
 
     def __post_init__(self) -> None:
         if self.microbatches < 1:
-            raise Refused(f"work of {self.microbatches} microbatches", rule="at least 1", legal="1")
+            raise InvalidRequest(f"work of {self.microbatches} microbatches", rule="at least 1", legal="1")
         if self.update_every is not None and self.update_every < 1:
-            raise Refused(f"update_every={self.update_every}", rule="at least 1, or None for a flush", legal="1")
+            raise InvalidRequest(f"update_every={self.update_every}", rule="at least 1, or None for a flush", legal="1")
 
     @property
     def end(self) -> int:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.values import number
@@ -39,33 +38,24 @@ class Perturbation:
         most = 1.0 if self.jitter == "uniform" else math.inf
         if not (number(self.spread) and 0 <= self.spread < most):
             rule = "at least 0" + (" and below 1: no op takes negative time" if most == 1 else ", finite")
-            raise Refused(f"jitter.spread={self.spread}", rule=rule, legal="jitter.spread=0.1")
+            raise InvalidRequest(f"jitter.spread={self.spread}", rule=rule, legal="jitter.spread=0.1")
         for rank, factor in self.stragglers.items():
             if not (number(factor) and 0 < factor < math.inf):
-                raise Refused(
+                raise InvalidRequest(
                     f"stragglers={{{rank}: {factor}}}",
                     rule="a finite factor above 0",
                     legal=f"stragglers={{{rank}: 2}}",
                 )
 
-    @classmethod
-    def of(cls, config: Mapping[str, Any], grid: Grid, seed: int) -> Perturbation:
-        """Of an executor's jitter and stragglers, whose keys may be text. Raises Refused for a rank not in `grid`."""
-        for key, legal in (("jitter", "{kind: lognormal, spread: 0.1}"), ("stragglers", "{0: 1.5}")):
-            if not isinstance(config.get(key) or {}, Mapping):
-                raise Refused(f"{key}={config[key]}", rule="a group of keys, or null", legal=f"{key}={legal}")
-        stragglers = {}
-        for name, factor in (config.get("stragglers") or {}).items():
-            rank = int(name) if str(name).isdecimal() else -1
+    def check(self, grid: Grid) -> None:
+        """Raises InvalidRequest for a straggler that is no rank of `grid`."""
+        for rank, factor in self.stragglers.items():
             if not 0 <= rank < grid.size:
-                raise Refused(
-                    f"stragglers={{{name}: {factor}}} on a grid of {grid.size} ranks ({grid})",
+                raise InvalidRequest(
+                    f"stragglers={{{rank}: {factor:g}}} on a grid of {grid.size} ranks ({grid})",
                     rule=f"a rank from 0 to {grid.size - 1}",
-                    legal=f"stragglers={{{grid.size - 1}: {factor}}}",
+                    legal=f"stragglers={{{grid.size - 1}: {factor:g}}}",
                 )
-            stragglers[rank] = factor
-        jitter = config.get("jitter") or {}
-        return cls(seed, jitter.get("kind", "lognormal"), jitter.get("spread", 0.0), stragglers)
 
     @property
     def nothing(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from suite.core.op import Op, Place, Program, Work
 from suite.core.record import Metric, Source
@@ -21,7 +21,6 @@ Seconds = float
 Bytes = int
 
 
-@runtime_checkable
 class Schedule(Protocol):
     """The order of ops: one generator per stage, without clock, tensors or I/O."""
 
@@ -80,7 +79,7 @@ class WeightPolicy(Protocol):
     smoothed: bool = False
 
     def check(self, stages: int, update_every: int | None) -> None:
-        """Raises Refused for a pipeline that its versions cannot serve. update_every: None for a flush."""
+        """Raises InvalidRequest for a pipeline that its versions cannot serve. update_every: None for a flush."""
         return
 
     @abstractmethod
@@ -96,11 +95,16 @@ class WeightPolicy(Protocol):
 class UpdateRule(Protocol):
     """An optimizer over flat tensors, and the change it expects next.
 
-    A rule may also have `drift_states`: flat states that its drift alone needs, held where weights are predicted.
+    drift_states: flat states that the drift alone needs, held where weights are predicted; a class that inherits from
+    this one has none by default. A policy that predicts nothing uses `states` and `step` alone.
     """
 
     @property
     def states(self) -> tuple[str, ...]: ...
+
+    @property
+    def drift_states(self) -> tuple[str, ...]:
+        return ()
 
     def step(self, state: Any, grad: Tensor) -> None: ...
 
@@ -108,11 +112,53 @@ class UpdateRule(Protocol):
         """The change per update, so that predicted = w + ahead * drift. Pure: live weights are never written."""
 
 
-@runtime_checkable
-class Transport(Protocol):
-    """Lanes between neighbouring stages: one-way, first in first out."""
+class MaskMethod(Protocol):
+    """How a mask is drawn (suite.pruning). A class that inherits from this one has the defaults below.
 
-    any_order: bool  # False: the program must run in the checker's order, and the record says order=static
+    scope: of a threshold: `layer`, or `global` over all weights
+    searches: masks are drawn after several batches, and a checkpoint keeps the state of the search
+    distances: between successive masks of a search; None without a search
+    """
+
+    scope: str = "layer"
+    searches: bool = False
+    distances: Sequence[float] | None = None
+
+    @abstractmethod
+    def due(self, batches: int) -> bool:
+        """Whether the weights are looked at after so many batches; 0: as they were drawn."""
+
+    @abstractmethod
+    def draw(self, view: Any) -> Mapping[tuple[int, str], Tensor] | None:
+        """The places that stay of every key of a stage (suite.pruning.ticket.View); None to look again later, on every
+        stage alike."""
+
+    def remembered(self) -> dict[str, Tensor]:
+        """The state of a search, which continues from it in another process."""
+        return {}
+
+    def check(self, kept: Mapping[str, Tensor]) -> None:
+        """Raises InvalidRequest for the state of a search with other settings. Changes nothing."""
+        return
+
+    def recall(self, kept: Mapping[str, Tensor]) -> None:
+        """Continue from the state of a search."""
+        return
+
+
+class Transport(Protocol):
+    """Lanes between neighbouring stages: one-way, first in first out.
+
+    A class that inherits from this one has the defaults below.
+
+    any_order: False: the program must run in the checker's order, and the record says order=static
+    turns: all ranks share one thread and take turns: none may wait for another (comm.coroutine)
+    polls: a collective can be polled; False: only waited for, without a time limit
+    """
+
+    any_order: bool
+    turns: bool = False
+    polls: bool = True
 
     def send(self, op: Op, value: Value) -> None:
         """Ship the output of `op` to the neighbour that needs it. Does not block in training (in_flight bounds what
@@ -198,7 +244,7 @@ class Chunk:
 
 
 class CostModel(Protocol):
-    """What an op costs on a modelled machine. Raises Refused for an op that it has no cost for."""
+    """What an op costs on a modelled machine. Raises InvalidRequest for an op that it has no cost for."""
 
     def compute(self, op: Op) -> Seconds:
         """Of a forward, backward or evaluation pass."""
@@ -209,13 +255,10 @@ class CostModel(Protocol):
     def update(self, stage: int) -> Sequence[Chunk]:
         """In order; the driver overlaps them, the network times the reductions."""
 
-
-@runtime_checkable
-class Itemized(Protocol):
-    """A cost model that knows what its seconds are spent on."""
-
     def parts(self, op: Op) -> Mapping[str, Seconds]:
-        """The share of `op` for each category of suite.core.trace that is not its pass or step itself."""
+        """The share of `op` for each category of suite.core.trace that is not its pass or step itself; by default
+        none is known."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +277,7 @@ class Data(Protocol):
     """What a run learns from, as every rank reads it; built from `data.source`. A batch is a tuple of numpy arrays,
     (inputs, targets), or of tuples of them where a network has several, samples first; `shape` is the network's, which
     says how long or how large a sample is. A source may also have `samples` and `held_out`, how many it trains on (an
-    epoch is each of them once) and validates with, and score(decoded, batches), numbers by name for what
-    a network that decodes has said of validation batches (BLEU).
+    epoch is each of them once) and validates with. A class that inherits from this one has the defaults below.
 
     Its module may have two functions for the parent, which start nothing: check_folder(name, folder), and
     check_shape(name, folder, shape), which refuses a network that cannot read it.
@@ -249,6 +291,11 @@ class Data(Protocol):
 
     def provenance(self) -> dict[str, str | int]:
         """Name, bytes and a hash: what a record says of it."""
+
+    def score(self, decoded: Sequence[Any], batches: Sequence[Value]) -> dict[str, float]:
+        """Numbers by name, such as BLEU, of the token ids that a network has decoded from validation batches;
+        by default none."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

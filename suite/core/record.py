@@ -15,7 +15,7 @@ from typing import Any
 
 from suite.core.errors import DamagedRecord, OtherSchema
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 3  # suite.bench.migrate has a step from each earlier one
 MAX_BYTES = 64 << 20  # of a record's file, which may come from elsewhere
 
 
@@ -47,12 +47,23 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Raw samples of one quantity. `better` is 'lower', 'higher' or '' where neither is."""
+    """Raw samples of one quantity.
+
+    better: 'lower', 'higher' or '' where neither is
+    evidence: of an answer to a claim, which bears the claim's id: how it came about (core.claim.Evidence)
+    reads: of an answer: constants, plans, graphs and other claims; fed_by: the claims that these were fitted to;
+        null: what the null model gives in place of each value; seconds: that its function took, None of other metrics
+    """
 
     unit: str
     better: str
     values: tuple[float, ...]
     note: str = ""
+    evidence: str = ""
+    reads: tuple[str, ...] = ()
+    fed_by: tuple[str, ...] = ()
+    null: tuple[float, ...] = ()
+    seconds: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,7 @@ class Record:
     series: one list per curve, e.g. {"loss": [...]}, indexed by batch
     trace: path of the spans of one batch, relative to the store's folder; None without one
     provenance: machine, library versions, commit, command, times
+    migrated_from: schema version and key that it was written with; None where those are the present ones
     """
 
     key: str
@@ -81,6 +93,7 @@ class Record:
     trace: str | None = None
     notes: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
+    migrated_from: dict[str, Any] | None = None
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self, indent: int | None = 1) -> str:
@@ -110,14 +123,12 @@ class Record:
         if not isinstance(data, dict) or "schema_version" not in data:
             raise DamagedRecord("no schema_version")
         if data["schema_version"] != SCHEMA_VERSION:
-            raise OtherSchema(f"schema version {data['schema_version']}, this suite reads {SCHEMA_VERSION}")
+            told = f"schema version {data['schema_version']}, this suite reads {SCHEMA_VERSION}"
+            raise OtherSchema(f"{told}: python -m suite.bench.migrate FOLDER migrates records")
         try:
             data["outcome"] = Outcome(data["outcome"])
             data["source"] = Source(data["source"])
-            data["metrics"] = {
-                name: Metric(m["unit"], m["better"], _floats(m["values"]), m.get("note", ""))
-                for name, m in data["metrics"].items()
-            }
+            data["metrics"] = {name: _metric(found) for name, found in data["metrics"].items()}
             data["series"] = {name: list(_floats(values)) for name, values in data["series"].items()}
             data["notes"] = tuple(str(note) for note in data["notes"])
             record = cls(**data)
@@ -125,12 +136,14 @@ class Record:
             raise DamagedRecord(f"{type(error).__name__}: {error}") from error
         if not (isinstance(record.config, dict) and isinstance(record.provenance, dict)):
             raise DamagedRecord("config and provenance are mappings")
+        if not isinstance(record.migrated_from, dict | None):
+            raise DamagedRecord("migrated_from is a mapping or null")
         for name in ("key", "experiment", "system", "label", "reason"):
             if not isinstance(getattr(record, name), str):
                 raise DamagedRecord(f"{name} is text")
         for name, metric in record.metrics.items():
-            if not all(isinstance(text, str) for text in (metric.unit, metric.better, metric.note)):
-                raise DamagedRecord(f"metric {name}: unit, better and note are text")
+            if not all(isinstance(text, str) for text in (metric.unit, metric.better, metric.note, metric.evidence)):
+                raise DamagedRecord(f"metric {name}: unit, better, note and evidence are text")
         return record
 
     @classmethod
@@ -174,6 +187,22 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise DamagedRecord(f"{type(error).__name__}: {error}") from error
+
+
+def _metric(found: dict[str, Any]) -> Metric:
+    reads, fed_by = (tuple(map(str, found.get(group, ()))) for group in ("reads", "fed_by"))
+    texts = found.get("note", ""), found.get("evidence", "")
+    seconds, null = found.get("seconds"), _floats(found.get("null", []))
+    return Metric(
+        found["unit"],
+        found["better"],
+        _floats(found["values"]),
+        *texts,
+        reads,
+        fed_by,
+        null,
+        None if seconds is None else float(seconds),
+    )
 
 
 def _floats(values: list[float | None]) -> tuple[float, ...]:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+# plain data of any shape, as JSON holds it: for code that flattens, hashes or compares it and knows no key
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+Exact: TypeAlias = int | float | Fraction  # a number that formulas take as a fraction
 
 _WIDTH = 100  # characters
 

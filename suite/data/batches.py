@@ -22,7 +22,7 @@ def drawn(draw: Callable[[int], Any], numbers: range) -> Sequence[Any]:
 
 def size(batch: Any) -> int:
     """Bytes of the arrays of a batch."""
-    return sum(map(size, batch)) if isinstance(batch, tuple | list) else int(getattr(batch, "nbytes", 0))
+    return sum(map(size, batch)) if isinstance(batch, tuple | list) else int(batch.nbytes)
 
 
 class Lazy(Sequence[Any]):

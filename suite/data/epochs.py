@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 
 
 @lru_cache(maxsize=4)
@@ -21,6 +21,8 @@ def places(count: int, number: int, *, size: int, seed: int) -> list[int]:
     """Which of `count` samples make batch `number`: an epoch is each of them once, in an order drawn from
     (seed, epoch), and a batch goes on where the one before it ended."""
     if seed < 0 or number < 0 or size < 1:
-        raise Refused(f"seed={seed}, batch {number} of {size}", rule="not negative, and at least 1", legal="0, 1")
+        raise InvalidRequest(
+            f"seed={seed}, batch {number} of {size}", rule="not negative, and at least 1", legal="0, 1"
+        )
     at = range(number * size, (number + 1) * size)
     return [int(order(count, seed, place // count)[place % count]) for place in at]

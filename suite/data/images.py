@@ -19,7 +19,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.core.errors import MissingDependency, Refused, UnknownName
+from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
+from suite.core.protocols import Data
 from suite.data.epochs import places
 
 Bytes = NDArray[np.uint8]
@@ -50,7 +51,7 @@ class Part(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Images:
+class Images(Data):
     """One data set; `classes` is their number."""
 
     name: str
@@ -70,7 +71,7 @@ class Images:
 
     def batch(self, number: int, *, size: int, seed: int, shape: Any) -> Batch:
         """Batch `number` of a training run: an epoch is every image once, in an order drawn from (seed, epoch), and a
-        batch goes on where the one before it ended. Raises Refused for a network without these classes."""
+        batch goes on where the one before it ended. Raises InvalidRequest for a network without these classes."""
         return self._cut(self.train, places(self.samples, number, size=size, seed=seed), shape)
 
     def validation_batches(self, *, size: int, shape: Any) -> Iterator[Batch]:
@@ -161,7 +162,7 @@ def tiny_imagenet(folder: str | os.PathLike[str]) -> Images:
     rows = [line.split("\t")[:2] for line in annotations.read_text(encoding="utf-8").splitlines() if line.strip()]
     strange = sorted({row[-1] for row in rows if row[-1] not in number})
     if strange:
-        raise Refused(f"{annotations}: class {strange[0]!r}", rule="a class of wnids.txt", legal=names[0])
+        raise InvalidRequest(f"{annotations}: class {strange[0]!r}", rule="a class of wnids.txt", legal=names[0])
     root = Path(folder)
     return Images(
         "tiny_imagenet",
@@ -190,9 +191,11 @@ def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> Non
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
     """Refuse a network that cannot read these images: one of text, of fewer classes, or of a side that fits none."""
-    if not hasattr(shape, "image"):
+    if shape.content != "images":
         kind = type(shape).__name__
-        raise Refused(f"data={name} with a {kind}", rule="images are for a network of images", legal="model=vgg_narrow")
+        raise InvalidRequest(
+            f"data={name} with a {kind}", rule="images are for a network of images", legal="model=vgg_narrow"
+        )
     if name == "digits":
         _check_classes(name, DIGITS, shape)
         _times(name, 1, DIGITS_SIDE, shape.colours, shape.image)
@@ -204,23 +207,25 @@ def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) ->
         listed = paths[0].read_text(encoding="utf-8").split() if name == "tiny_imagenet" else _class_names(paths[0])
         _check_classes(name, len(listed), shape)
         if shape.colours not in (1, 3):
-            raise Refused(f"model.shape.colours={shape.colours}", rule="grey or red, green and blue", legal="3")
+            raise InvalidRequest(f"model.shape.colours={shape.colours}", rule="grey or red, green and blue", legal="3")
 
 
 def _check_classes(name: str, classes: int, shape: Any) -> None:
     if shape.classes < classes:
         rule = f"data={name} has {classes} classes"
-        raise Refused(f"model.shape.classes={shape.classes}", rule=rule, legal=f"model.shape.classes={classes}")
+        raise InvalidRequest(f"model.shape.classes={shape.classes}", rule=rule, legal=f"model.shape.classes={classes}")
 
 
 def _times(name: str, has: int, own: int, colours: int, side: int) -> int:
     """How often each point of an image of `own` x `own` is repeated to make one of `side`."""
     if side < own or side % own:
         legal = f"model.shape.image={max(1, side // own) * own}"
-        raise Refused(f"model.shape.image={side} on {name} of {own} x {own}", rule="a whole multiple", legal=legal)
+        raise InvalidRequest(
+            f"model.shape.image={side} on {name} of {own} x {own}", rule="a whole multiple", legal=legal
+        )
     if has not in (1, colours):
         legal = f"model.shape.colours={has}"
-        raise Refused(f"model.shape.colours={colours} on {name} with {has}", rule="as many", legal=legal)
+        raise InvalidRequest(f"model.shape.colours={colours} on {name} with {has}", rule="as many", legal=legal)
     return side // own
 
 
@@ -228,11 +233,13 @@ def _cifar(path: Path) -> Held:
     row = CIFAR_LABELS + 3 * CIFAR_SIDE**2
     size = path.stat().st_size
     if size % row:
-        raise Refused(f"{path}: {size} bytes", rule=f"rows of {row} bytes", legal=f"{size // row * row} bytes")
+        raise InvalidRequest(f"{path}: {size} bytes", rule=f"rows of {row} bytes", legal=f"{size // row * row} bytes")
     rows = np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, row)  # a rank reads only what its batches need
     classes = rows[:, 1].astype(np.int64)
     if classes.max() >= CIFAR_CLASSES:
-        raise Refused(f"{path}: class {classes.max()}", rule=f"fine classes below {CIFAR_CLASSES}", legal="CIFAR-100")
+        raise InvalidRequest(
+            f"{path}: class {classes.max()}", rule=f"fine classes below {CIFAR_CLASSES}", legal="CIFAR-100"
+        )
     return Held(rows[:, CIFAR_LABELS:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE), classes)
 
 
@@ -256,7 +263,9 @@ def _decoded(path: Path, side: int, crop: float, colours: int) -> Bytes:
 
 def _files(root: Path, paths: Sequence[Path], classes: Sequence[int], *, crop: float = 1.0) -> Files:
     if not paths:
-        raise Refused(f"no photographs in {root}", rule="at least one in each part", legal="*.JPEG in a class's folder")
+        raise InvalidRequest(
+            f"no photographs in {root}", rule="at least one in each part", legal="*.JPEG in a class's folder"
+        )
     return Files(root, [path.relative_to(root).as_posix() for path in paths], np.array(classes, np.int64), crop)
 
 
@@ -269,13 +278,13 @@ def _class_names(folder: Path) -> list[str]:
 
 
 def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
-    """The files and folders of a published layout. Raises Refused with what is there instead."""
+    """The files and folders of a published layout. Raises InvalidRequest with what is there instead."""
     if name not in LAYOUTS:
         raise UnknownName("data set of images", name, ["digits", *LAYOUTS])
     expected = ", ".join(LAYOUTS[name])
     legal = f"the folder that holds {LAYOUTS[name][0]}"
     if folder is None or not Path(folder).is_dir():
-        raise Refused(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
+        raise InvalidRequest(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
     root = Path(folder)
     paths = [root / part for part in LAYOUTS[name]]
     bad = [path for path in paths if not path.exists() or (path.is_file() and path.stat().st_size == 0)]
@@ -283,5 +292,5 @@ def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
         here = sorted(path.name for path in root.iterdir())
         shown = ", ".join(here[:8]) + (", ..." if len(here) > 8 else "")
         what = f"has no {bad[0].relative_to(root)}, or an empty one; it holds {shown or 'nothing'}"
-        raise Refused(f"{name}: {root} {what}", rule=f"it holds {expected}", legal=legal)
+        raise InvalidRequest(f"{name}: {root} {what}", rule=f"it holds {expected}", legal=legal)
     return paths

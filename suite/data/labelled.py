@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
+from suite.core.protocols import Data
 from suite.data.epochs import places
 
 Text = TypeVar("Text")
@@ -46,7 +47,7 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Labelled:
+class Labelled(Data):
     """One data set of texts; `classes` and `vocabulary` are numbers of them, padding and unknown words among these."""
 
     name: str
@@ -66,7 +67,8 @@ class Labelled:
 
     def batch(self, number: int, *, size: int, seed: int, shape: Any) -> Batch:
         """Batch `number` of a training run: an epoch is every text once, in an order drawn from (seed, epoch), and a
-        batch goes on where the one before it ended. Raises Refused for a network without these classes or words."""
+        batch goes on where the one before it ended. Raises InvalidRequest for a network without these classes or
+        words."""
         return self._cut(self.train, places(self.samples, number, size=size, seed=seed), shape)
 
     def validation_batches(self, *, size: int, shape: Any) -> Iterator[Batch]:
@@ -109,13 +111,14 @@ def encoded(texts: Iterable[Sequence[str]], classes: Sequence[int], vocabulary: 
 
 
 def check(name: str, shape: Any, *, classes: int, vocabulary: int) -> None:
-    """Raises Refused for a network that does not classify texts, or has too few classes or words."""
-    missing = [field for field in ("sequence", "vocabulary", "classes") if not hasattr(shape, field)]
-    if missing:
+    """Raises InvalidRequest for a network that does not classify texts, or has too few classes or words."""
+    if shape.content != "labelled_text":
         kind = type(shape).__name__
         what = f"data={name} with a {kind}"
-        raise Refused(what, rule="labelled texts are for a classifier of texts", legal="model=residual_lstm_narrow")
+        raise InvalidRequest(
+            what, rule="labelled texts are for a classifier of texts", legal="model=residual_lstm_narrow"
+        )
     for field, least in (("classes", classes), ("vocabulary", vocabulary)):
         if getattr(shape, field) < least:
             what, rule = f"model.shape.{field}={getattr(shape, field)}", f"data={name} has {least}"
-            raise Refused(what, rule=rule, legal=f"model.shape.{field}={least}")
+            raise InvalidRequest(what, rule=rule, legal=f"model.shape.{field}={least}")

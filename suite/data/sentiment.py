@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.data.labelled import MARKS, Labelled, check, encoded, in_turn, vocabulary_of
 
 LAYOUTS: dict[str, tuple[str, ...]] = {"imdb": ("train/neg", "train/pos", "test/neg", "test/pos")}
@@ -25,7 +25,9 @@ WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 def imdb(folder: str | os.PathLike[str], *, vocabulary: int = VOCABULARY) -> Labelled:
     """The reviews of aclImdb/{train,test}/{neg,pos}/*.txt; class 0 is negative. vocabulary: numbers of words."""
     if vocabulary <= MARKS:
-        raise Refused(f"data.source.vocabulary={vocabulary}", rule=f"at least {MARKS + 1}", legal=str(VOCABULARY))
+        raise InvalidRequest(
+            f"data.source.vocabulary={vocabulary}", rule=f"at least {MARKS + 1}", legal=str(VOCABULARY)
+        )
     read = [[_words(path) for path in _reviews(part)] for part in _paths("imdb", folder)]
     learned, held = in_turn(read[:CLASSES]), in_turn(read[CLASSES:])
     words = vocabulary_of(learned[0], vocabulary)
@@ -48,24 +50,24 @@ def _words(path: Path) -> Sequence[str]:
 
 
 def _reviews(part: Path) -> list[Path]:
-    """In the order of their names. Raises Refused for a part without any."""
+    """In the order of their names. Raises InvalidRequest for a part without any."""
     found = sorted(part.glob("*.txt"))
     if not found:
-        raise Refused(f"imdb: no reviews in {part}", rule="at least one in each part", legal="0_9.txt")
+        raise InvalidRequest(f"imdb: no reviews in {part}", rule="at least one in each part", legal="0_9.txt")
     return found
 
 
 def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
-    """The four folders of the published layout. Raises Refused with what is there instead."""
+    """The four folders of the published layout. Raises InvalidRequest with what is there instead."""
     if name not in LAYOUTS:
         raise UnknownName("data set of reviews", name, list(LAYOUTS))
     expected, legal = ", ".join(LAYOUTS[name]), "the folder aclImdb"
     if folder is None or not Path(folder).is_dir():
-        raise Refused(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
+        raise InvalidRequest(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
     root = Path(folder)
     missing = [part for part in LAYOUTS[name] if not (root / part).is_dir()]
     if missing:
         here = ", ".join(sorted(path.name for path in root.iterdir())[:8]) or "nothing"
         what = f"{name}: {root} has no {missing[0]}; it holds {here}"
-        raise Refused(what, rule=f"it holds {expected}", legal=legal)
+        raise InvalidRequest(what, rule=f"it holds {expected}", legal=legal)
     return [root / part for part in LAYOUTS[name]]

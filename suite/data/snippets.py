@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.data.labelled import MARKS, Labelled, check, encoded, in_turn, vocabulary_of
 
 PACKAGES = ("asyncio", "email", "http", "importlib", "multiprocessing", "unittest", "urllib", "xml")
@@ -39,13 +39,13 @@ def snippets(
         package is held out: files in the order of their hash, until it is reached
     folder: another tree of packages; None is the running interpreter's own library
 
-    Raises Refused where a package has too few snippets on a side.
+    Raises InvalidRequest where a package has too few snippets on a side.
     """
     least = {"length": 1, "vocabulary": MARKS + 1, "train": 1, "validation": 1}
     given = {"length": length, "vocabulary": vocabulary, "train": train, "validation": validation}
     for name, number in given.items():
         if number < least[name]:
-            raise Refused(f"data.source.{name}={number}", rule=f"at least {least[name]}", legal=str(least[name]))
+            raise InvalidRequest(f"data.source.{name}={number}", rule=f"at least {least[name]}", legal=str(least[name]))
     root = Path(sysconfig.get_path("stdlib") if folder is None else folder)
     parts: tuple[list[list[Sequence[str]]], ...] = ([], [])
     for package in PACKAGES:
@@ -54,7 +54,9 @@ def snippets(
             if len(found) < wanted:
                 side = "validation" if held_out else "train"
                 what = f"data.source.{side}={wanted} of {package} in {root}"
-                raise Refused(what, rule=f"it has {len(found)} snippets of {length} words there", legal=str(len(found)))
+                raise InvalidRequest(
+                    what, rule=f"it has {len(found)} snippets of {length} words there", legal=str(len(found))
+                )
             parts[held_out].append([found[place * len(found) // wanted] for place in range(wanted)])
     learned, held = (in_turn(part) for part in parts)
     words = vocabulary_of(learned[0], vocabulary)
@@ -75,7 +77,9 @@ def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> Non
     missing = [package for package in PACKAGES if not (root / package).is_dir()]
     if missing:
         rule = f"it holds {', '.join(PACKAGES)}"
-        raise Refused(f"snippets: {root} has no {missing[0]}", rule=rule, legal="the folder of a standard library")
+        raise InvalidRequest(
+            f"snippets: {root} has no {missing[0]}", rule=rule, legal="the folder of a standard library"
+        )
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:

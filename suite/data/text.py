@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.protocols import Data
 
 Tokens = NDArray[np.uint8] | NDArray[np.uint16]
 Batch = tuple[NDArray[np.int64], NDArray[np.int64]]  # inputs and targets, both [batch, sequence]
@@ -40,7 +41,7 @@ LAYOUTS: dict[str, tuple[tuple[str, ...], ...]] = {  # of each group, the first 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Text:
+class Text(Data):
     """One corpus: 1-D token arrays, every token below `vocabulary`."""
 
     name: str
@@ -77,7 +78,7 @@ def standard_library(
     Third-party packages and test folders are left out.
     """
     if not 0.0 < validation < 1.0:
-        raise Refused(f"validation={validation}", rule="a share above 0 and below 1", legal="0.1")
+        raise InvalidRequest(f"validation={validation}", rule="a share above 0 and below 1", legal="0.1")
     _positive_limit(limit_bytes)
     root = Path(sysconfig.get_path("stdlib") if folder is None else folder)
     names = sorted(_sources(root)) if root.is_dir() else []
@@ -86,7 +87,7 @@ def standard_library(
     train = _concatenated(root, [name for name in names if _draw(name) >= validation], rest)
     valid = _concatenated(root, [name for name in names if _draw(name) < validation], share)
     if not train or not valid:
-        raise Refused(
+        raise InvalidRequest(
             f"{len(train)} bytes of training and {len(valid)} of validation text in {root} ({len(names)} sources, "
             f"limit_bytes={limit_bytes}, validation={validation})",
             rule="both parts hold at least one file",
@@ -123,7 +124,9 @@ def bookcorpus(
     """
     _positive_limit(limit_bytes)
     if block_bytes < 1 or held_out < 2:
-        raise Refused(f"block_bytes={block_bytes}, held_out={held_out}", rule="at least 1 and 2", legal=f"{BLOCK}, 20")
+        raise InvalidRequest(
+            f"block_bytes={block_bytes}, held_out={held_out}", rule="at least 1 and 2", legal=f"{BLOCK}, 20"
+        )
     parts: dict[bool, list[bytes]] = {False: [], True: []}
     total = 0
     for path in _files("bookcorpus", folder):
@@ -133,7 +136,7 @@ def bookcorpus(
             parts[number % held_out == held_out - 1].append(block)
             total += len(block)
     if not parts[False] or not parts[True]:
-        raise Refused(
+        raise InvalidRequest(
             f"{len(parts[False])} training and {len(parts[True])} validation blocks in {folder}",
             rule=f"at least {held_out} blocks of {block_bytes} bytes",
             legal=f"limit_bytes={2 * held_out * block_bytes}, or none",
@@ -152,12 +155,12 @@ def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> Non
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
     """Refuse a network that cannot read bytes: one of images, classes or pairs, or one with fewer than 256 words."""
-    if not hasattr(shape, "sequence") or hasattr(shape, "classes") or hasattr(shape, "decoder"):
+    if shape.content != "text":
         kind = type(shape).__name__
-        raise Refused(f"data={name} with a {kind}", rule="text is for a language model", legal="data=digits")
+        raise InvalidRequest(f"data={name} with a {kind}", rule="text is for a language model", legal="data=digits")
     if shape.vocabulary < VOCABULARY:
         what = f"model.shape.vocabulary={shape.vocabulary} on bytes"
-        raise Refused(what, rule="text is bytes: at least 256", legal="256")
+        raise InvalidRequest(what, rule="text is bytes: at least 256", legal="256")
 
 
 def batch_at(tokens: Tokens, k: int, *, batch: int, sequence: int, seed: int) -> Batch:
@@ -168,7 +171,7 @@ def batch_at(tokens: Tokens, k: int, *, batch: int, sequence: int, seed: int) ->
     """
     _fits(tokens, batch, sequence)
     if seed < 0 or k < 0:
-        raise Refused(f"seed={seed}, batch number {k}", rule="neither is negative", legal="0")
+        raise InvalidRequest(f"seed={seed}, batch number {k}", rule="neither is negative", legal="0")
     draws = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(k,))).random_raw(batch)
     starts = (draws % np.uint64(len(tokens) - sequence)).astype(np.int64)
     return _cut(tokens, starts, sequence)
@@ -198,9 +201,9 @@ def _cut(tokens: Tokens, starts: NDArray[np.int64], sequence: int) -> Batch:
 
 def _fits(tokens: Tokens, batch: int, sequence: int) -> None:
     if batch < 1 or sequence < 1:
-        raise Refused(f"batch={batch}, sequence={sequence}", rule="both at least 1", legal="1")
+        raise InvalidRequest(f"batch={batch}, sequence={sequence}", rule="both at least 1", legal="1")
     if len(tokens) <= sequence:
-        raise Refused(
+        raise InvalidRequest(
             f"{len(tokens)} tokens for windows of {sequence}",
             rule="a window and the token after it",
             legal=f"sequence={max(1, len(tokens) - 1)}" if len(tokens) > 1 else "a longer text",
@@ -209,7 +212,7 @@ def _fits(tokens: Tokens, batch: int, sequence: int) -> None:
 
 def _positive_limit(limit_bytes: int | None) -> None:
     if limit_bytes is not None and limit_bytes < 1:
-        raise Refused(f"limit_bytes={limit_bytes}", rule="at least 1, or none", legal="4000000")
+        raise InvalidRequest(f"limit_bytes={limit_bytes}", rule="at least 1, or none", legal="4000000")
 
 
 def _as_tokens(text: bytes) -> NDArray[np.uint8]:
@@ -253,11 +256,11 @@ def _line_blocks(path: Path, size: int) -> Iterator[bytes]:
 
 
 def _files(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
-    """The files of a published layout. Raises Refused with what is there instead."""
+    """The files of a published layout. Raises InvalidRequest with what is there instead."""
     expected = " and ".join(" or ".join(group) for group in LAYOUTS[name])
     legal = f"the folder that holds {LAYOUTS[name][0][0]}"
     if folder is None or not Path(folder).is_dir():
-        raise Refused(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
+        raise InvalidRequest(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
     root = Path(folder)
     found = [next((root / file for file in group if (root / file).is_file()), None) for group in LAYOUTS[name]]
     paths = [path for path in found if path is not None]
@@ -266,5 +269,5 @@ def _files(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
         here = sorted(path.name for path in root.iterdir())
         shown = ", ".join(here[:8]) + (", ..." if len(here) > 8 else "")
         what = f"empty: {', '.join(empty)}" if empty else f"holds {shown or 'nothing'}"
-        raise Refused(f"{name}: {root} {what}", rule=f"it holds {expected}", legal=legal)
+        raise InvalidRequest(f"{name}: {root} {what}", rule=f"it holds {expected}", legal=legal)
     return paths

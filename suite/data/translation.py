@@ -20,7 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.core.errors import MissingDependency, Refused, UnknownName
+from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
+from suite.core.protocols import Data
 from suite.data.epochs import order, places
 from suite.workload.recurrent import BEGIN, END, PADDING, UNKNOWN
 
@@ -64,7 +65,7 @@ class Part(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Translation:
+class Translation(Data):
     """One data set of pairs.
 
     words: the vocabulary of both languages, a word per number; joined: the text of a translation's words
@@ -93,7 +94,7 @@ class Translation:
 
     def batch(self, number: int, *, size: int, seed: int, shape: Any) -> Batch:
         """Batch `number` of a training run: an epoch is every pair once, in an order drawn from (seed, epoch), and a
-        batch goes on where the one before it ended. Raises Refused for a network that has fewer words."""
+        batch goes on where the one before it ended. Raises InvalidRequest for a network that has fewer words."""
         return self._cut(self.train, places(self.samples, number, size=size, seed=seed), shape)
 
     def validation_batches(self, *, size: int, shape: Any) -> Iterator[Batch]:
@@ -116,7 +117,7 @@ class Translation:
         found = [self.text(row) for rows in decoded for row in np.asarray(rows)]
         right = [self.text(row) for _, targets in batches for row in np.asarray(targets)]
         if len(found) != len(right) or not right:
-            raise Refused(f"{len(found)} translations of {len(right)} sentences", rule="one of each, at least 1")
+            raise InvalidRequest(f"{len(found)} translations of {len(right)} sentences", rule="one of each, at least 1")
         return {"bleu": float(BLEU(tokenize=self.tokenize).corpus_score(found, [right]).score)}
 
     def text(self, tokens: Sequence[int]) -> str:
@@ -171,12 +172,14 @@ def number_names(*, limit: int = 10_000, train: int = 2000, validation: int = 25
     MissingDependency without num2words.
     """
     if not 1 < limit <= LIMIT:
-        raise Refused(f"data.source.limit={limit}", rule=f"from 2 to {LIMIT}, above which names have spaces", legal="2")
+        raise InvalidRequest(
+            f"data.source.limit={limit}", rule=f"from 2 to {LIMIT}, above which names have spaces", legal="2"
+        )
     for name, number in (("train", train), ("validation", validation)):
         if number < 1 or train + validation > limit:
             what = f"data.source.{name}={number} of data.source.limit={limit}"
             rule = f"at least 1, and no more numbers than there are: {train + validation} are asked for"
-            raise Refused(what, rule=rule, legal="1")
+            raise InvalidRequest(what, rule=rule, legal="1")
     try:
         from num2words import num2words
     except ImportError as error:
@@ -189,7 +192,9 @@ def number_names(*, limit: int = 10_000, train: int = 2000, validation: int = 25
         written = num2words(number, lang="de")
         source, target = english.findall(num2words(number, lang="en")), german.findall(written)
         if "".join(target) != written or not set(source) <= number_of.keys():
-            raise Refused(f"num2words writes {number} as {written!r}", rule="in known pieces", legal="num2words 0.5.14")
+            raise InvalidRequest(
+                f"num2words writes {number} as {written!r}", rule="in known pieces", legal="num2words 0.5.14"
+            )
         return tuple(number_of[word] for word in source), tuple(number_of[piece] for piece in target)
 
     drawn = order(limit, 0, 0)[: train + validation].tolist()
@@ -210,12 +215,12 @@ class Files:
 
     @cached_property
     def lines(self) -> tuple[tuple[NDArray[np.uint8], NDArray[np.int64]], ...]:
-        """Of each file its bytes and where its lines end. Raises Refused where one has more lines."""
+        """Of each file its bytes and where its lines end. Raises InvalidRequest where one has more lines."""
         found = tuple(_lines(path) for path in (self.source, self.target))
         counts = [len(ends) for _, ends in found]
         if counts[0] != counts[1]:
             what = f"{self.source.name} of {counts[0]} lines and {self.target.name} of {counts[1]}"
-            raise Refused(what, rule="a line of one is the translation of the other's", legal=str(min(counts)))
+            raise InvalidRequest(what, rule="a line of one is the translation of the other's", legal=str(min(counts)))
         return found
 
     def __len__(self) -> int:
@@ -265,12 +270,14 @@ def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) ->
 
 
 def _check(name: str, vocabulary: int, shape: Any) -> None:
-    if not (hasattr(shape, "encoder") and hasattr(shape, "decoder")):
+    if shape.content != "sentence_pairs":
         what = f"data={name} with a {type(shape).__name__}"
-        raise Refused(what, rule="pairs of sentences are for a network that translates", legal="model=gnmt_narrow")
+        raise InvalidRequest(
+            what, rule="pairs of sentences are for a network that translates", legal="model=gnmt_narrow"
+        )
     if shape.vocabulary < vocabulary:
         what, rule = f"model.shape.vocabulary={shape.vocabulary}", f"data={name} has {vocabulary} words"
-        raise Refused(what, rule=rule, legal=f"model.shape.vocabulary={vocabulary}")
+        raise InvalidRequest(what, rule=rule, legal=f"model.shape.vocabulary={vocabulary}")
 
 
 def _vocabulary(path: Path) -> list[str]:
@@ -291,16 +298,16 @@ def _lines(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
-    """The files of a published layout. Raises Refused with what is there instead."""
+    """The files of a published layout. Raises InvalidRequest with what is there instead."""
     if name not in LAYOUTS:
         raise UnknownName("data set of pairs", name, ["number_names", *LAYOUTS])
     expected, legal = ", ".join(LAYOUTS[name]), f"the folder that holds {LAYOUTS[name][0]}"
     if folder is None or not Path(folder).is_dir():
-        raise Refused(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
+        raise InvalidRequest(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
     paths = [Path(folder) / part for part in LAYOUTS[name]]
     bad = [path.name for path in paths if not path.is_file() or path.stat().st_size == 0]
     if bad:
         here = ", ".join(sorted(path.name for path in Path(folder).iterdir())[:8]) or "nothing"
         what = f"{name}: {folder} has no {bad[0]}, or an empty one; it holds {here}"
-        raise Refused(what, rule=f"it holds {expected}", legal=legal)
+        raise InvalidRequest(what, rule=f"it holds {expected}", legal=legal)
     return paths

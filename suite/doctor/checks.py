@@ -21,7 +21,7 @@ from typing import Any
 from suite.doctor.finding import ABSENT, BROKEN, INSTALL, UNKNOWN, Check, Ill
 from suite.doctor.probe import attempt, load, mpi_ranks, torch_ranks
 
-REPORTS = Path("reports")  # what conf/config.yaml calls so
+REPORTS = Path("reports")  # the default of RunConfig.reports
 PROJECT = Path(__file__).resolve().parents[2]
 ROOM = 1e9  # bytes: a laptop's records, traces and page, several times over
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -135,7 +135,7 @@ def mpiexec() -> str:
 def root() -> str:
     from suite.comm import by_hand
 
-    who = "root" if hasattr(os, "geteuid") and not os.geteuid() else "not root"
+    who = "not root" if os.geteuid() else "root"
     most = by_hand.cores()
     typed = f"{by_hand.line(most)}; more ranks: {by_hand.line(most + 1)}"
     return f"{who}, {most} cores; the suite's own runs start anyhow, and those on more ranks are marked; typed: {typed}"

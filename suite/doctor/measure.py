@@ -10,12 +10,15 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from suite.core import load
 from suite.doctor import probe
 from suite.doctor.finding import INSTALL, UNKNOWN, Ill
 from suite.doctor.probe import attempt
+
+if TYPE_CHECKING:  # the doctor looks for what this module imports
+    from suite.bench.provenance import Machine
 
 FILE = "machine.json"
 TRIES = 3  # measurements of a busy machine, as far as probe.PATIENCE allows
@@ -71,6 +74,39 @@ world.close()
 """
 
 
+class Link(TypedDict):
+    """Of messages: seconds of latency, and bytes per second."""
+
+    latency: float
+    bandwidth: float
+
+
+class Measured(TypedDict):
+    """What two ranks print: flop/s of a core, bytes/s copied, messages, and each way of sending by operation."""
+
+    rate: float
+    copied: float
+    latency: float
+    bandwidth: float
+    carriers: NotRequired[dict[str, dict[str, Link]]]
+
+
+class Description(TypedDict):
+    """The file that `suite.simulate.machine.measured` reads: bytes, flop/s, bytes/s and seconds."""
+
+    devices_per_node: int
+    memory: float
+    peak: dict[str, float]
+    memory_bandwidth: float
+    within: Link
+    between: Link
+    adapters: int
+    host: Link
+    carriers: dict[str, dict[str, Link]]
+    foreign_cores: float
+    source: str
+
+
 def measure(folder: Path) -> str:
     """Measure, write `folder`/machine.json unless a less disturbed one is there, and return a line about it.
 
@@ -84,7 +120,7 @@ def measure(folder: Path) -> str:
     timed = sum(map(len, found.get("carriers", {}).values())) or "no"
     said = (
         f"{si(found['rate'], 'flop/s')} a core, messages in {si(found['latency'], 's')} and at "
-        f"{si(found['bandwidth'], 'B/s')}, {timed} ways of sending and adding timed"
+        f"{si(found['bandwidth'], 'B/s')}, {timed} messages and all-reduces timed"
     )
     new = described(found, here, foreign)
     busy = f"; busy: other programs used {foreign:.1f} of {here['cores']} cores" if foreign > load.BUSY else ""
@@ -95,7 +131,7 @@ def measure(folder: Path) -> str:
     return f"{said}{busy}{again}; machine=local reads {path}"
 
 
-def _quietest() -> tuple[dict[str, Any], float]:
+def _quietest() -> tuple[Measured, float]:
     """The least disturbed of at most TRIES measurements, and the cores that others used meanwhile. Raises Ill."""
     begin, best = time.monotonic(), None
     for _ in range(TRIES):
@@ -111,7 +147,7 @@ def _quietest() -> tuple[dict[str, Any], float]:
     return best
 
 
-def _once() -> dict[str, Any]:
+def _once() -> Measured:
     """The numbers of one measurement. Raises Ill."""
     from suite.bench.starter import environment, placing
     from suite.comm.by_hand import find_mpiexec
@@ -121,13 +157,19 @@ def _once() -> dict[str, Any]:
         raise Ill("there is no mpiexec to start two ranks", INSTALL)
     line = [mpiexec, "-n", "2", *placing(None), sys.executable, "-m", "mpi4py", "-c", _PROGRAM]
     said = attempt(line, environment=environment(threads=1))
-    found = said.facts
-    if not {"rate", "copied", "latency", "bandwidth"} <= set(found):
+    facts = said.facts
+    if not {"rate", "copied", "latency", "bandwidth"} <= set(facts):
         raise Ill(said.why or "two ranks said nothing", "make doctor again, when the machine is idle", UNKNOWN)
-    return found
+    return {
+        "rate": facts["rate"],
+        "copied": facts["copied"],
+        "latency": facts["latency"],
+        "bandwidth": facts["bandwidth"],
+        "carriers": facts.get("carriers", {}),
+    }
 
 
-def _disturbed_less(path: Path, new: dict[str, Any]) -> bool:
+def _disturbed_less(path: Path, new: Description) -> bool:
     """Whether the file holds this machine, measured with less foreign load. A file that does not say how it was
     measured holds its ground only where none of its numbers is worse."""
     try:
@@ -137,15 +179,15 @@ def _disturbed_less(path: Path, new: dict[str, Any]) -> bool:
             return bool(same and before < new["foreign_cores"])
         quicker = old["within"]["latency"] <= new["within"]["latency"]
         return bool(same and quicker and old["peak"]["float32"] >= new["peak"]["float32"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
 
-def described(found: dict[str, Any], here: dict[str, Any], foreign: float = 0.0) -> dict[str, Any]:
+def described(found: Measured, here: Machine, foreign: float = 0.0) -> Description:
     """The measured numbers as suite.simulate.machine.measured reads them: one node, a device per core. `found` may hold
-    `carriers`: by operation, each way of suite.comm.ways with its latency and bandwidth. foreign: cores that other
-    programs used meanwhile."""
-    link = {"latency": found["latency"], "bandwidth": found["bandwidth"]}
+    `carriers`: by kind of operation, each one of suite.microbench.communication with its latency and bandwidth.
+    foreign: cores that other programs used meanwhile."""
+    link: Link = {"latency": found["latency"], "bandwidth": found["bandwidth"]}
     rate = found["rate"]
     return {
         "devices_per_node": here["cores"],

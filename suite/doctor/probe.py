@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from suite.core.values import Json
 from suite.doctor.finding import INSTALL, Ill
 
 PATIENCE = 15.0  # seconds for one program: the doctor is done within 20
@@ -32,7 +33,7 @@ class Said(NamedTuple):
     @property
     def facts(self) -> dict[str, Any]:
         """Its lines of JSON as one mapping; whatever libraries print beside them is passed over."""
-        found: dict[str, Any] = {}
+        found: dict[str, Json] = {}
         for line in self.text.splitlines():
             with suppress(ValueError):
                 content = json.loads(line)
@@ -78,7 +79,7 @@ def attempt(line: Sequence[str], seconds: float | None = None, environment: Mapp
 
 
 def load() -> str:
-    return f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    return f", load {os.getloadavg()[0]:.1f}"
 
 
 def _end(process: subprocess.Popen[str]) -> str:

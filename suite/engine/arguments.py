@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -15,12 +15,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from suite.core.errors import Refused, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.members import check_protocol, lacking
 from suite.core.protocols import Schedule, UpdateRule, WeightPolicy, World
 from suite.core.values import shown
+from suite.engine.given import Given
 from suite.engine.layers import Layer
+from suite.engine.optimizer import SGD, Adam, RMSprop
 from suite.engine.prune import Pruning
 from suite.engine.rate import as_rate
 from suite.engine.scale import Dynamic
@@ -32,27 +34,29 @@ MEANS = ("mean", "batchmean")  # reductions of torch.nn's losses that are means 
 _MEMORY = "suite.memory.layout.resident, or partial(offloaded, bucket=...)"
 
 
-def check(given: Mapping[str, Any]) -> list[Layer]:
-    """The layers as a list. Raises Refused for the first argument of `Engine` that is of a wrong kind or out of
+def check(given: Given) -> list[Layer]:
+    """The layers as a list. Raises InvalidRequest for the first argument of `Engine` that is of a wrong kind or out of
     range."""
     layers = _listed(given["layers"])
     _whole("microbatch", given["microbatch"], 1, "samples", "4")
-    for name, what, legal in (
-        ("bucket", "weights per step", "4_000_000"),
-        ("chunk", "buckets per reduction", "4"),
-        ("checkpoints", "layers between activation checkpoints", "1"),
-        ("update_every", "microbatches per update", "1"),
+    for name, value, what, legal in (
+        ("bucket", given["bucket"], "weights per step", "4_000_000"),
+        ("chunk", given["chunk"], "buckets per reduction", "4"),
+        ("checkpoints", given["checkpoints"], "layers between activation checkpoints", "1"),
+        ("update_every", given["update_every"], "microbatches per update", "1"),
     ):
-        if given[name] is not None:
-            _whole(name, given[name], 1, what, f"{name}={legal} or {name}=None", prefix=False)
+        if value is not None:
+            _whole(name, value, 1, what, f"{name}={legal} or {name}=None", prefix=False)
     _whole("seed", given["seed"], None, "", "0")
     clip = given["clip"]
     if clip is not None and not (_real(clip) and 0 < clip < math.inf):
-        raise Refused(f"clip={shown(clip)}", rule="a finite norm above 0, or None", legal="clip=1.0 or clip=None")
+        raise InvalidRequest(
+            f"clip={shown(clip)}", rule="a finite norm above 0, or None", legal="clip=1.0 or clip=None"
+        )
     if given["half"] is not None and given["half"] not in HALVES:
-        raise Refused(f"half={shown(given['half'])}", rule=_one_of(HALVES), legal='half="bfloat16" or half=None')
+        raise InvalidRequest(f"half={shown(given['half'])}", rule=_one_of(HALVES), legal='half="bfloat16" or half=None')
     if given["scaler"] is not None and given["half"] is None:
-        raise Refused("scaler= without half=", rule="one precision scales no loss", legal='half="float16"')
+        raise InvalidRequest("scaler= without half=", rule="one precision scales no loss", legal='half="float16"')
     _kind("grid", given["grid"], Grid, "Grid(inter=2, data=1)")
     _kind("scaler", given["scaler"], Dynamic, "suite.engine.scale.Dynamic()")
     _kind("compare_batches", given["compare_batches"], bool, "True")
@@ -76,12 +80,12 @@ def check(given: Mapping[str, Any]) -> list[Layer]:
 
 
 def check_half(made: Iterable[nn.Module], half: str | None) -> None:
-    """Raises Refused for weights that are no wider than their half copies, before anything changes."""
+    """Raises InvalidRequest for weights that are no wider than their half copies, before anything changes."""
     if half is None:
         return
     for parameter in (parameter for module in made for parameter in module.parameters()):
         if parameter.is_floating_point() and parameter.element_size() <= getattr(torch, half).itemsize:
-            raise Refused(
+            raise InvalidRequest(
                 f"half={half!r} of a weight in {str(parameter.dtype).removeprefix('torch.')}",
                 rule="full-precision weights stay beside the half copies",
                 legal="layers in float32; close() the engine that trains them first",
@@ -89,33 +93,33 @@ def check_half(made: Iterable[nn.Module], half: str | None) -> None:
 
 
 def _listed(layers: Any) -> list[Layer]:
-    """The layers, of an nn.Sequential or nn.ModuleList those inside. Raises Refused for anything but modules, and
-    functions that make them."""
+    """The layers, of an nn.Sequential or nn.ModuleList those inside. Raises InvalidRequest for anything but modules,
+    and functions that make them."""
     legal = "layers=[nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 4)], or list(model) of an nn.Sequential"
     if isinstance(layers, nn.Sequential | nn.ModuleList):
         layers = list(layers)
     if isinstance(layers, nn.Module):
         what = f"layers={type(layers).__name__}(...), a single module"
-        raise Refused(what, rule="a list of layers, each called with what the one before gives", legal=legal)
+        raise InvalidRequest(what, rule="a list of layers, each called with what the one before gives", legal=legal)
     if not isinstance(layers, Sequence) or isinstance(layers, str | bytes) or not layers:
         rule = "a list of at least one module, or function that makes one"
-        raise Refused(f"layers={shown(layers)}", rule=rule, legal=legal)
+        raise InvalidRequest(f"layers={shown(layers)}", rule=rule, legal=legal)
     for number, layer in enumerate(layers):
         if not callable(layer):
             what = f"layers: entry {number} is {shown(layer)}"
-            raise Refused(what, rule="each entry is a module, or a function that makes one", legal=legal)
+            raise InvalidRequest(what, rule="each entry is a module, or a function that makes one", legal=legal)
     return list(layers)
 
 
 def check_batches(batches: Any) -> None:
-    """Raises Refused for batches that cannot be iterated."""
+    """Raises InvalidRequest for batches that cannot be iterated."""
     if not isinstance(batches, Iterable) or isinstance(batches, str | bytes | dict | torch.Tensor):
         rule = "a list, or anything that gives batches of (inputs, targets) one after the other"
-        raise Refused(f"batches={shown(batches)}", rule=rule, legal="batches=[(inputs, targets)]")
+        raise InvalidRequest(f"batches={shown(batches)}", rule=rule, legal="batches=[(inputs, targets)]")
 
 
 def _split(split: Any, layers: int, stages: int) -> None:
-    """Raises Refused unless the split gives every stage its consecutive layers, in order."""
+    """Raises InvalidRequest unless the split gives every stage its consecutive layers, in order."""
     if split is None:
         return
     each = list(split) if isinstance(split, Sequence) else [None]
@@ -124,7 +128,7 @@ def _split(split: Any, layers: int, stages: int) -> None:
     whole = len(ranges) == len(each) == stages and bounds[:-1] == [own.start for own in ranges] and bounds[-1] == layers
     if not whole:
         even = [range(layers * at // stages, layers * (at + 1) // stages) for at in range(stages)]
-        raise Refused(
+        raise InvalidRequest(
             f"split={shown(split)} of {layers} layers on {stages} stages",
             rule="a range of layers for each stage, in order, none empty, which together hold all layers",
             legal=f"split={even} or split=None",
@@ -132,7 +136,7 @@ def _split(split: Any, layers: int, stages: int) -> None:
 
 
 def _tied(tied: Any, layers: int) -> None:
-    """Raises Refused unless each tie is (first layer, name, last layer, name)."""
+    """Raises InvalidRequest unless each tie is (first layer, name, last layer, name)."""
     for tie in tied if isinstance(tied, Sequence) and not isinstance(tied, str) else [tied]:
         if not (
             isinstance(tie, Sequence)
@@ -140,7 +144,7 @@ def _tied(tied: Any, layers: int) -> None:
             and all(isinstance(tie[place], str) for place in (1, 3))
             and all(_is_whole(tie[place]) and 0 <= tie[place] < layers for place in (0, 2))
         ):
-            raise Refused(
+            raise InvalidRequest(
                 f"tied={shown(tied)}",
                 rule=f"a list of (first layer, name of its weight, last layer, name), layers from 0 to {layers - 1}",
                 legal=f'tied=[(0, "weight", {layers - 1}, "weight")]',
@@ -166,12 +170,12 @@ def _whole(name: str, value: Any, least: int | None, what: str, legal: str, *, p
         rule = f"at least {least} of {what}" if what else f"at least {least}"
     else:
         return
-    raise Refused(f"{name}={shown(value)}", rule=rule, legal=f"{name}={legal}" if prefix else legal)
+    raise InvalidRequest(f"{name}={shown(value)}", rule=rule, legal=f"{name}={legal}" if prefix else legal)
 
 
 def _kind(name: str, value: Any, kind: type, legal: str) -> None:
     if value is not None and not isinstance(value, kind):
-        raise Refused(f"{name}={shown(value)}", rule=f"a {kind.__name__}, or None", legal=f"{name}={legal}")
+        raise InvalidRequest(f"{name}={shown(value)}", rule=f"a {kind.__name__}, or None", legal=f"{name}={legal}")
 
 
 def _optimizer(optimizer: Any) -> None:
@@ -182,24 +186,26 @@ def _optimizer(optimizer: Any) -> None:
     name = (own if isinstance(own, type) else type(own)).__name__
     legal = f"optimizer=suite.{name if name in RULES else 'AdamW'}(lr=1e-3)"
     if isinstance(own, type) and not issubclass(own, torch.optim.Optimizer):
-        raise Refused(f"optimizer={name}, a class", rule="an update rule with its learning rate", legal=legal)
+        raise InvalidRequest(f"optimizer={name}, a class", rule="an update rule with its learning rate", legal=legal)
     if isinstance(own, type | torch.optim.Optimizer):
-        raise Refused(f"optimizer=torch.optim.{name}", rule=rule, legal=legal)
+        raise InvalidRequest(f"optimizer=torch.optim.{name}", rule=rule, legal=legal)
     if missing := {"states", "step()"}.intersection(lacking(own, UpdateRule)):
         what = f"optimizer={shown(optimizer)}, which has no {' and no '.join(sorted(missing))}"
-        raise Refused(what, rule=rule if callable(optimizer) else "an update rule of the suite", legal=legal)
-    if callable(rate := getattr(optimizer, "lr", None)):
-        as_rate(rate(0))
+        raise InvalidRequest(what, rule=rule if callable(optimizer) else "an update rule of the suite", legal=legal)
+    if isinstance(optimizer, SGD | Adam | RMSprop) and callable(optimizer.lr):
+        as_rate(optimizer.lr(0))
 
 
 def _loss(loss: Any) -> None:
     legal = "loss=torch.nn.functional.cross_entropy"
     if isinstance(loss, type):
-        raise Refused(f"loss={loss.__name__}, a class", rule="a function, or a module", legal=f"loss={loss.__name__}()")
+        raise InvalidRequest(
+            f"loss={loss.__name__}, a class", rule="a function, or a module", legal=f"loss={loss.__name__}()"
+        )
     if not callable(loss):
-        raise Refused(f"loss={shown(loss)}", rule="a function of outputs and targets", legal=legal)
+        raise InvalidRequest(f"loss={shown(loss)}", rule="a function of outputs and targets", legal=legal)
     if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
-        raise Refused(
+        raise InvalidRequest(
             f"loss={type(loss).__name__}(...), which has weights of its own",
             rule="the weights that train are those of layers",
             legal="a last layer that holds them",
@@ -226,11 +232,11 @@ def _default_reduction(loss: Any) -> Any:
     return None if argument is None else argument.default
 
 
-def not_a_mean(loss: Any, how: str) -> Refused:
+def not_a_mean(loss: Any, how: str) -> InvalidRequest:
     """The error for a loss that is no mean over the samples of a microbatch, as `how` says."""
     reduction = _reduction(loss) or _default_reduction(loss)
     by_hand = reduction is None or reduction in MEANS
-    return Refused(
+    return InvalidRequest(
         f"loss={named(loss)} {how}",
         rule="the loss is the mean over the samples of a microbatch: the engine divides by microbatches and replicas",
         legal="a mean: .mean(), or a division by the number of samples given" if by_hand else 'reduction="mean"',
@@ -241,32 +247,35 @@ def named(function: Any) -> str:
     """A function by its name, anything else by that of its class."""
     while isinstance(function, partial):
         function = function.func
-    return str(getattr(function, "__name__", type(function).__name__))
+    own = isinstance(function, type) or inspect.isroutine(function)
+    return str(function.__name__ if own else type(function).__name__)
 
 
 def _memory(memory: Any, half: str | None) -> None:
     if not callable(memory):
-        raise Refused(
+        raise InvalidRequest(
             f"memory={shown(memory)}", rule="a function that makes a memory layout", legal=f"memory={_MEMORY}"
         )
     try:
         inspect.signature(memory).bind(entries=1, moments=(), dtype="float64", half=None)
     except TypeError as error:
         rule = "a function of entries, moments, dtype and half that makes a memory layout"
-        raise Refused(f"memory={shown(memory)}: {error}", rule=rule, legal=f"memory={_MEMORY}") from error
+        raise InvalidRequest(f"memory={shown(memory)}: {error}", rule=rule, legal=f"memory={_MEMORY}") from error
     except ValueError:
         pass
     layout = memory(entries=1, moments=("moment",), dtype="float32", half=half)
     if not isinstance(layout, Layout):
         rule = "a function that makes a suite.memory.layout.Layout"
-        raise Refused(f"memory={shown(memory)}, which makes {shown(layout)}", rule=rule, legal=f"memory={_MEMORY}")
+        raise InvalidRequest(
+            f"memory={shown(memory)}, which makes {shown(layout)}", rule=rule, legal=f"memory={_MEMORY}"
+        )
 
 
 def _scores(scores: Callable[..., Any] | None, names: Any) -> None:
     legal = 'scores=suite.models.scores.top, score_names=("top_1", "top_5")'
     if scores is not None and not callable(scores):
-        raise Refused(f"scores={shown(scores)}", rule="a function of outputs and targets, or None", legal=legal)
+        raise InvalidRequest(f"scores={shown(scores)}", rule="a function of outputs and targets, or None", legal=legal)
     listed = isinstance(names, Sequence) and not isinstance(names, str) and all(isinstance(name, str) for name in names)
     if not listed or bool(names) != (scores is not None) or "loss" in names or len({*names}) != len(names):
         rule = "a list of names, one for each number that scores= gives, none of them 'loss'; empty without scores="
-        raise Refused(f"score_names={shown(names)}", rule=rule, legal=legal)
+        raise InvalidRequest(f"score_names={shown(names)}", rule=rule, legal=legal)

@@ -6,9 +6,11 @@ stream: a loss scale that follows overflows, one norm of all gradients, a weight
 
 from __future__ import annotations
 
-from suite.core.errors import Refused, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
+from suite.core.members import lacking
 from suite.core.protocols import UpdateRule, WeightPolicy
+from suite.engine.optimizer import SGD
 from suite.engine.order import LayoutOf
 from suite.engine.scale import Dynamic
 
@@ -27,7 +29,7 @@ def check(
     half: str | None,
     scaler: Dynamic | None,
 ) -> None:
-    """Raises Refused for what this policy, rule and layout of states cannot train together."""
+    """Raises InvalidRequest for what this policy, rule and layout of states cannot train together."""
     policy.check(grid.inter, update_every)
     if policy.predicts:
         _check_prediction(policy, rule, memory, half)
@@ -46,13 +48,15 @@ def check(
 
 def _check_prediction(policy: WeightPolicy, rule: UpdateRule, memory: LayoutOf, half: str | None) -> None:
     name, kind = type(policy).__name__, type(rule).__name__
-    if not hasattr(rule, "drift"):
-        raise Unsupported(f"{name} with {kind}, which predicts nothing", rule="a rule with a drift", legal="SGD, Adam")
-    if policy.smoothed and not getattr(rule, "momentum", 0.0):
-        told = f"{name} with {kind}" + (" without momentum" if hasattr(rule, "momentum") else "")
-        raise Unsupported(told, rule="it predicts by the momentum of SGD alone", legal="SGD(lr, momentum=0.9)")
-    if policy.smoothed and not hasattr(rule, "dampening"):
-        raise Unsupported(f"{name} with {kind}", rule="it predicts by the momentum of SGD alone", legal="SGD")
+    if missing := lacking(rule, UpdateRule):
+        raise Unsupported(
+            f"{name} with {kind}, which predicts nothing",
+            rule=f"a rule with {' and '.join(missing)}, as suite.core.protocols.UpdateRule has",
+            legal="SGD, Adam",
+        )
+    if policy.smoothed and not (isinstance(rule, SGD) and rule.momentum):
+        what = f"{name} with {kind}" + (" without momentum" if isinstance(rule, SGD) else "")
+        raise Unsupported(what, rule="it predicts by the momentum of SGD alone", legal="SGD(lr, momentum=0.9)")
     away = [state.name for state in memory(entries=1, moments=rule.states, half=half) if state.home == "host"]
     if away:
         what = f"{name} with states in host memory ({', '.join(away)})"
@@ -67,13 +71,15 @@ def check_flush(update_every: int | None, what: str) -> None:
 
 
 def check_stream(microbatches: int, stages: int, update_every: int | None, drained: bool) -> None:
-    """Raises Refused for a stream that does not fill the pipeline, and after one that was broken off."""
+    """Raises InvalidRequest for a stream that does not fill the pipeline, and after one that was broken off."""
     if update_every is None:
         return
     if not drained:
-        raise Refused("a stream after one that was broken off", rule="what was in flight is lost", legal="a new engine")
+        raise InvalidRequest(
+            "a stream after one that was broken off", rule="what was in flight is lost", legal="a new engine"
+        )
     if microbatches < stages:
-        raise Refused(
+        raise InvalidRequest(
             f"a stream of {microbatches} microbatches through {stages} stages",
             rule="an asynchronous pipeline fills before it updates: at least as many as stages",
             legal=f"{stages} microbatches",

@@ -30,7 +30,7 @@ import torch
 
 from suite.comm.departures import Calls, Departures
 from suite.comm.waiting import LOOK, look_around, until
-from suite.core.errors import RankError, Refused
+from suite.core.errors import InvalidRequest, RankError
 from suite.core.protocols import Handle, Transport, World
 from suite.engine.digests import content_of, digest, sizes_of
 from suite.engine.rows import Rows
@@ -86,9 +86,9 @@ class BatchAgreement:
 
     def __init__(self, world: World, transport: Transport, size: int, *, off: bool = False) -> None:
         self.rank, self.size, self.progress = world.rank, size, transport.progress
-        self.off = off or size == 1 or getattr(transport, "turns", False)
+        self.off = off or size == 1 or transport.turns
         self.group = world.group(range(size)) if size > 1 else None
-        self.polls = getattr(transport, "polls", True)
+        self.polls = transport.polls
         self.compared: Counter[str] = Counter()  # batches of the engine, by the call that reads them
         self.pending: _Round | None = None
         self.last: tuple[Any, float] | None = None  # sizes, and their digest
@@ -104,7 +104,7 @@ class BatchAgreement:
         """The next batch of `source`, or END.
 
         Raises:
-            Refused: a rank has other batches, or another number of them.
+            InvalidRequest: a rank has other batches, or another number of them.
             RankError: another rank could not read its batch.
         """
         if self.off:
@@ -259,7 +259,7 @@ class BatchAgreement:
             rows[at, self.rank] = self.digests.pop(place)
         return held, rows.reshape(-1)
 
-    def fault(self, places: Sequence[int], numbers: torch.Tensor) -> Refused | None:
+    def fault(self, places: Sequence[int], numbers: torch.Tensor) -> InvalidRequest | None:
         """The error to raise if the sum of what ranks gave as `numbers` shows other batches."""
         rows = numbers.reshape(len(places), self.size).tolist()
         return next(filter(None, (_contents(row, place + 1) for place, row in zip(places, rows, strict=True))), None)
@@ -274,7 +274,7 @@ def _check_rows(rows: Sequence[_Row], number: int, own: int, *, first: bool) -> 
     if len(calls) > 1:
         verbs = [verb for verb, _ in _CALLS.values()]
         held = {call: [rank for rank, row in enumerate(rows) if row.call == call] for call in calls}
-        raise Refused(
+        raise InvalidRequest(
             ", ".join(f"{_names(ranks, verbs[int(call)])}" for call, ranks in held.items()),
             rule="every rank makes the same calls on its engine",
             legal="the call on every rank, without `if engine.rank == 0`",
@@ -286,28 +286,28 @@ def _check_rows(rows: Sequence[_Row], number: int, own: int, *, first: bool) -> 
     if first and len(set(counts)) > 1:
         held = {count: [r for r, row in enumerate(rows) if row.count == count] for count in counts}
         text = ", ".join(f"{_names(ranks)}: {int(count)} batches" for count, ranks in held.items())
-        raise Refused(text, rule=_RULE, legal=f"{int(min(counts))} batches on every rank")
+        raise InvalidRequest(text, rule=_RULE, legal=f"{int(min(counts))} batches on every rank")
     ended = [rank for rank, row in enumerate(rows) if row.sizes == _ENDED]
     if ended and len(ended) < len(rows):
         others = [rank for rank in range(len(rows)) if rank not in ended]
-        raise Refused(
+        raise InvalidRequest(
             f"{_names(ended)} ran out after {number - 1} batches, {_names(others)} did not",
             rule=_RULE,
             legal=f"{number - 1} batches on every rank",
         )
     if apart := _apart([row.sizes for row in rows]):
-        raise Refused(f"batch {number} has other sizes or types on {apart}", rule=_RULE)
+        raise InvalidRequest(f"batch {number} has other sizes or types on {apart}", rule=_RULE)
     if all(row.listed for row in rows) and (apart := _apart([row.listed for row in rows])):
-        raise Refused(f"a later batch of the list has other sizes or types on {apart}", rule=_RULE)
+        raise InvalidRequest(f"a later batch of the list has other sizes or types on {apart}", rule=_RULE)
     if fault := _contents([row.content for row in rows], number):
         raise fault
 
 
-def _contents(contents: Sequence[float], number: int) -> Refused | None:
+def _contents(contents: Sequence[float], number: int) -> InvalidRequest | None:
     """The error to raise if the contents of batch `number` differ."""
     if not (apart := _apart(contents)):
         return None
-    return Refused(
+    return InvalidRequest(
         f"batch {number} has other contents on {apart}",
         rule=_RULE,
         legal="torch.manual_seed(0) on every rank before batches are drawn",

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from suite.core.errors import MissingDependency, Refused, Unsupported
+from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
+from suite.core.values import Json
 from suite.engine import identity, shelf
 from suite.engine.prune import numbered
 from suite.engine.together import Together
@@ -38,11 +39,12 @@ Tensors = dict[str, torch.Tensor]
 # -- saving ----------------------------------------------------------------------------------------------------------
 
 
-def save(engine: Engine, folder: Path, *, keep: int | None = None, extra: Mapping[str, Any] | None = None) -> Path:
+def save(engine: Engine, folder: Path, *, keep: int | None = None, extra: Mapping[str, Json] | None = None) -> Path:
     """Writes `folder`/step-000042, 42 being the updates, whole or not at all; every rank calls it, between batches.
 
     keep: how many checkpoints stay, the newest; None: all. extra: plain data of this rank, which `load` gives back
-    Raises Refused within a batch or for keep below 1, OSError where a disk does not take it (RankError elsewhere).
+    Raises InvalidRequest within a batch or for keep below 1, OSError where a disk does not take it (RankError
+    elsewhere).
     """
     together = Together(engine)
     first = engine.rank == 0
@@ -68,18 +70,18 @@ def save(engine: Engine, folder: Path, *, keep: int | None = None, extra: Mappin
     return shelf.named(place)
 
 
-def _check_extra(extra: Mapping[str, Any] | None) -> None:
-    """Raises Refused for anything but plain data by name."""
+def _check_extra(extra: Mapping[str, Json] | None) -> None:
+    """Raises InvalidRequest for anything but plain data by name."""
     try:
         json.dumps(dict(extra or {}))
     except (TypeError, ValueError) as error:
         rule = "plain data by name: text, numbers, true, false, None, lists and mappings"
-        raise Refused(f"extra={extra!r}: {error}", rule=rule, legal='extra={"epoch": 3}') from error
+        raise InvalidRequest(f"extra={extra!r}: {error}", rule=rule, legal='extra={"epoch": 3}') from error
 
 
 def check_drained(engine: Engine) -> None:
     if not engine.drained:
-        raise Refused(
+        raise InvalidRequest(
             "a checkpoint within a batch, or after one that was broken off",
             rule="checkpoints are taken and loaded between batches",
             legal="a new engine that loads the last one",
@@ -117,7 +119,7 @@ def shapes_of(engine: Engine, layer: nn.Module) -> dict[str, list[Any]]:
 
 def _write(engine: Engine, place: Path) -> dict[str, Any]:
     """This rank's files, and what they hold."""
-    files: dict[str, Any] = {}
+    files: dict[str, shelf.Written] = {}
     own: Tensors = {"random/cpu": torch.default_generator.get_state()}
     if engine.world.device.type == "cuda":
         own["random/cuda"] = torch.cuda.get_rng_state(engine.world.device)
@@ -141,13 +143,13 @@ def rank_file(stage: int, replica: int) -> str:
     return f"stage-{stage:05d}-replica-{replica:05d}.safetensors"
 
 
-def _body(engine: Engine, place: Path) -> dict[str, Any]:
+def _body(engine: Engine, place: Path) -> shelf.Manifest:
     """The manifest, of all ranks' parts."""
     parts = []
     for rank in range(engine.grid.size):
         path = place / f"{rank}.json"
         if not path.exists():
-            raise Refused(f"rank 0 sees no file of rank {rank} in {place}", rule="a folder that all ranks share")
+            raise InvalidRequest(f"rank 0 sees no file of rank {rank} in {place}", rule="a folder that all ranks share")
         parts.append(json.loads(path.read_text()))
         path.unlink()
     return {

@@ -7,12 +7,15 @@ of an asynchronous pipeline its depth, its updates and which versions its passes
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
+from suite.core.members import attributes
+from suite.core.values import Json
 
 if TYPE_CHECKING:
     from suite.engine.train import Engine
@@ -20,7 +23,21 @@ if TYPE_CHECKING:
 RESUMES = "a checkpoint resumes the run that it was taken from"
 
 
-def of(engine: Engine) -> dict[str, Any]:
+class Identity(TypedDict):
+    """What two runs that are one have in common. optimizer, loss_scale, stream: as `described`"""
+
+    layers: int
+    ties: list[Any]
+    seed: int
+    microbatch: int
+    half: str | None
+    clip: float | None
+    optimizer: Json
+    loss_scale: Json
+    stream: Json
+
+
+def of(engine: Engine) -> Identity:
     """As plain data, the same after a way through JSON."""
     told = {
         "layers": engine.split[-1].stop,
@@ -33,7 +50,8 @@ def of(engine: Engine) -> dict[str, Any]:
         "loss_scale": described(engine.scaler),
         "stream": _stream(engine),
     }
-    return dict(json.loads(json.dumps(told)))
+    found: Identity = json.loads(json.dumps(told))
+    return found
 
 
 def _stream(engine: Engine) -> dict[str, Any] | None:
@@ -43,14 +61,14 @@ def _stream(engine: Engine) -> dict[str, Any] | None:
     return {"update_every": engine.update_every, "stages": engine.grid.inter, "weights": policy}
 
 
-def check(name: str, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Raises Refused for the first thing that checkpoint `name` does not have in common with this run."""
+def check(name: str, saved: Identity, own: Identity) -> None:
+    """Raises InvalidRequest for the first thing that checkpoint `name` does not have in common with this run."""
     there, here = _flat(saved), _flat(own)
     for key in dict.fromkeys((*there, *here)):
         if there.get(key) != here.get(key):
             argument = _argument(key)
             told = f"{name} is of {argument}={there.get(key)}, this engine of {argument}={here.get(key)}"
-            raise Refused(told, rule=RESUMES, legal=f"{argument}={there.get(key)}")
+            raise InvalidRequest(told, rule=RESUMES, legal=f"{argument}={there.get(key)}")
 
 
 def _argument(key: str) -> str:
@@ -68,9 +86,9 @@ def described(value: Any) -> Any:
         return value
     if isinstance(value, Sequence):
         return [described(item) for item in value]
-    if hasattr(value, "__qualname__"):
+    if isinstance(value, type) or inspect.isroutine(value):
         return f"{value.__module__}.{value.__qualname__}"
-    names = [f.name for f in fields(value)] if is_dataclass(value) else sorted(getattr(value, "__dict__", ()))
+    names = [f.name for f in fields(value)] if is_dataclass(value) else sorted(attributes(value))
     return {"_target_": described(type(value)), **{name: described(getattr(value, name)) for name in names}}
 
 

@@ -15,7 +15,7 @@ import copy
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -23,7 +23,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
 from suite.comm.waiting import until
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group
 from suite.core.values import shown
 from suite.engine.random import drawing, initial, undisturbed
@@ -118,8 +118,8 @@ def make(
 ) -> tuple[list[nn.Module], Copies]:
     """The modules of the layers `own` on `device`, and those of them that are copies of the user's.
 
-    Raises Refused for what makes no module, and for a weight that functions share (it would be one on some splits and
-    two on others)."""
+    Raises InvalidRequest for what makes no module, and for a weight that functions share (it would be one on some
+    splits and two on others)."""
     made: list[nn.Module] = []
     copies = Copies()
     leaves: dict[int, nn.Parameter] = {}  # the first leaf of each of the user's weights that has a leaf of its own
@@ -137,7 +137,7 @@ def make(
                 module = _called(layer, number).to(device)
             for name, parameter in module.named_parameters():
                 if id(parameter) in seen:
-                    raise Refused(
+                    raise InvalidRequest(
                         f"weight {name} of layer {number}, which is a weight of layer {seen[id(parameter)]} too",
                         rule="functions make layers of their own, as each rank calls those of its stage only",
                         legal="modules in the list, or tied=[(first layer, name, last layer, name)]",
@@ -145,7 +145,7 @@ def make(
             seen |= dict.fromkeys(map(id, module.parameters()), number)
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             if is_lazy(tensor):  # type: ignore[no-untyped-call]
-                raise Refused(
+                raise InvalidRequest(
                     f"weight {name} of layer {number}, which has no shape yet",
                     rule="weights have shapes before an engine is made",
                     legal="a module through which a sample has gone, or nn.Linear for nn.LazyLinear",
@@ -165,11 +165,13 @@ def _called(function: Callable[[], nn.Module], number: int) -> nn.Module:
         signature.bind()
     except TypeError as error:
         what = f"layer {number}, {shown(function)}, called without arguments: {error}"
-        raise Refused(what, rule="a function in layers= takes no arguments and makes a module", legal=legal) from error
+        raise InvalidRequest(
+            what, rule="a function in layers= takes no arguments and makes a module", legal=legal
+        ) from error
     module = function()
     if not isinstance(module, nn.Module):
         what = f"layer {number}, {shown(function)}, which makes a {type(module).__name__}"
-        raise Refused(what, rule="a function in layers= makes a module", legal=legal)
+        raise InvalidRequest(what, rule="a function in layers= makes a module", legal=legal)
     return module
 
 
@@ -184,7 +186,7 @@ def _copied(
     """A copy of `layer` with leaves of its own for the weights `again`, in mixed precision for all. A leaf of mixed
     precision begins as an alias: the model states take the numbers over. Everything else that is a tensor is shared,
     but for buffers that become half copies."""
-    memo: dict[int, Any] = {}
+    memo: dict[int, torch.Tensor] = {}
     weights: list[tuple[nn.Parameter, nn.Parameter]] = []
     for parameter in layer.parameters():
         memo[id(parameter)] = parameter
@@ -201,7 +203,7 @@ def _copied(
         made: nn.Module = copy.deepcopy(layer, memo)
     except Exception as error:
         why = "half= computes in half copies" if half is not None else "a tied weight of one stage is two leaves"
-        raise Refused(
+        raise InvalidRequest(
             f"layer {number}, {type(layer).__name__}, which copy.deepcopy cannot copy: {error}",
             rule=f"{why}, so the module is copied",
             legal="a function that makes the layer",
@@ -216,7 +218,7 @@ def _leaf(parameter: nn.Parameter, data: torch.Tensor) -> nn.Parameter:
     leaf = nn.Parameter(data, requires_grad=parameter.requires_grad)
     for hook in (parameter._backward_hooks or {}).values():
         leaf.register_hook(hook)  # type: ignore[no-untyped-call]
-    for hook in (getattr(parameter, "_post_accumulate_grad_hooks", None) or {}).values():
+    for hook in (parameter._post_accumulate_grad_hooks or {}).values():
         leaf.register_post_accumulate_grad_hook(hook)
     return leaf
 
@@ -224,7 +226,7 @@ def _leaf(parameter: nn.Parameter, data: torch.Tensor) -> nn.Parameter:
 def find_ties(layers: Sequence[Layer], named: Sequence[Tie], split: Sequence[range]) -> list[Tie]:
     """The named ties, and weights that two modules of the list share.
 
-    Raises Refused unless they join first and last, and where both ends are here, are alike."""
+    Raises InvalidRequest unless they join first and last, and where both ends are here, are alike."""
     found: dict[Tie, None] = dict.fromkeys((first, name, last, other) for first, name, last, other in named)
     seen: dict[int, tuple[int, str]] = {}
     for number, layer in enumerate(layers):
@@ -235,7 +237,7 @@ def find_ties(layers: Sequence[Layer], named: Sequence[Tie], split: Sequence[ran
                 seen[id(parameter)] = (number, name)
     for first, _, last, _ in found:
         if (first, last) != (0, len(layers) - 1):
-            raise Refused(
+            raise InvalidRequest(
                 f"a tie of layers {first} and {last} of {len(layers)}",
                 rule="ties join the first layer and the last, which the first and the last stage hold",
                 legal=f"layers 0 and {len(layers) - 1}",
@@ -245,7 +247,7 @@ def find_ties(layers: Sequence[Layer], named: Sequence[Tie], split: Sequence[ran
 
 
 def _check_statistics(layers: Sequence[Layer], split: Sequence[range]) -> None:
-    """Raises Refused for running statistics that two stages would keep, each its own."""
+    """Raises InvalidRequest for running statistics that two stages would keep, each its own."""
     at: dict[int, int] = {}  # the stage of a module
     for stage, own in enumerate(split):
         for layer in (layers[number] for number in own):
@@ -253,7 +255,7 @@ def _check_statistics(layers: Sequence[Layer], split: Sequence[range]) -> None:
                 if not isinstance(module, _NormBase) or module.running_mean is None:
                     continue
                 if at.setdefault(id(module), stage) != stage:
-                    raise Refused(
+                    raise InvalidRequest(
                         f"a {type(module).__name__} on stages {at[id(module)]} and {stage}",
                         rule="running statistics are kept by one stage",
                         legal="a module of its own for each place in the list, or a grid of one stage",
@@ -267,7 +269,7 @@ def ends_here(made: Sequence[nn.Module], own: range, tie: Tie) -> tuple[nn.Param
     for number, name in ends:
         weights = [weight for weight, _ in made[number - own.start].named_parameters(remove_duplicate=False)]
         if name not in weights:
-            raise Refused(
+            raise InvalidRequest(
                 f"tied={list(tie)}: layer {number} has no weight {name!r}",
                 rule=f"a tie names a weight of the layer, one of {', '.join(weights) or 'none'}",
             )
@@ -304,8 +306,8 @@ def _described(weight: nn.Parameter) -> tuple[float, ...]:
 
 
 def _check_alike(tie: Tie, held: Sequence[nn.Parameter], ends: Group, progress: Callable[[], None]) -> None:
-    """Raises Refused, at both ends, unless the weights of a tie have one shape and type, and are both trained or both
-    frozen. Only the two ends call it."""
+    """Raises InvalidRequest, at both ends, unless the weights of a tie have one shape and type, and are both trained or
+    both frozen. Only the two ends call it."""
     if not held:
         return
     first = _described(held[0])
@@ -315,7 +317,7 @@ def _check_alike(tie: Tie, held: Sequence[nn.Parameter], ends: Group, progress: 
         until(ends.all_reduce(both, "max").done, progress)
         alike = torch.equal(both[0], -both[1])
     if not alike:
-        raise Refused(
+        raise InvalidRequest(
             f"tied={list(tie)}: weights that differ in shape or type, or of which one is frozen",
             rule="a tie joins weights of one shape and type, both trained or both frozen",
         )

@@ -34,7 +34,7 @@ class MeanCheck:
 
     def look(self, outputs: Value, targets: Value) -> None:
         """Calls the loss with repeated rows of a microbatch, until a microbatch decides. Leaves random state, gradients
-        and a loss module's own state as they are. Raises Refused for a loss that grows with the rows."""
+        and a loss module's own state as they are. Raises InvalidRequest for a loss that grows with the rows."""
         if not self.left:
             return
         self.left -= 1

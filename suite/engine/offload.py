@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.memory.layout import State
 
 _SUFFIX = "_bucket"
@@ -26,7 +26,7 @@ class Shuttle:
         self.fetched, self.bucket, self.device = tuple(fetched), bucket, device
         sets = {divmod(state.entries, bucket) for state in fetched} if bucket else {(1, 0)}
         if len(sets) > 1 or any(whole < 1 or rest for whole, rest in sets):
-            raise Refused(
+            raise InvalidRequest(
                 f"buckets of {bucket} entries in a layout with {', '.join(str(s.entries) for s in fetched)}",
                 rule="a step takes what the layout fetches at a time",
                 legal="memory=partial(offloaded, bucket=bucket)",
@@ -90,7 +90,7 @@ class Streams:
             self.step = torch.cuda.current_stream(device)
             self.come, self.leave = torch.cuda.Stream(device), torch.cuda.Stream(device)
             self.come.wait_stream(self.step)  # the buffers are new, and earlier write-backs may be under way
-            self.events: dict[tuple[str, int], Any] = {}
+            self.events: dict[tuple[str, int], torch.cuda.Event] = {}
 
     def mark(self, what: str, number: int, stream: Any) -> None:
         event = torch.cuda.Event()

@@ -14,12 +14,14 @@ learning rate of the update to come. Live weights are never written.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.bounds import NonNegative, UnitInterval, check_bounds
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.members import lacking
 from suite.core.protocols import UpdateRule
 from suite.engine.rate import Rate, as_rate
 
@@ -54,11 +56,6 @@ class RuleState:
                 own.add_(few * factor)
 
 
-def _check(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value < high:
-        raise Refused(f"{name}={value}", rule=f"at least {low} and below {high}")
-
-
 def _keep(state: RuleState, grad: torch.Tensor) -> None:
     """The last gradient, where a drift will ask for it."""
     if (last := state.moments.get(LAST)) is not None:
@@ -66,7 +63,7 @@ def _keep(state: RuleState, grad: torch.Tensor) -> None:
 
 
 @dataclass(frozen=True)
-class SGD:
+class SGD(UpdateRule):
     """SGD with momentum: v = u v + (1 - dampening) g, with v = g at the first update, as in PyTorch; w -= lr v, and
     with nesterov w -= lr (g + u v).
 
@@ -76,19 +73,18 @@ class SGD:
     """
 
     lr: float | Rate
-    momentum: float = 0.0
+    momentum: UnitInterval = 0.0
     dampening: float = 0.0
-    weight_decay: float = 0.0
+    weight_decay: NonNegative = 0.0
     nesterov: bool = False
-    direction: str = "velocity"
+    direction: Literal["velocity", "next"] = "velocity"
 
     def __post_init__(self) -> None:
         as_rate(self.lr)
-        _check("momentum", self.momentum, 0.0, 1.0)
-        _check("weight_decay", self.weight_decay, 0.0, math.inf)
+        check_bounds(self)
         if self.nesterov and (not self.momentum or self.dampening):
             told = f"nesterov with momentum={self.momentum} and dampening={self.dampening}"
-            raise Refused(told, rule="momentum above 0 and no dampening", legal="momentum=0.9 dampening=0.0")
+            raise InvalidRequest(told, rule="momentum above 0 and no dampening", legal="momentum=0.9 dampening=0.0")
         if self.direction not in DIRECTIONS:
             raise UnknownName("direction of a drift", str(self.direction), DIRECTIONS)
 
@@ -134,23 +130,19 @@ class SGD:
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(UpdateRule):
     """Adam (Kingma and Ba); weight_decay is coupled (added to the gradient). PyTorch's formula."""
 
     lr: float | Rate
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    weight_decay: float = 0.0
+    beta1: UnitInterval = 0.9
+    beta2: UnitInterval = 0.999
+    eps: NonNegative = 1e-8
+    weight_decay: NonNegative = 0.0
     decoupled = False
-    drift_states = ()
 
     def __post_init__(self) -> None:
         as_rate(self.lr)
-        _check("beta1", self.beta1, 0.0, 1.0)
-        _check("beta2", self.beta2, 0.0, 1.0)
-        _check("eps", self.eps, 0.0, math.inf)
-        _check("weight_decay", self.weight_decay, 0.0, math.inf)
+        check_bounds(self)
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -192,7 +184,7 @@ class AdamW(Adam):
     predict_decay: whether the drift has the decay too, -lr * weight_decay * w; PipeOptim's Table I leaves it out
     """
 
-    weight_decay: float = 0.01
+    weight_decay: NonNegative = 0.01
     predict_decay: bool = False
     decoupled = True
 
@@ -208,22 +200,19 @@ class AdamW(Adam):
 
 
 @dataclass(frozen=True)
-class RMSprop:
+class RMSprop(UpdateRule):
     """RMSprop (Tieleman and Hinton): v = alpha v + (1 - alpha) g^2, d = g / (sqrt(v) + eps); w -= lr d, or with
     momentum b = u b + d and w -= lr b. PyTorch's formula; weight_decay is coupled."""
 
     lr: float | Rate
-    alpha: float = 0.99
-    eps: float = 1e-8
-    momentum: float = 0.0
-    weight_decay: float = 0.0
+    alpha: UnitInterval = 0.99
+    eps: NonNegative = 1e-8
+    momentum: UnitInterval = 0.0
+    weight_decay: NonNegative = 0.0
 
     def __post_init__(self) -> None:
         as_rate(self.lr)
-        _check("alpha", self.alpha, 0.0, 1.0)
-        _check("eps", self.eps, 0.0, math.inf)
-        _check("momentum", self.momentum, 0.0, 1.0)
-        _check("weight_decay", self.weight_decay, 0.0, math.inf)
+        check_bounds(self)
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -261,19 +250,25 @@ class RMSprop:
 
 def states_of(rule: UpdateRule, *, predicts: bool) -> tuple[str, ...]:
     """The flat states of a rule; where its drift is asked for, those that only the drift needs too."""
-    return (*rule.states, *(getattr(rule, "drift_states", ()) if predicts else ()))
+    return (*rule.states, *(rule.drift_states if predicts else ()))
 
 
 @torch.no_grad()
-def predicted(rule: UpdateRule, state: RuleState, ahead: int) -> list[torch.Tensor]:
-    """The weights that `rule` expects after `ahead` more updates, in their shapes: w + ahead * drift (PipeOptim
-    Equation 5, whose Delta W is -drift / lr). New tensors: nothing of `state` is written.
+def predicted(rule: UpdateRule, state: RuleState, ahead: int) -> torch.Tensor:
+    """The weights that `rule` expects after `ahead` more updates, flat: w + ahead * drift (PipeOptim Equation 5, whose
+    Delta W is -drift / lr). A new tensor: nothing of `state` is written.
 
-    Raises Refused for a rule without a drift, and for a state that lacks what the drift needs."""
-    if not hasattr(rule, "drift"):
-        raise Refused(f"{type(rule).__name__} predicts nothing", rule="an update rule with a drift", legal="SGD, Adam")
+    Raises InvalidRequest for a rule without a drift, and for a state that lacks what the drift needs."""
+    if missing := lacking(rule, UpdateRule):
+        raise InvalidRequest(
+            f"{type(rule).__name__} predicts nothing",
+            rule=f"an update rule with {' and '.join(missing)}, as suite.core.protocols.UpdateRule has",
+            legal="SGD, Adam",
+        )
     for name in states_of(rule, predicts=True):
         if name not in state.moments:
-            raise Refused(f"{type(rule).__name__} without its state {name!r}", rule="all of states_of(rule)")
-    change = rule.drift(state) * ahead
-    return [weight + part for weight, part in zip(state.weights, state.views(change), strict=True)]
+            raise InvalidRequest(f"{type(rule).__name__} without its state {name!r}", rule="all of states_of(rule)")
+    flat = rule.drift(state) * ahead
+    for weight, part in zip(state.weights, state.views(flat), strict=True):
+        part.add_(weight)
+    return flat

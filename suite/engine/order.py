@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import nn
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.engine.offload import Shuttle
 from suite.memory.layout import Layout, State
 
@@ -50,7 +50,8 @@ class Order:
 def layout_of(
     layout: LayoutOf, order: Order, moments: Sequence[str], dtype: torch.dtype, half: torch.dtype | None
 ) -> Layout:
-    """The layout of weights in that order. Raises Refused for one that keeps every entry where weights are pruned."""
+    """The layout of weights in that order. Raises InvalidRequest for one that keeps every entry where weights are
+    pruned."""
     copies = str(half).removeprefix("torch.") if half else None
     of = {"kept": order.indexed, "of": order.of} if order.of else {}
     name = str(dtype).removeprefix("torch.")
@@ -64,12 +65,12 @@ def copied(layout: Layout, order: Order) -> State | None:
 
 
 def check_buckets(layout: Layout, order: Order, bucket: int | None, device: torch.device) -> Shuttle | None:
-    """What carries states from the host and back, None where all are on the device. Raises Refused where a layout does
-    not fetch, or expand, what a step takes at a time."""
+    """What carries states from the host and back, None where all are on the device. Raises InvalidRequest where a
+    layout does not fetch, or expand, what a step takes at a time."""
     bucket = min(bucket or order.entries, order.entries)
     copy = copied(layout, order)
     if copy is not None and copy.entries < (needed := min(bucket, order.indexed)):
-        raise Refused(
+        raise InvalidRequest(
             f"steps of {needed} entries in a layout that expands {copy.entries} at a time",
             rule="a step expands what it has stepped",
             legal="memory=partial(compressed, bucket=bucket)",

@@ -13,7 +13,7 @@ import torch
 
 from suite.core.protocols import UpdateRule
 from suite.engine.compress import expand
-from suite.engine.optimizer import RuleState
+from suite.engine.optimizer import RuleState, predicted
 from suite.engine.state import ModelState
 
 PIECE = 1 << 17  # entries that are predicted at a time
@@ -33,9 +33,7 @@ def predict(state: ModelState, rule: UpdateRule, ahead: int, into: Sequence[torc
         at = slice(start, min(state.entries, start + size))
         weights = state.weights_at(at)
         moments = {name: moment[at] for name, moment in state.rule.moments.items()}
-        full = rule.drift(RuleState(weights, moments, state.rule.updates)) * ahead
-        for own, part in zip(weights, RuleState(weights).views(full), strict=True):
-            part.add_(own)
+        full = predicted(rule, RuleState(weights, moments, state.rule.updates), ahead)
         for parameter, part, where in state.flat.pieces(at):
             flat = target[id(parameter)].view(-1)
             if (index := state.pruned.get(id(parameter))) is None:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from suite.config.run import RunConfig
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.files import write_atomically
 from suite.core.protocols import Value
 from suite.engine.host import now
@@ -63,9 +63,9 @@ class Measured:
 
 def measure(config: RunConfig, *, bandwidth: float, rounds: int = 5) -> Measured:
     """The layers of the config's model on its own data, on this process's CPU with `launch.threads` threads; one round
-    more than `rounds` is run and left out, which allocates. Raises Refused for a number of rounds below 1."""
+    more than `rounds` is run and left out, which allocates. Raises InvalidRequest for a number of rounds below 1."""
     if rounds < 1:
-        raise Refused(f"{rounds} rounds", rule="at least 1", legal="5")
+        raise InvalidRequest(f"{rounds} rounds", rule="at least 1", legal="5")
     model, shape, module, microbatch = config.model, config.network(), network(config), config.batch.microbatch
     batch = config.data.source.build().batch(0, size=microbatch, seed=config.seed, shape=shape)
     inputs, targets = (_tensors(part) for part in batch)

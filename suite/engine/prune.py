@@ -14,13 +14,14 @@ import torch
 from torch import nn
 
 from suite.comm.waiting import until
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.members import lacking
+from suite.core.protocols import MaskMethod
 from suite.core.values import shown
 from suite.engine.order import Order, check_buckets, layout_of
 from suite.engine.together import Together
 from suite.pruning.rules import WHAT, check_sparsity, check_what
-from suite.pruning.ticket import Indices, Key, Method, View, check_index, prunable, told
+from suite.pruning.ticket import Indices, Key, View, check_index, prunable, told
 
 if TYPE_CHECKING:
     from suite.engine.train import Engine
@@ -32,27 +33,29 @@ _ASKED = "asked"  # what a search looks for, beside what the method remembers
 class Pruning:
     """What an engine prunes. method: draws the ticket; sparsity: of what may be pruned; what: weights, or all"""
 
-    def __init__(self, method: Method, sparsity: float, what: str = "weights") -> None:
-        if isinstance(method, type) or (missing := lacking(method, Method)):
+    def __init__(self, method: MaskMethod, sparsity: float, what: str = "weights") -> None:
+        if isinstance(method, type) or (missing := lacking(method, MaskMethod)):
             rule = "an object of a class" if isinstance(method, type) else f"an object with {' and '.join(missing)}"
-            raise Refused(f"Pruning(method={shown(method)})", rule=rule, legal="Pruning(Magnitude(), sparsity=0.9)")
+            raise InvalidRequest(
+                f"Pruning(method={shown(method)})", rule=rule, legal="Pruning(Magnitude(), sparsity=0.9)"
+            )
         check_what(what)
         self.method, self.sparsity, self.what = method, check_sparsity(sparsity), what
 
     def remembered(self) -> dict[str, torch.Tensor]:
         """What a search that goes on in another process needs; nothing where the method remembers nothing."""
-        if not hasattr(self.method, "remembered"):
+        if not self.method.searches:
             return {}
         asked = torch.tensor([self.sparsity, WHAT.index(self.what)], dtype=torch.float64)
         return {**self.method.remembered(), _ASKED: asked}
 
     def check(self, kept: Mapping[str, torch.Tensor]) -> None:
-        """Raises Refused for a search of another kind than this one. Changes nothing."""
+        """Raises InvalidRequest for a search of another kind than this one. Changes nothing."""
         sparsity, what = kept[_ASKED].tolist()
-        if (sparsity, WHAT[int(what)]) != (self.sparsity, self.what) or not hasattr(self.method, "check"):
+        if (sparsity, WHAT[int(what)]) != (self.sparsity, self.what) or not self.method.searches:
             told_before = f"sparsity={sparsity} and what={WHAT[int(what)]}"
             told_now = f"sparsity={self.sparsity} and what={self.what} by {type(self.method).__name__}"
-            raise Refused(
+            raise InvalidRequest(
                 f"a search with {told_before}, this engine's has {told_now}",
                 rule="a search goes on as it began",
                 legal=told_before,
@@ -61,7 +64,7 @@ class Pruning:
 
     def recall(self, kept: Mapping[str, torch.Tensor]) -> None:
         """Goes on from what was remembered, which `check` has found to fit."""
-        self.method.recall(_remembered(kept))  # type: ignore[attr-defined]
+        self.method.recall(_remembered(kept))
 
     def look(self, engine: Engine, *, since: int | None = None) -> bool:
         """Draws the ticket and prunes, if it is time and the method finds one. Every rank calls it between batches;
@@ -138,19 +141,20 @@ def numbered(engine: Engine) -> Iterator[tuple[int, nn.Module]]:
 
 
 def checked(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """The indices of this stage's weights by the weights' ids. Raises Refused for one that is not of this model."""
+    """The indices of this stage's weights by the weights' ids. Raises InvalidRequest for one that is not of this
+    model."""
     if not isinstance(indices, Mapping):
-        raise Refused(f"a ticket that is {shown(indices)}", rule="indices by (layer, name of its weight)")
+        raise InvalidRequest(f"a ticket that is {shown(indices)}", rule="indices by (layer, name of its weight)")
     own, kept = dict(numbered(engine)), {}
     layers = engine.split[-1].stop
     for key, index in indices.items():
         if not (isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], int) and 0 <= key[0] < layers):
-            raise Refused(f"a ticket with {key!r}", rule=f"(layer below {layers}, name of its weight)")
+            raise InvalidRequest(f"a ticket with {key!r}", rule=f"(layer below {layers}, name of its weight)")
         if key[0] not in own:
             continue  # another stage's
         parameter = dict(own[key[0]].named_parameters()).get(key[1])
         if parameter is None or not parameter.requires_grad:
-            raise Refused(f"a ticket with {told(key)}, which is not trained here", rule="a ticket of this model")
+            raise InvalidRequest(f"a ticket with {told(key)}, which is not trained here", rule="a ticket of this model")
         check_index(key, index, parameter.numel())
         kept[id(parameter)] = index
     return kept
@@ -160,7 +164,7 @@ def prunes(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> dict[int, tor
     """The places that stay, by the ids of this stage's weights, once all is known to fit; see prune for what does
     not. One rank's part: nothing is asked of the others."""
     if engine.pruned is not None:
-        raise Refused("a network pruned twice", rule="one ticket per training", legal="a new engine")
+        raise InvalidRequest("a network pruned twice", rule="one ticket per training", legal="a new engine")
     kept = checked(engine, indices)
     if (old := engine.held) is not None:
         order = Order(old.parameters, kept)
@@ -173,34 +177,38 @@ def prune(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> None:
     """Every rank gives its stage's part of a ticket, between batches. Weights and moments of what stays are kept, the
     rest is zero from now on. While states are made anew both the old and the new ones exist.
 
-    Raises Refused, on all ranks and before anything has changed, within a batch, for a network that is pruned already,
-    for a ticket of nothing, of another model or that differs between replicas or between the ends of a tie, and for a
-    memory layout that keeps every entry."""
+    Raises InvalidRequest, on all ranks and before anything has changed, within a batch, for a network that is pruned
+    already, for a ticket of nothing, of another model or that differs between replicas or between the ends of a tie,
+    and for a memory layout that keeps every entry."""
     together = Together(engine)
     with together.step("the network is pruned"):
         if not engine.drained:
-            raise Refused("a network pruned within a batch", rule="between batches", legal="after train_batch")
+            raise InvalidRequest("a network pruned within a batch", rule="between batches", legal="after train_batch")
         kept = prunes(engine, indices)
     if not together.total(len(kept)):
-        raise Refused("a ticket of no weight", rule="something is pruned", legal="indices by (layer, name)")
+        raise InvalidRequest("a ticket of no weight", rule="something is pruned", legal="indices by (layer, name)")
     _agree(engine, together, indices)
     adopt(engine, kept)
     engine.pruned = engine.updates
 
 
 def _agree(engine: Engine, together: Together, indices: Mapping[Key, torch.Tensor]) -> None:
-    """Raises Refused, on all ranks, where replicas or the ends of a tie would keep other places."""
+    """Raises InvalidRequest, on all ranks, where replicas or the ends of a tie would keep other places."""
     own = engine.split[engine.place.stage]
     mine = sorted(key for key in indices if key[0] in own)
     part = b"".join(f"{key}".encode() + _bytes(indices[key]) for key in mine)
     for stage in range(engine.grid.inter):
         if not together.alike(part if stage == engine.place.stage else None):
-            raise Refused(f"tickets of stage {stage} that differ between replicas", rule="one ticket per training")
+            raise InvalidRequest(
+                f"tickets of stage {stage} that differ between replicas", rule="one ticket per training"
+            )
     for first, first_name, last, last_name in engine.ties:
         ends = [(n, name) for n, name in ((first, first_name), (last, last_name)) if n in own]
         told_here = [_bytes(indices[key]) if key in indices else b"" for key in ends]
         if len(set(told_here)) > 1 or not together.alike(told_here[0] if told_here else None):
-            raise Refused(f"a ticket that prunes one end of the tie of layers {first} and {last}", rule="both, alike")
+            raise InvalidRequest(
+                f"a ticket that prunes one end of the tie of layers {first} and {last}", rule="both, alike"
+            )
 
 
 def _bytes(index: torch.Tensor) -> bytes:

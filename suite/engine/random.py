@@ -19,7 +19,15 @@ import torch
 
 _T = TypeVar("_T")
 generators = threading.RLock()
-_user = threading.local()  # `exclusive`: this thread runs user code that holds the lock
+
+
+class _User(threading.local):
+    """Of one thread. exclusive: it runs user code that holds the lock"""
+
+    exclusive = False
+
+
+_user = _User()
 _MASK = (1 << 64) - 1
 _INITIAL = (1 << 32) - 1  # the sample number of a layer's initial weights: no training reaches it
 EVALUATION = 1 << 40  # sample numbers of evaluations begin here
@@ -86,7 +94,7 @@ def user_code(*, exclusive: bool) -> Iterator[None]:
         yield
         return
     with generators:
-        outer, _user.exclusive = getattr(_user, "exclusive", False), True
+        outer, _user.exclusive = _user.exclusive, True
         try:
             yield
         finally:
@@ -96,7 +104,7 @@ def user_code(*, exclusive: bool) -> Iterator[None]:
 @contextmanager
 def _engine_code() -> Iterator[None]:
     """Release the lock where the user's iterator calls an engine, because the other ranks must run their passes."""
-    if not getattr(_user, "exclusive", False):
+    if not _user.exclusive:
         yield
         return
     _user.exclusive = False

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.values import number
 
 Rate = Callable[[int], float]
@@ -17,7 +17,7 @@ def as_rate(lr: float | Rate) -> Rate:
     if callable(lr):
         return lr
     if not (number(lr) and lr >= 0):
-        raise Refused(f"lr={lr}", rule="finite and not negative", legal="0.001")
+        raise InvalidRequest(f"lr={lr}", rule="finite and not negative", legal="0.001")
     return Constant(float(lr))
 
 

@@ -16,18 +16,17 @@ import torch
 from torch import nn
 
 from suite.comm.coroutine import Desk
-from suite.core.errors import IllegalSchedule, Refused, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, Place, Program, Work
+from suite.core.op import Kind, Op
 from suite.core.protocols import Clock, Read, Value, WeightPolicy, World
 from suite.engine.layers import Layer
 from suite.engine.random import outside
+from suite.engine.recorded import Passes, Recorded, Versions
 from suite.engine.running import scoring
 from suite.engine.stage import as_value
 from suite.engine.stream import Batch
 from suite.engine.train import Engine
-
-Passes = tuple[tuple[Op, Read | None], ...]  # the ops of a rank in their order, each with what it read
 
 
 class Replay:
@@ -49,14 +48,14 @@ class Replay:
         self.grid = grid or Grid()
         self.desk = Desk(self.grid.size)
         if recorded is not None and len(recorded) != self.grid.size:
-            raise Refused(f"a record of {len(recorded)} ranks on {self.grid}", rule="one list per rank")
+            raise InvalidRequest(f"a record of {len(recorded)} ranks on {self.grid}", rule="one list per rank")
 
         def made(world: World) -> Engine:
             own = dict(told)
             if recorded is not None:
                 passes = recorded[world.rank]
                 own |= {"schedule": Recorded(passes), "weights": Versions(passes)}
-            memo: dict[int, Any] = {}  # of all layers: two that share a weight go on sharing it
+            memo: dict[int, nn.Module] = {}  # of all layers: two that share a weight go on sharing it
             copies = [copy.deepcopy(layer, memo) if isinstance(layer, nn.Module) else layer for layer in layers]
             own |= {name: copy.deepcopy(own[name]) for name in ("scaler", "weights") if own.get(name) is not None}
             engine = Engine(copies, grid=self.grid, world=world, **own)
@@ -129,47 +128,6 @@ class Lean(WeightPolicy):
         return self.policy.needed(clock)
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """The order of one rank as it was recorded."""
-
-    proven = True  # it has run
-    passes: Passes
-
-    def program(self, place: Place, work: Work) -> Program:
-        for op, _ in self.passes:
-            yield (op,)
-
-    def in_flight(self, place: Place, work: Work) -> int:
-        open_ = most = 0
-        for op, _ in self.passes:
-            open_ += (op.kind is Kind.FORWARD) - (op.kind is Kind.BACKWARD)
-            most = max(most, open_)
-        return most
-
-
 def _sequence(batches: Iterable[Batch]) -> Sequence[Batch]:
     """The batches, which each rank reads by itself."""
     return batches if isinstance(batches, Sequence) else list(batches)
-
-
-class Versions(WeightPolicy):
-    """A weight policy that reads what was recorded, in that order, and keeps what is still to be read."""
-
-    def __init__(self, passes: Passes) -> None:
-        self.reads = [(op, read) for op, read in passes if read is not None]
-        self.predicts = any(read.ahead for _, read in self.reads)
-        self.at = 0
-        self.last = {read.version: place for place, (_, read) in enumerate(self.reads)}  # place of its last read
-        self.start = 0  # every version before it has had its last read
-
-    def read(self, op: Op, clock: Clock) -> Read:
-        if self.at >= len(self.reads) or self.reads[self.at][0] != op:
-            raise IllegalSchedule(f"{op} reads, which it did not do at this place of the one work that was recorded")
-        self.at += 1
-        return self.reads[self.at - 1][1]
-
-    def needed(self, clock: Clock) -> frozenset[int]:
-        while self.start < clock.updates and self.last.get(self.start, -1) < self.at:
-            self.start += 1
-        return frozenset(v for v in range(self.start, clock.updates) if self.last.get(v, -1) >= self.at)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
+from suite.core.values import Json
 from suite.engine import identity, shelf
 from suite.engine.checkpoint import (
     INDEX,
@@ -52,15 +53,15 @@ class Loaded:
     updates: int
     samples: int
     notes: tuple[str, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Json] = field(default_factory=dict)
 
 
 def load(engine: Engine, path: Path) -> Loaded:
     """Takes over the newest whole checkpoint in a folder, or the one that `path` names; every rank calls it.
 
-    Raises Refused, on all ranks and before anything has changed, where there is none, where the one that is named is
-    damaged, and where it is of another model, optimizer, precision or seed, or of microbatches that the replicas here
-    do not divide. Until all is checked this rank's part is held beside the engine's, on the host.
+    Raises InvalidRequest, on all ranks and before anything has changed, where there is none, where the one that is
+    named is damaged, and where it is of another model, optimizer, precision or seed, or of microbatches that the
+    replicas here do not divide. Until all is checked this rank's part is held beside the engine's, on the host.
     """
     together = Together(engine)
     damaged: list[str] = []
@@ -74,7 +75,7 @@ def load(engine: Engine, path: Path) -> Loaded:
             below = together.largest(max((order for order in orders if below is None or order < below), default=-1))
             if below < 0:
                 told = f"no checkpoint in {path}" + "".join(f"; {fault}" for fault in damaged)
-                raise Refused(told, rule="a whole one, as save leaves it", legal="a folder that save was given")
+                raise InvalidRequest(told, rule="a whole one, as save leaves it", legal="a folder that save was given")
             at = shelf.path_of(path, below)
         fault, found = "", None
         with together.step(f"{at} is resumed"):
@@ -89,7 +90,7 @@ def load(engine: Engine, path: Path) -> Loaded:
         damaged.append(fault or f"{at.name} has a file that is damaged, as another rank says")
         if shelf.is_step(path):
             legal = f"{path.parent}, of which the newest whole one is taken"
-            raise Refused(damaged[-1], rule="files have the manifest's SHA-256", legal=legal)
+            raise InvalidRequest(damaged[-1], rule="files have the manifest's SHA-256", legal=legal)
     assert found is not None
     found.take(engine)
     together.largest(0)  # threads share torch's default generator: nobody draws before all have set it
@@ -128,7 +129,7 @@ class _Found:
 
     def _kept(self, engine: Engine) -> Mapping[int, torch.Tensor]:
         """The places that stay of this stage's weights, by their ids, where the engine has to be pruned first. Raises
-        Refused where they are of other weights, and where the engine is pruned already and otherwise."""
+        InvalidRequest where they are of other weights, and where the engine is pruned already and otherwise."""
         found = {
             (number, name.removeprefix(INDEX)): index
             for number, states in self.states.items()
@@ -141,7 +142,7 @@ class _Found:
         for key, index in found.items():
             own = engine.state.pruned[id(live[key[0]].get_parameter(key[1]))]
             if not torch.equal(own.cpu(), index):
-                raise Refused(f"{self.path.name} keeps other places of {told(key)}", rule=identity.RESUMES)
+                raise InvalidRequest(f"{self.path.name} keeps other places of {told(key)}", rule=identity.RESUMES)
         return {}
 
     def _of_rank(self, stage: int, replica: int) -> Tensors:
@@ -160,7 +161,7 @@ class _Found:
     def _check_run(self, engine: Engine) -> None:
         body, name = self.body, self.path.name
         if body["schema"] != SCHEMA:
-            raise Refused(f"{name} has schema {body['schema']}", rule=f"this suite reads schema {SCHEMA}")
+            raise InvalidRequest(f"{name} has schema {body['schema']}", rule=f"this suite reads schema {SCHEMA}")
         identity.check(name, body["run"], identity.of(engine))
         for number, layer in numbered(engine):
             kept, here = body["layers"][str(number)], shapes_of(engine, layer)
@@ -169,10 +170,10 @@ class _Found:
             for key in sorted(kept.keys() | here.keys()):
                 if kept.get(key) != here.get(key):
                     told = f"layer {number} of {name} has {key} {kept.get(key)}, this engine's {here.get(key)}"
-                    raise Refused(told, rule=identity.RESUMES, legal=f"{key} {kept.get(key)}")
+                    raise InvalidRequest(told, rule=identity.RESUMES, legal=f"{key} {kept.get(key)}")
         if body["microbatches"] % engine.grid.data:
             legal = [str(n) for n in range(1, 1025) if body["microbatches"] % n == 0]
-            raise Refused(
+            raise InvalidRequest(
                 f"{name} stands after {body['microbatches']} microbatches, on {engine.grid.data} replicas",
                 rule="the replicas divide the microbatches that were trained",
                 legal=f"{', '.join(legal[:8])} replicas",
@@ -198,8 +199,8 @@ class _Found:
         engine.state.rule.updates, engine.updates = body["steps"], body["updates"]
         engine.update.skipped, engine.evaluated = body["skipped"], body["evaluated"]
         engine.microbatches = body["microbatches"] // engine.grid.data
-        if engine.scaler:
-            engine.scaler.restore(body["loss_scale"])
+        if engine.scaler and (scale := body["loss_scale"]) is not None:
+            engine.scaler.restore(scale)
         torch.default_generator.set_state(self.random["random/cpu"])
         if engine.world.device.type == "cuda" and "random/cuda" in self.random:
             torch.cuda.set_rng_state(self.random["random/cuda"], engine.world.device)
@@ -227,11 +228,13 @@ def _whole(kept: Mapping[str, list[Any]], here: Mapping[str, list[Any]]) -> dict
 def ticket(path: Path) -> tuple[Indices, dict[Key, int]]:
     """The ticket that a checkpoint holds, of the whole model, and how many entries each of its weights has.
 
-    Raises Refused where there is no whole checkpoint, or none of a pruned network."""
+    Raises InvalidRequest where there is no whole checkpoint, or none of a pruned network."""
     if not shelf.is_step(path):
         standing = shelf.standing(path)
         if not standing:
-            raise Refused(f"no checkpoint in {path}", rule="a folder that save was given, or one checkpoint in it")
+            raise InvalidRequest(
+                f"no checkpoint in {path}", rule="a folder that save was given, or one checkpoint in it"
+            )
         path = shelf.path_of(path, standing[-1])
     indices: Indices = {}
     entries: dict[Key, int] = {}
@@ -245,7 +248,9 @@ def ticket(path: Path) -> tuple[Indices, dict[Key, int]]:
                 key = int(number), name.removeprefix(INDEX)
                 indices[key], entries[key] = kept[name], shapes[name][-1]
     except shelf.Damaged as error:
-        raise Refused(str(error), rule="a whole checkpoint, as save leaves it") from error
+        raise InvalidRequest(str(error), rule="a whole checkpoint, as save leaves it") from error
     if not indices:
-        raise Refused(f"{path.name} is of a network that is not pruned", rule="a ticket is in a checkpoint after it")
+        raise InvalidRequest(
+            f"{path.name} is of a network that is not pruned", rule="a ticket is in a checkpoint after it"
+        )
     return indices, entries

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.op import Place
 from suite.core.protocols import Value
 from suite.core.values import shown
@@ -17,26 +18,28 @@ _LEGAL = "(inputs, targets), each a tensor or a tuple of tensors"
 
 
 def parts(batch: Any) -> tuple[Value, Value]:
-    """The inputs and the targets of a batch. Raises Refused for anything but tensors with as many samples each."""
+    """The inputs and the targets of a batch. Raises InvalidRequest for anything but tensors with as many samples
+    each."""
     if isinstance(batch, torch.Tensor) or not isinstance(batch, Sequence) or len(batch) != 2:
         what = f"a tensor of shape {tuple(batch.shape)}" if isinstance(batch, torch.Tensor) else shown(batch)
         rule = "a batch is a pair; train and evaluate take a list of batches, train_batch takes one"
-        raise Refused(f"a batch that is {what}", rule=rule, legal=_LEGAL)
+        raise InvalidRequest(f"a batch that is {what}", rule=rule, legal=_LEGAL)
     inputs, targets = (_value(name, part) for name, part in zip(("inputs", "targets"), batch, strict=True))
     samples = sorted({tensor.shape[0] for tensor in (*inputs, *targets)})
     if not inputs or len(samples) != 1:
         what = f"a batch with {' and '.join(map(str, samples))} samples" if inputs else "a batch without inputs"
-        raise Refused(what, rule="all tensors of a batch have their samples in the first dimension", legal=_LEGAL)
+        raise InvalidRequest(
+            what, rule="all tensors of a batch have their samples in the first dimension", legal=_LEGAL
+        )
     return inputs, targets
 
 
 def _value(name: str, part: Any) -> Value:
     value = (part,) if isinstance(part, torch.Tensor) else tuple(part) if isinstance(part, tuple | list) else None
     if value is None or not all(isinstance(tensor, torch.Tensor) and tensor.dim() for tensor in value):
-        is_array = hasattr(part, "__array_interface__") and not isinstance(part, torch.Tensor)
-        legal = f"torch.from_numpy({name})" if is_array else _LEGAL
+        legal = f"torch.from_numpy({name})" if isinstance(part, np.ndarray) else _LEGAL
         rule = "a tensor with the samples in its first dimension, or a tuple of such tensors"
-        raise Refused(f"{name} of a batch: {shown(part)}", rule=rule, legal=legal)
+        raise InvalidRequest(f"{name} of a batch: {shown(part)}", rule=rule, legal=legal)
     return value
 
 
@@ -53,10 +56,10 @@ class Rows:
     half: torch.dtype | None = None
 
     def count(self, inputs: Value) -> int:
-        """Microbatches per replica in a batch; Refused where they do not divide it."""
+        """Microbatches per replica in a batch; InvalidRequest where they do not divide it."""
         samples, chunk = inputs[0].shape[0], self.microbatch * self.place.replicas
         if samples == 0 or samples % chunk:
-            raise Refused(
+            raise InvalidRequest(
                 f"a batch of {samples} samples on {self.place.replicas} replicas of microbatch {self.microbatch}",
                 rule="replicas * microbatch divides the batch",
                 legal=f"a batch of {max(1, samples // chunk) * chunk}",
@@ -65,10 +68,10 @@ class Rows:
 
     def evaluated(self, inputs: Value) -> tuple[int, int]:
         """Microbatches of an evaluation on this replica, and on the replica with the most. The last chunk may be short,
-        and the last replicas may have a chunk less. Raises Refused for a batch of nothing."""
+        and the last replicas may have a chunk less. Raises InvalidRequest for a batch of nothing."""
         samples = inputs[0].shape[0]
         if not samples:
-            raise Refused("a batch of 0 samples", rule="at least 1 sample", legal="a batch of 1")
+            raise InvalidRequest("a batch of 0 samples", rule="at least 1 sample", legal="a batch of 1")
         chunks, replicas = -(-samples // self.microbatch), self.place.replicas
         return -(-max(0, chunks - self.place.replica) // replicas), -(-chunks // replicas)
 

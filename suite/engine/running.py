@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from suite.comm.waiting import ended
-from suite.core.errors import RankError, Refused
+from suite.core.errors import InvalidRequest, RankError
 from suite.core.op import Kind, Op, Program, Work
 from suite.core.protocols import Handle, Value
 from suite.core.trace import Trace
+from suite.engine.recorded import Recorded
 from suite.engine.rows import parts
 from suite.engine.source import END, Source
 from suite.engine.stream import Stream
@@ -45,7 +46,7 @@ class Running:
         self.done = 0  # backward passes
         # losses under way, and behind them the digests of the batches that are listed
         self.coming: deque[tuple[Handle, torch.Tensor, int, list[int]]] = deque()
-        self.fault: Refused | None = None  # batches differ between ranks
+        self.fault: InvalidRequest | None = None  # batches differ between ranks
         self.told = 0  # batches whose losses are under way or known
 
     def ops(self) -> Iterator[float | None]:
@@ -150,7 +151,8 @@ class Running:
     def _shared(self, upto: int, *, wait: bool) -> Iterator[float | None]:
         """The losses of the batches before number `upto` set out.
 
-        Raises Refused here for batches that differ: every rank has then passed on what the others need to come here."""
+        Raises InvalidRequest here for batches that differ: every rank has then passed on what the others need to come
+        here."""
         if any(compared for _, _, _, compared in self.coming):
             yield from self._arrived(wait=True)
         self._check()
@@ -192,7 +194,7 @@ def scoring(engine: Engine, source: Source) -> Iterator[dict[str, float] | None]
     names, place = ("loss", *engine.score_names), engine.place
     if not engine.drained:
         what = "an evaluation within a stream, or after one that was broken off"
-        raise Refused(
+        raise InvalidRequest(
             what, rule="stages stand at different updates until the pipeline drains", legal="after the stream"
         )
     total, weights, unit = [0.0] * len(names), 0.0, 0
@@ -215,7 +217,7 @@ def scoring(engine: Engine, source: Source) -> Iterator[dict[str, float] | None]
             if place.last:
                 if output[0].numel() != len(names):
                     what = f"{output[0].numel() - 1} scores for score_names={list(engine.score_names)}"
-                    raise Refused(what, rule="scores= gives a number for each of score_names=")
+                    raise InvalidRequest(what, rule="scores= gives a number for each of score_names=")
                 found.append(output[0] / (samples / rows.size(at, samples)))  # noqa: B023
             return output
 
@@ -231,7 +233,7 @@ def scoring(engine: Engine, source: Source) -> Iterator[dict[str, float] | None]
         weights += weight
         agreement.calls.end()
     if not weights:
-        raise Refused("an evaluation of no batches", rule="at least 1 batch")
+        raise InvalidRequest("an evaluation of no batches", rule="at least 1 batch")
     yield {name: one / weights for name, one in zip(names, total, strict=True)}
 
 
@@ -255,7 +257,7 @@ def _driving(
 def order_of(engine: Engine, work: Work) -> tuple[Op, ...]:
     """This stage's checked order of the ops of `work`, counted from 0; nothing where it may choose."""
     free, every = engine.transport.any_order, engine.update_every
-    if getattr(engine.schedule, "proven", False):
+    if isinstance(engine.schedule, Recorded):  # it has run
         return ()
     # where ranks choose, the law is looked at once, on as much of a stream as fills and drains a pipeline
     count = work.microbatches if every is None or not free else min(work.microbatches, 4 * engine.grid.inter + every)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from suite.core.errors import Diverged, Refused
+from suite.core.errors import Diverged, InvalidRequest
 from suite.core.values import number
 
 STUCK = 16  # batches in a row that overflow at the smallest scale: it is the training that fails, not the scale
@@ -28,11 +28,11 @@ class Dynamic:
         for name in ("start", "least", "most"):
             value = getattr(self, name)
             if not (number(value) and value > 0 and math.frexp(value)[0] == 0.5):
-                raise Refused(f"Dynamic({name}={value})", rule="a power of two", legal="65536.0")
+                raise InvalidRequest(f"Dynamic({name}={value})", rule="a power of two", legal="65536.0")
         if not self.least <= self.start <= self.most:
-            raise Refused(f"Dynamic(start={self.start})", rule=f"from {self.least} to {self.most}")
+            raise InvalidRequest(f"Dynamic(start={self.start})", rule=f"from {self.least} to {self.most}")
         if not isinstance(self.patience, int) or self.patience < 1:
-            raise Refused(f"Dynamic(patience={self.patience})", rule="at least 1 batch", legal="200")
+            raise InvalidRequest(f"Dynamic(patience={self.patience})", rule="at least 1 batch", legal="200")
         self.scale = float(self.start)
         self.clean = self.stuck = 0
 

@@ -15,9 +15,11 @@ import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
+from suite.core.values import Json
+from suite.engine.identity import Identity
 
 MANIFEST = "manifest.json"
 _STEP = re.compile(r"step-(\d{6,})(\.old)?")
@@ -34,9 +36,9 @@ def digest(data: bytes) -> str:
 
 
 def folder_of(path: Any) -> Path:
-    """A path as the user gives it. Raises Refused for anything but text or a path."""
+    """A path as the user gives it. Raises InvalidRequest for anything but text or a path."""
     if not isinstance(path, str | os.PathLike):
-        raise Refused(f"a folder that is {path!r}", rule="text or a path", legal="checkpoints")
+        raise InvalidRequest(f"a folder that is {path!r}", rule="text or a path", legal="checkpoints")
     return Path(path)
 
 
@@ -46,6 +48,37 @@ def is_step(path: Path) -> bool:
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
+
+
+class Written(TypedDict):
+    """A file of a checkpoint: its size in bytes and its SHA-256."""
+
+    bytes: int
+    sha256: str
+
+
+class Manifest(TypedDict):
+    """The manifest of a checkpoint, of all ranks' parts.
+
+    run: what identifies the run; split: first and last layer of each stage; steps: updates without those that
+        overflowed; pruned: batches before the pruning; layers: type and shape of each state by layer and name
+    extra: what each rank gave when it saved
+    """
+
+    schema: int
+    run: Identity
+    split: list[list[int]]
+    replicas: int
+    updates: int
+    steps: int
+    skipped: int
+    pruned: int | None
+    microbatches: int
+    evaluated: int
+    loss_scale: dict[str, float] | None
+    layers: dict[str, dict[str, list[Any]]]
+    files: dict[str, Written]
+    extra: list[Mapping[str, Json]]
 
 
 def place_of(folder: Path, updates: int) -> Path:
@@ -66,7 +99,7 @@ def begin(place: Path) -> None:
     place.mkdir()
 
 
-def put(path: Path, data: bytes) -> dict[str, Any]:
+def put(path: Path, data: bytes) -> Written:
     """Writes a file through to the disk: its size in bytes and its SHA-256."""
     with open(path, "wb") as file:
         file.write(data)
@@ -75,7 +108,7 @@ def put(path: Path, data: bytes) -> dict[str, Any]:
     return {"bytes": len(data), "sha256": digest(data)}
 
 
-def finish(place: Path, body: Mapping[str, Any], keep: int | None) -> None:
+def finish(place: Path, body: Manifest, keep: int | None) -> None:
     """Adds the manifest and gives the checkpoint its name; of all that have one, the newest `keep` stay."""
     text = _text(body)
     put(place / MANIFEST, json.dumps({"sha256": digest(text), "body": body}, indent=1).encode())
@@ -111,7 +144,7 @@ def _through(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _text(body: Mapping[str, Any]) -> bytes:
+def _text(body: Manifest) -> bytes:
     return json.dumps(body, sort_keys=True).encode()
 
 
@@ -129,22 +162,23 @@ def path_of(folder: Path, order: int) -> Path:
     return folder / f"step-{order // 2:06d}{'' if order % 2 else '.old'}"
 
 
-def manifest(path: Path) -> dict[str, Any]:
+def manifest(path: Path) -> Manifest:
     """What a checkpoint says of itself. Raises Damaged."""
+    body: Manifest
     try:
         _check_plain(path / MANIFEST, MOST)
         content = json.loads((path / MANIFEST).read_bytes())
         body, told = content["body"], content["sha256"]
     except FileNotFoundError:
         raise Damaged(f"{path.name} has no {MANIFEST}") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise Damaged(f"{path.name}/{MANIFEST} cannot be read ({error})") from None
     if not isinstance(body, dict) or digest(_text(body)) != told:
         raise Damaged(f"{path.name}/{MANIFEST} does not have its own SHA-256, {str(told)[:12]}...")
-    return dict(body)
+    return body
 
 
-def fetch(path: Path, name: str, told: Mapping[str, Any]) -> bytes:
+def fetch(path: Path, name: str, told: Written) -> bytes:
     """A file of a checkpoint, which is what was written. Raises Damaged."""
     try:
         _check_plain(path / name, told["bytes"])
@@ -170,4 +204,4 @@ def _check_plain(path: Path, most: int) -> None:
 
 def check_keep(keep: int | None) -> None:
     if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or keep < 1):
-        raise Refused(f"keep={keep}", rule="at least 1 checkpoint, or None for all", legal="keep=2")
+        raise InvalidRequest(f"keep={keep}", rule="at least 1 checkpoint, or None for all", legal="keep=2")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read, Value
 from suite.engine.arguments import named, not_a_mean
 from suite.engine.mean import MeanCheck
@@ -48,14 +48,14 @@ def as_value(item: torch.Tensor | Sequence[torch.Tensor]) -> Value:
 def segments(layers: Sequence[nn.Module], interval: int | None) -> tuple[Segment, ...]:
     """A stage's layers in pieces of `interval` that are computed again; one piece that is kept for None.
 
-    Raises Refused unless the interval divides the stage's layers that may be computed again."""
+    Raises InvalidRequest unless the interval divides the stage's layers that may be computed again."""
     if interval is None or not layers:
         return (Segment(range(len(layers)), again=False),)
     may = [getattr(layer, "checkpointed", True) for layer in layers]
     count = sum(may)
     if interval < 1 or count % interval:
         legal = [n for n in range(1, count + 1) if count % n == 0]
-        raise Refused(
+        raise InvalidRequest(
             f"checkpoints={interval} on a stage of {count} layers",
             rule="the interval divides the layers of a stage (AxoNN V-A)",
             legal=f"checkpoints={' or '.join(map(str, legal))}, or None",
@@ -133,7 +133,7 @@ class Stage:
         if not isinstance(loss, torch.Tensor):
             what = f"loss={named(self.loss)} returns a {type(loss).__name__}"
             rule = "a tensor of one number, the mean over the samples of a microbatch"
-            raise Refused(what, rule=rule, legal="the tensor itself, without .item() or float()")
+            raise InvalidRequest(what, rule=rule, legal="the tensor itself, without .item() or float()")
         if loss.numel() != 1:
             raise not_a_mean(self.loss, f"returns a tensor of shape {tuple(loss.shape)}")
         if self.mean is not None:
@@ -217,7 +217,7 @@ class Stage:
         if not isinstance(scores, torch.Tensor) or scores.dim() > 1:
             tensor = isinstance(scores, torch.Tensor)
             result = f"tensor of shape {tuple(scores.shape)}" if tensor else type(scores).__name__
-            raise Refused(
+            raise InvalidRequest(
                 f"scores={named(self.scores)} returns a {result}",
                 rule="a flat tensor with a number for each of score_names=",
                 legal="torch.stack([...]) of the numbers",
@@ -253,7 +253,7 @@ def _backward(inputs: Value, outputs: Value, gradients: Value, *, ends: bool) ->
             rule = (
                 "the loss is computed from the outputs by functions that torch differentiates, and some weight trains"
             )
-            raise Refused("a loss without a gradient", rule=rule)
+            raise InvalidRequest("a loss without a gradient", rule=rule)
         torch.autograd.backward(floating[0])
     else:
         paired = [(o, g) for o, g in zip(floating, gradients, strict=True) if o.requires_grad]

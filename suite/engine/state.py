@@ -19,7 +19,7 @@ from time import perf_counter
 import torch
 from torch import nn
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.protocols import UpdateRule
 from suite.core.trace import COMPRESS, EXPAND
 from suite.engine.compress import compress, expand, mask
@@ -54,7 +54,7 @@ class ModelState:
         self.parameters = list(parameters)
         dtypes = {parameter.dtype for parameter in self.parameters}
         if len(dtypes) > 1:
-            raise Refused(f"weights of {', '.join(sorted(map(str, dtypes)))}", rule="one dtype per stage")
+            raise InvalidRequest(f"weights of {', '.join(sorted(map(str, dtypes)))}", rule="one dtype per stage")
         self.dtype, self.half = next(iter(dtypes), torch.float32), half
         self.device = self.parameters[0].device if self.parameters else torch.device("cpu")
         self.flat = Order(self.parameters, kept or {})

@@ -76,7 +76,7 @@ class Store:
 
     def run(self, op: Op) -> Read | None:
         """What `op` reads; None for an update, before which it is called, and for a backward that keeps its forward's
-        graph. Raises Refused for a version that is not held, and a prediction from any but the newest."""
+        graph. Raises InvalidRequest for a version that is not held, and a prediction from any but the newest."""
         assert self.ledger is not None, "begin a work first"
         newest = self.ledger.updates
         read = self.ledger.run(op)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
 from suite.engine.rows import Rows, parts
 from suite.engine.source import END, Source
@@ -94,9 +94,12 @@ class Stream:
             self.open.pop(batch, None)
 
     def finish(self) -> None:
-        """Every microbatch has been computed. Raises Refused for a loader that has more batches than its length."""
+        """Every microbatch has been computed. Raises InvalidRequest for a loader that has more batches than its
+        length."""
         if self.loader is not None and self.loader.next() is not END:
-            raise Refused(f"more than {len(self.ends)} batches of a loader of length {len(self.ends)}", rule=_LENGTH)
+            raise InvalidRequest(
+                f"more than {len(self.ends)} batches of a loader of length {len(self.ends)}", rule=_LENGTH
+            )
 
     def _at(self, index: int) -> tuple[tuple[Value, Value], int]:
         number = self.batch_of(index)
@@ -110,7 +113,7 @@ class Stream:
         if number and (count := self.rows.count(opened[0])) != self.counts[number]:
             what = f"batch {number + 1} has {count} microbatches, the batches before it have {self.counts[number]}"
             rule = "all batches of a loader that streams have as many samples as the first"
-            raise Refused(what, rule=rule, legal="DataLoader(..., drop_last=True), or train(list(loader))")
+            raise InvalidRequest(what, rule=rule, legal="DataLoader(..., drop_last=True), or train(list(loader))")
         self.open[number] = opened
         if self.on_read is not None:
             self.on_read(number, batch)
@@ -125,5 +128,5 @@ def _rest(source: Source) -> Iterator[Any]:
 _LENGTH = "a loader has as many batches as its length"
 
 
-def _short(number: int, length: int | None) -> Refused:
-    return Refused(f"{number} batches of a loader of length {length}", rule=_LENGTH)
+def _short(number: int, length: int | None) -> InvalidRequest:
+    return InvalidRequest(f"{number} batches of a loader of length {length}", rule=_LENGTH)

@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
-from suite.config.locate import module
+from suite.config.modules import NetworkModule, network_module
+from suite.config.protocols import System
 from suite.config.run import RunConfig
 from suite.core.keys import in_config_keys
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
+from suite.core.values import Json
 from suite.data.batches import mapped
 from suite.engine.layers import Layer
 from suite.engine.prune import Pruning
@@ -23,9 +25,9 @@ from suite.memory.checkpointing import chosen
 from suite.workload.split import blocks, divide
 
 
-def network(config: RunConfig) -> Any:
+def network(config: RunConfig) -> NetworkModule:
     """The module of a config's network: layers(shape, ...), ties(shape), loss."""
-    return module(config.model.network)
+    return network_module(config.model.network)
 
 
 def tensors(batch: Value) -> tuple[Any, ...]:
@@ -36,18 +38,18 @@ def tensors(batch: Value) -> tuple[Any, ...]:
 def pruning_of(config: RunConfig) -> Pruning | None:
     """What a config's `pruning` takes away, None where nothing."""
     settings = config.pruning
-    return Pruning(settings.ticket.build(), settings.sparsity, settings.what) if settings.ticket else None
+    return Pruning(settings.ticket.build(), settings.sparsity, settings.scope) if settings.ticket else None
 
 
-def decoded(made: Any, forward: Any, batches: Sequence[Value]) -> list[Any] | None:
+def decoded(made: NetworkModule, forward: Any, batches: Sequence[Value]) -> list[Any] | None:
     """What a network that has `decode` says of the inputs of batches, as arrays."""
-    if not hasattr(made, "decode"):
+    if made.decode is None:
         return None
     with torch.no_grad():
         return [made.decode(forward, as_value(tensors(batch)[0])).numpy() for batch in batches]
 
 
-class EngineSystem:
+class EngineSystem(System):
     """Every system that is a schedule, a weight policy and a memory layout on the one engine."""
 
     @classmethod
@@ -68,12 +70,12 @@ class EngineSystem:
     def settings(cls, config: RunConfig) -> dict[str, Any]:
         """The engine's arguments, but for its world."""
         shape, made = config.network(), network(config)
-        grid, precision, update = config.grid.build(), config.precision, config.update
+        grid, precision, optimizer = config.grid.build(), config.precision, config.optimizer
         split = divide(shape, grid.inter, config.split)
         return {
             "layers": cls.makers(config, shape),
             "loss": made.loss,
-            "optimizer": config.optimizer.build(),
+            "optimizer": optimizer.build(),
             "microbatch": config.batch.microbatch,
             "grid": grid,
             "schedule": config.schedule.build(),
@@ -84,14 +86,14 @@ class EngineSystem:
             "seed": config.seed,
             "half": precision.half,
             "scaler": precision.loss_scale.build() if precision.loss_scale else None,
-            "bucket": update.bucket,
-            "chunk": update.chunk,
-            "clip": update.clip,
-            "checkpoints": chosen(config.checkpoints, blocks(shape, split)),
+            "bucket": optimizer.bucket_numel,
+            "chunk": optimizer.buckets_per_reduction,
+            "clip": optimizer.clip_norm,
+            "checkpoints": chosen(config.activation_checkpointing, blocks(shape, split)),
             "pruning": pruning_of(config),
-            "update_every": update.every,
-            "scores": getattr(made, "scores", None),
-            "score_names": getattr(made, "SCORES", ()),
+            "update_every": config.update_interval,
+            "scores": made.scores,
+            "score_names": made.SCORES,
             "compare_batches": False,  # each rank draws the batch of a number from one seed; a reduction is not timed
         }
 
@@ -115,7 +117,7 @@ class EngineSystem:
         if pruning is None:
             return {}
         after, sparsity = self.engine.pruned, pruning.sparsity
-        distances = getattr(pruning.method, "distances", None)
+        distances = pruning.method.distances
         if distances is None:
             return {"pruned_after": after, "sparsity": sparsity}
         found = "nothing is pruned: masks have not settled" if after is None else f"pruned after {after} batches"
@@ -148,7 +150,7 @@ class EngineSystem:
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
         return self.engine.memory(tensors(batch))
 
-    def save(self, folder: str | Path, *, keep: int | None = None, extra: Mapping[str, Any] | None = None) -> None:
+    def save(self, folder: str | Path, *, keep: int | None = None, extra: Mapping[str, Json] | None = None) -> None:
         """A checkpoint, as Engine.save writes it."""
         self.engine.save(folder, keep=keep, extra=extra)
 

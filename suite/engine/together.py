@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from suite.core.errors import RankError, Refused
+from suite.core.errors import InvalidRequest, RankError
 
 if TYPE_CHECKING:
     from suite.engine.train import Engine
@@ -36,11 +36,11 @@ class Together:
             yield
         except Exception as caught:
             error = caught
-        worst = self.largest(0 if error is None else 2 * self.world.rank + 1 + isinstance(error, Refused))
+        worst = self.largest(0 if error is None else 2 * self.world.rank + 1 + isinstance(error, InvalidRequest))
         if error is not None:
             raise error
         if worst:
-            kind = RankError if worst % 2 else Refused
+            kind = RankError if worst % 2 else InvalidRequest
             raise kind(f"{what}: rank {(worst - 1) // 2} cannot, and says why")
 
     def total(self, number: float) -> float:

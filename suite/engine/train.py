@@ -16,19 +16,20 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import torch
 
 from suite.comm import by_hand, here
 from suite.comm.waiting import together
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.protocols import Read, Schedule, UpdateRule, WeightPolicy, World
 from suite.core.trace import Trace
+from suite.core.values import Json
 from suite.engine import arguments, asynchronous, checkpoint, restore, shelf
 from suite.engine.batch_agreement import BatchAgreement
+from suite.engine.given import given
 from suite.engine.host import check_half
 from suite.engine.layers import Layer, agree, cast, ends_here, find_ties, make
 from suite.engine.live import LiveBytes
@@ -105,10 +106,10 @@ class Engine:
         compare_batches: bool = True,
         world: World | None = None,
     ) -> None:
-        layers = arguments.check(locals())
+        layers = arguments.check(given(**locals()))
         self.grid, self.world = grid or Grid(), world or here()
         if self.world.size != self.grid.size:
-            raise Refused(
+            raise InvalidRequest(
                 f"a grid of {self.grid.size} ranks ({self.grid}) in a world of {self.world.size}",
                 rule="one rank per place of the grid",
                 legal=by_hand.line(self.grid.size),
@@ -199,8 +200,8 @@ class Engine:
         """The loss of each batch, in order, made as it is asked for. With `update_every` the batches stream through
         the pipeline, which drains when they end: the losses of a few come together, and batches are read ahead.
 
-        Raises Refused, on every rank, for batches that differ between ranks; for fewer microbatches than stages; and
-        after a stream that was broken off."""
+        Raises InvalidRequest, on every rank, for batches that differ between ranks; for fewer microbatches than stages;
+        and after a stream that was broken off."""
         arguments.check_batches(batches)
         return outside(self.training(batches))
 
@@ -270,7 +271,7 @@ class Engine:
             self.stage.mean, self.live = mean, None
         return loss, {**held, phase: peak}
 
-    def save(self, folder: str | Path, *, keep: int | None = None, extra: Mapping[str, Any] | None = None) -> Path:
+    def save(self, folder: str | Path, *, keep: int | None = None, extra: Mapping[str, Json] | None = None) -> Path:
         """A checkpoint `folder`/step-000042 (42 updates), of which `keep` stay: see engine.checkpoint.save."""
         with self.agreement.call("saving"):
             return checkpoint.save(self, shelf.folder_of(folder), keep=keep, extra=extra)

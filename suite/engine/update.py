@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterator, Sequence
 import torch
 
 from suite.comm.waiting import ended, together
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group, Handle, Transport, UpdateRule, World
 from suite.core.trace import REDUCE, STEP, TIE
 from suite.engine.scale import Dynamic
@@ -178,12 +178,12 @@ class Update:
 
 
 def check_attached(state: ModelState) -> None:
-    """Raises Refused where the gradient or the data of a weight is no longer the tensor that a step reads (zero_grad
-    sets None, and a second engine puts its own there): training would be lost silently."""
+    """Raises InvalidRequest where the gradient or the data of a weight is no longer the tensor that a step reads
+    (zero_grad sets None, and a second engine puts its own there): training would be lost silently."""
     stepped = () if state.half else zip(state.flat.order, state.rule.weights, strict=True)
     data = any(parameter.data_ptr() != weight.data_ptr() for parameter, weight in stepped)
     if data or any(parameter.grad is not state.views.get(id(parameter)) for parameter in state.parameters):
-        raise Refused(
+        raise InvalidRequest(
             f"the {'.data' if data else '.grad'} of a weight of this engine was replaced",
             rule="an engine owns .data and .grad of its weights: do not call zero_grad() or .to(), and do not train "
             "modules of which another engine was made since",

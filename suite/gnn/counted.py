@@ -7,7 +7,6 @@ where `make doctor` has measured its links.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from suite.config.run import RunConfig
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Source
 from suite.gnn import prepare
@@ -43,10 +42,6 @@ class Counted:
         stack: Stack,
         local: str | None = None,
         published: bool = False,
-        name: str = "volumes",
-        label: str = "",
-        graphs: bool = True,
-        sources: Sequence[str] = (),
     ) -> None:
         self.machine, self.stack, self.local, self.published = machine, stack, local, published
 
@@ -118,7 +113,7 @@ class Counted:
         """An epoch on as many cores of this machine's kind, by the links that were measured between two ranks."""
         try:
             machine = measured(name="local", file=self.local or "")
-        except Refused as error:
+        except InvalidRequest as error:
             return None, str(error)
         carriers = machine.carriers.get("point_to_point", {})
         if CARRIER in carriers:
@@ -131,10 +126,10 @@ class Counted:
 
 
 def widths(config: RunConfig, graph: Any) -> tuple[int, int]:
-    """Columns of the features and labels. Raises Refused for a graph without either."""
+    """Columns of the features and labels. Raises InvalidRequest for a graph without either."""
     if graph.features is None or not graph.classes:
         what = f"graph={graph_settings(config).name} has {'labels' if graph.classes else 'features'} only"
-        raise Refused(what, rule="features and labels, read or drawn", legal="graph.source.features=300")
+        raise InvalidRequest(what, rule="features and labels, read or drawn", legal="graph.source.features=300")
     return int(graph.features.shape[1]), int(graph.classes)
 
 

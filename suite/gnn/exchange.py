@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from scipy.sparse import csr_array
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group, Handle, World
 from suite.core.trace import EXCHANGE, GATHER, PRODUCT, ROW_REDUCE, WAIT, Trace
 from suite.gnn.plan import Placement, check_form
@@ -57,7 +57,9 @@ def groups(world: World, placement: Placement) -> tuple[Group, Group]:
     """The groups of this rank's column, which exchanges rows and reduces weights, and of its row, which sums products.
     Every rank asks for all of them in one order."""
     if world.size != placement.processes:
-        raise Refused(f"a placement of {placement.processes} processes in a world of {world.size}", rule="one each")
+        raise InvalidRequest(
+            f"a placement of {placement.processes} processes in a world of {world.size}", rule="one each"
+        )
     columns = [world.group(placement.column(j)) for j in range(placement.replication)]
     rows = [world.group(placement.row(i)) for i in range(placement.parts)]
     row, column = placement.place(world.rank)
@@ -105,7 +107,7 @@ class Exchange:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if x.shape[0] != self.share.rows or x.dtype != self.dtype:
-            raise Refused(
+            raise InvalidRequest(
                 f"X of shape {tuple(x.shape)} in {x.dtype}", rule=f"({self.share.rows}, f) in {self.dtype} on this rank"
             )
         x = x.data.contiguous()  # a broadcast of what autograd has saved is no change of it

@@ -12,13 +12,14 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from suite.core.errors import DamagedRecord, Refused
+from suite.core.errors import DamagedRecord, InvalidRequest
 from suite.gnn.plan import Placement, Plan
 from suite.gnn.share import Share
 
-Array = Any
+Array = NDArray[Any]
 MASKS = ("train", "validation", "test")
 
 
@@ -41,17 +42,17 @@ class Holding:
     def save(self, path: Path) -> None:
         """One npz file; nothing in it is code."""
         back = {} if self.backward is self.forward else self.backward.arrays("backward")
-        arrays: dict[str, Any] = dict(
+        arrays: dict[str, Array] = dict(
             **self.forward.arrays("forward"),
             **back,
             features=self.features,
             labels=self.labels,
             vertices=self.vertices,
-            classes=np.int64(self.classes),
+            classes=np.asarray(self.classes, np.int64),
             **{f"mask.{name}": mask for name, mask in self.masks.items()},
-            **{f"count.{name}": np.int64(count) for name, count in self.counts.items()},
+            **{f"count.{name}": np.asarray(count, np.int64) for name, count in self.counts.items()},
         )
-        np.savez(path, **arrays)
+        np.savez(path, **arrays)  # type: ignore[arg-type]  # of its keyword allow_pickle, which no name here is
 
     @classmethod
     def load(cls, path: Path) -> Holding:
@@ -103,13 +104,14 @@ def holdings(
     classes: int,
     dtype: str = "float32",
 ) -> Iterator[Holding]:
-    """What each process is given, in rank order, one at a time. Raises Refused where there is nothing to learn from."""
+    """What each process is given, in rank order, one at a time. Raises InvalidRequest where there is nothing to learn
+    from."""
     counts = {name: int(masks[name].sum()) for name in MASKS}
     if not counts["train"]:
-        raise Refused("no vertex to train on", rule="at least one in the training mask")
+        raise InvalidRequest("no vertex to train on", rule="at least one in the training mask")
     told = masks["train"] | masks["validation"] | masks["test"]
     if len(bad := np.flatnonzero(told & ((labels < 0) | (labels >= classes)))):
-        raise Refused(
+        raise InvalidRequest(
             f"vertex {bad[0]} is asked for and has the label {labels[bad[0]]}, as have {len(bad) - 1} more",
             rule=f"labels from 0 to {classes - 1}",
         )

@@ -18,7 +18,7 @@ from zipfile import BadZipFile
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import DamagedRecord, Refused, UnknownName, Unsupported
+from suite.core.errors import DamagedRecord, InvalidRequest, UnknownName, Unsupported
 from suite.core.files import write_atomically
 
 Rows = Any  # int64 array
@@ -61,17 +61,17 @@ class Placement:
         for name in ("parts", "replication"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise Refused(f"{name}={value}", rule="a whole number, at least 1", legal=f"{name}=1")
+                raise InvalidRequest(f"{name}={value}", rule="a whole number, at least 1", legal=f"{name}=1")
         if self.assignment not in ASSIGNMENTS:
             raise UnknownName("exchange.assignment", self.assignment, ASSIGNMENTS)
 
     @classmethod
     def of(cls, processes: int, replication: int = 1, assignment: str = "paper") -> Placement:
-        """Raises Refused where `replication` does not divide `processes`."""
+        """Raises InvalidRequest where `replication` does not divide `processes`."""
         made = cls(processes, replication, assignment)
         if processes % replication:
             legal = max(c for c in range(1, replication) if processes % c == 0)
-            raise Refused(
+            raise InvalidRequest(
                 f"exchange.replication={replication} of {processes} processes",
                 rule="a grid of P/c x c: c divides P (Section 4.2)",
                 legal=f"exchange.replication={legal}",
@@ -170,7 +170,9 @@ class Volumes:
     def on(self, placement: Placement) -> Volumes:
         """The same parts on another grid."""
         if placement.parts != self.placement.parts:
-            raise Refused(f"volumes of {self.placement.parts} parts on {placement.parts} block rows", rule="as many")
+            raise InvalidRequest(
+                f"volumes of {self.placement.parts} parts on {placement.parts} block rows", rule="as many"
+            )
         return Volumes(self.needed, self.rows, self.nonzeros, placement)
 
     def _by_process(self, blocks: Rows, *, axis: int) -> Rows:
@@ -190,15 +192,18 @@ def _reach(matrix: csr_array, parts: Rows, k: int) -> csr_array:
 
 
 def check_parts(parts: Rows, n: int, k: int) -> Rows:
-    """`parts` as int64. Raises Refused for a wrong length, for ids that are no whole numbers, or out of range."""
+    """`parts` as int64. Raises InvalidRequest for a wrong length, for ids that are no whole numbers, or out of
+    range."""
     found = np.asarray(parts)
     if found.shape != (n,):
-        raise Refused(f"a partition vector of shape {found.shape} for {n} vertices", rule="one part id per vertex")
+        raise InvalidRequest(
+            f"a partition vector of shape {found.shape} for {n} vertices", rule="one part id per vertex"
+        )
     if not np.issubdtype(found.dtype, np.integer):
-        raise Refused(f"a partition vector of {found.dtype}", rule="whole numbers")
+        raise InvalidRequest(f"a partition vector of {found.dtype}", rule="whole numbers")
     bad = np.flatnonzero((found < 0) | (found >= k))
     if len(bad):
-        raise Refused(
+        raise InvalidRequest(
             f"vertex {bad[0]} is in part {found[bad[0]]}, and {len(bad) - 1} more are out of range",
             rule=f"part ids from 0 to {k - 1}",
         )
@@ -233,10 +238,10 @@ class Plan:
 
     @classmethod
     def of(cls, matrix: csr_array, parts: Rows, placement: Placement) -> Plan:
-        """Raises Refused for a matrix that is not square, and for a vector that does not fit."""
+        """Raises InvalidRequest for a matrix that is not square, and for a vector that does not fit."""
         n = matrix.shape[0]
         if matrix.shape != (n, n):
-            raise Refused(f"a matrix of shape {matrix.shape}", rule="square: one row and column per vertex")
+            raise InvalidRequest(f"a matrix of shape {matrix.shape}", rule="square: one row and column per vertex")
         parts = check_parts(parts, n, placement.parts)
         order = np.argsort(parts, kind="stable")
         offsets = np.concatenate([[0], np.cumsum(np.bincount(parts, minlength=placement.parts))])

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from suite.config.locate import TARGET
 from suite.config.plugins import build
 from suite.config.run import RunConfig
-from suite.core.errors import Refused, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.keys import in_keys_of
 from suite.core.record import Metric
 from suite.data.graphs import Graph, operator
@@ -57,7 +57,7 @@ def forward_of(config: RunConfig) -> csr_array:
 
 
 def placement_of(config: RunConfig) -> Placement:
-    """P is the grid's data dimension. Raises Refused where the replication does not divide it."""
+    """P is the grid's data dimension. Raises InvalidRequest where the replication does not divide it."""
     exchange = exchange_settings(config)
     return Placement.of(config.grid.build().size, exchange.replication, exchange.assignment)
 
@@ -76,7 +76,7 @@ def partition_of(config: RunConfig, k: int) -> Partition:
 
 
 def check(config: RunConfig) -> None:
-    """Raises Refused (or a kind of it) for what no full-graph run can have. No graph is read for it."""
+    """Raises InvalidRequest (or a kind of it) for what no full-graph run can have. No graph is read for it."""
     system, grid, model = config.system, config.grid, config.model
     if not system.graphs:
         what = f"system={system.name} under executor={config.executor.name}"
@@ -100,15 +100,15 @@ def check(config: RunConfig) -> None:
     check_order(*ways(model))
     if model.dtype not in WIDTH:
         raise Unsupported(f"model.dtype={model.dtype}", rule="of sparse products", legal="model.dtype=float32")
-    update = config.update
+    optimizer = config.optimizer
     asked = {
         "precision.half": config.precision.half,
         "pruning.ticket": config.pruning.ticket,
-        "checkpoints": config.checkpoints,
-        "resume.folder": config.resume.folder,
-        "update.every": update.every,
-        "update.clip": update.clip,
-        "update.chunk": update.chunk,
+        "activation_checkpointing": config.activation_checkpointing,
+        "checkpoint.folder": config.checkpoint.folder,
+        "update_interval": config.update_interval,
+        "optimizer.clip_norm": optimizer.clip_norm,
+        "optimizer.buckets_per_reduction": optimizer.buckets_per_reduction,
     }
     for name, value in asked.items():
         if value is not None:
@@ -128,7 +128,7 @@ class Prepared:
         graph, matrix = graph_of(config)
         if graph.features is None or graph.labels is None:
             missing = "features" if graph.features is None else "labels"
-            raise Refused(
+            raise InvalidRequest(
                 f"graph={graph_settings(config).name} has no {missing}",
                 rule="a source that reads them, or draws them",
                 legal="graph.source.features=300 graph.source.classes=24",

@@ -7,7 +7,7 @@ from typing import TypeVar
 from suite.config.graphs import Exchange, Graph, Partitioner
 from suite.config.network import Model
 from suite.config.run import RunConfig
-from suite.core.errors import Refused, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.workload.gcn import GCN
 
 Group = TypeVar("Group", Graph, Partitioner, Exchange)
@@ -26,9 +26,11 @@ def exchange_settings(config: RunConfig) -> Exchange:
 
 
 def _given(name: str, group: Group | None) -> Group:
-    """A run has these groups where its executor reads them. Raises Refused where it does not."""
+    """A run has these groups where its executor reads them. Raises InvalidRequest where it does not."""
     if group is None:
-        raise Refused(f"a run without {name}", rule="its executor trains a whole graph", legal="executor=full_graph")
+        raise InvalidRequest(
+            f"a run without {name}", rule="its executor trains a whole graph", legal="executor=full_graph"
+        )
     return group
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
 from suite.gnn.plan import Placement, Plan
@@ -103,7 +104,7 @@ class Share:
         shape = (self.rows, int(self.sizes[q]))
         return csr_array((block.data, ids[block.indices], block.indptr), shape=shape)
 
-    def arrays(self, prefix: str) -> dict[str, Any]:
+    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """Plain arrays that `read` makes a share of again."""
         found = {
             "data": self.matrix.data,
@@ -114,14 +115,14 @@ class Share:
             "sent": self.sent,
             "received": self.received,
             "ids": self.ids,
-            "rank": np.int64(self.rank),
-            "replication": np.int64(self.placement.replication),
+            "rank": np.asarray(self.rank, np.int64),
+            "replication": np.asarray(self.placement.replication, np.int64),
             "assignment": np.frombuffer(self.placement.assignment.encode(), np.uint8),
         }
         return {f"{prefix}.{name}": value for name, value in found.items()}
 
     @classmethod
-    def read(cls, arrays: Mapping[str, Any], prefix: str) -> Share:
+    def read(cls, arrays: Mapping[str, NDArray[Any]], prefix: str) -> Share:
         """Raises KeyError where `arrays` hold no such share."""
         found = {name: arrays[f"{prefix}.{name}"] for name in _NAMES}
         sizes, rank = found["sizes"], int(found["rank"])

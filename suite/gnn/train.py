@@ -16,8 +16,9 @@ import torch
 import torch.nn.functional as F
 
 from suite.config.locate import locate
+from suite.config.protocols import System
 from suite.config.run import RunConfig
-from suite.core.errors import Diverged, Refused
+from suite.core.errors import Diverged, InvalidRequest
 from suite.core.protocols import Missing, Ready, UpdateRule, Value, World
 from suite.core.trace import GEMM, REDUCE, STEP, Trace
 from suite.engine.live import LiveBytes
@@ -56,7 +57,9 @@ class Trainer:
         memory: LayoutOf = resident,
     ) -> None:
         if holding.forward.rank != world.rank:
-            raise Refused(f"rank {world.rank} was given what rank {holding.forward.rank} holds", rule="each its own")
+            raise InvalidRequest(
+                f"rank {world.rank} was given what rank {holding.forward.rank} holds", rule="each its own"
+            )
         self.holding, self.world, self.rule, self.shape = holding, world, optimizer, shape or GCN()
         kind = getattr(torch, dtype)
         self.watch = Watch(world)
@@ -165,7 +168,7 @@ class Trainer:
         return loss, {**held, "activations": live.peak}
 
 
-class GraphSystem:
+class GraphSystem(System):
     """Every system that trains a whole graph: an exchange on parts. A rank reads what its parent made."""
 
     @classmethod
@@ -175,7 +178,7 @@ class GraphSystem:
     def __init__(self, world: World, config: RunConfig) -> None:
         model, exchange, folder = config.model, exchange_settings(config), graph_settings(config).holdings
         if folder is None:
-            raise Refused("graph.holdings=null", rule="the folder of the ranks' parts, which their parent sets")
+            raise InvalidRequest("graph.holdings=null", rule="the folder of the ranks' parts, which their parent sets")
         order, epoch = ways(model)
         self.trainer = Trainer(
             Holding.load(Path(folder) / f"rank-{world.rank}.npz"),

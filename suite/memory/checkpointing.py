@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import sqrt
 
-from suite.core.errors import Refused
-from suite.core.exact import Exact, minimum
+from suite.core.errors import InvalidRequest
+from suite.core.values import Exact
 
 
 def activations(layers: Exact, stages: Exact, interval: Exact) -> Fraction:
@@ -27,25 +27,18 @@ def activations(layers: Exact, stages: Exact, interval: Exact) -> Fraction:
     return in_flight * checkpoints + segment_input + Fraction(interval)
 
 
-def best_interval(layers: int, stages: int = 1) -> float:
-    """The interval that makes Equation 1 least, were every interval allowed."""
-    if layers < 2:
-        raise Refused(f"checkpoints between {layers} layers", rule="at least 2 layers", legal="2")
-    return float(minimum(lambda interval: activations(layers, stages, interval), Fraction(1, 2), layers))
-
-
 def chosen(checkpoints: int | str | None, stages: Sequence[int]) -> int | None:
     """The interval that a config's `checkpoints` means for `stages` with so many layers each; 'auto' is AxoNN's rule.
 
-    Raises Refused for anything else than auto, nothing or a number that divides every stage's layers, and for auto on
-    stages that differ."""
+    Raises InvalidRequest for anything else than auto, nothing or a number that divides every stage's layers, and for
+    auto on stages that differ."""
     if checkpoints is None:
         return None
     found = interval(sum(stages), len(stages)) if checkpoints == "auto" else checkpoints
     whole = isinstance(found, int) and not isinstance(found, bool) and found > 0
     if not whole or any(own % int(found) for own in stages):
         legal = [str(n) for n in range(1, max(stages) + 1) if not any(own % n for own in stages)]
-        raise Refused(
+        raise InvalidRequest(
             f"checkpoints={checkpoints} on stages of {', '.join(map(str, dict.fromkeys(stages)))} layers",
             rule="it divides the layers of a stage (AxoNN V-A): "
             f"{', '.join(legal)}{', auto' if len(set(stages)) == 1 else ''} or None",
@@ -57,11 +50,13 @@ def chosen(checkpoints: int | str | None, stages: Sequence[int]) -> int | None:
 def interval(layers: int, stages: int) -> int:
     """AxoNN's rule (V-A): of the factors of a stage's layers the one closest to sqrt(layers).
 
-    Of two equally close the one with fewer activations. Raises Refused unless every stage has the same layers.
+    Of two equally close the one with fewer activations. Raises InvalidRequest unless every stage has the same layers.
     """
     if not 1 <= stages <= layers or layers % stages:
         legal = max(n for n in range(1, max(1, min(stages, layers)) + 1) if layers % n == 0)
-        raise Refused(f"{layers} layers on {stages} stages", rule="stages divide layers", legal=f"{legal} stages")
+        raise InvalidRequest(
+            f"{layers} layers on {stages} stages", rule="stages divide layers", legal=f"{legal} stages"
+        )
     own = layers // stages
     factors = [n for n in range(1, own + 1) if own % n == 0]
     return min(factors, key=lambda n: (abs(n - sqrt(layers)), activations(layers, stages, n)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8}
 LIVES = ("always", "step", "bucket")  # held for ever; during the update; one bucket of the update at a time
@@ -40,7 +40,7 @@ class State:
             if value not in known:
                 raise UnknownName(kind, value, known)
         if self.entries < 0:
-            raise Refused(f"state {self.name} of {self.entries} entries", rule="not negative", legal="0")
+            raise InvalidRequest(f"state {self.name} of {self.entries} entries", rule="not negative", legal="0")
 
     @property
     def bytes(self) -> int:
@@ -61,6 +61,11 @@ class Layout:
             if state.name == name:
                 return state
         raise UnknownName("state", name, [state.name for state in self.states])
+
+    @property
+    def read(self) -> State:
+        """The weights that passes read: the half-precision copy in mixed precision, else the weights themselves."""
+        return self["half" if any(state.name == "half" for state in self.states) else "master"]
 
     def bytes(self, *, home: str = "device", life: str | None = None) -> int:
         """Bytes at `home`, of one `life` or of all."""
@@ -99,7 +104,7 @@ def mixed_precision(layout: Layout, half: str = "float16") -> Layout:
     """
     full = layout["master"]
     if BYTES[full.dtype] <= BYTES[half] or "half" in {state.name for state in layout}:
-        raise Refused(
+        raise InvalidRequest(
             f"{half} copies of {full.dtype} weights", rule="copied once, into a narrower type", legal="float32 weights"
         )
     return Layout(
@@ -126,13 +131,14 @@ def samo(kept: int, of: int | None = None, *, bucket: int | None = None) -> Tran
     def compress(layout: Layout) -> Layout:
         names = {state.name for state in layout}
         if "index" in names:
-            raise Refused("samo of compressed states", rule="compressed once", legal="mixed_precision(dense(...))")
-        mixed = "half" in names
-        read = layout["half" if mixed else "master"]
+            raise InvalidRequest(
+                "samo of compressed states", rule="compressed once", legal="mixed_precision(dense(...))"
+            )
+        read = layout.read
         pruned = read.entries if of is None else of
         if not 0 <= kept <= pruned <= read.entries:
             told = f"{kept} of {pruned} entries kept, in {read.entries}"
-            raise Refused(told, rule="0 to all of them", legal=str(min(pruned, read.entries)))
+            raise InvalidRequest(told, rule="0 to all of them", legal=str(min(pruned, read.entries)))
         left = read.entries - pruned + kept
         copies = State(
             f"{read.name}_copy", "scratch", read.dtype, min(bucket or kept, kept), form="indexed", life="step"
@@ -156,9 +162,9 @@ def offload(*wanted: str, bucket: int, sets: int = 1) -> Transform:
     two `sets` of buckets, of which one is fetched or written back while the other is stepped, 16 * bucket more.
     """
     if bucket < 1:
-        raise Refused(f"a bucket of {bucket} entries", rule="at least 1", legal="1")
+        raise InvalidRequest(f"a bucket of {bucket} entries", rule="at least 1", legal="1")
     if sets < 1:
-        raise Refused(f"{sets} sets of buckets", rule="at least 1", legal="1")
+        raise InvalidRequest(f"{sets} sets of buckets", rule="at least 1", legal="1")
 
     def move(layout: Layout) -> Layout:
         names = {state.name for state in layout}
@@ -186,11 +192,13 @@ def zero_1(replicas: int) -> Transform:
     """Optimizer states shared out over data-parallel replicas (Rajbhandari et al. 2020, stage 1): each replica keeps
     and steps its part of the full-precision weights, gradient and moments; what passes read and write stays whole."""
     if replicas < 1:
-        raise Refused(f"optimizer states on {replicas} replicas", rule="at least 1", legal="1")
+        raise InvalidRequest(f"optimizer states on {replicas} replicas", rule="at least 1", legal="1")
 
     def share(layout: Layout) -> Layout:
         if "half" not in {state.name for state in layout}:
-            raise Refused("zero_1 of one precision", rule="passes read the half copy", legal="mixed_precision(layout)")
+            raise InvalidRequest(
+                "zero_1 of one precision", rule="passes read the half copy", legal="mixed_precision(layout)"
+            )
         return Layout(
             tuple(
                 s if s.name in ("half", "half_gradient", "index") else replace(s, entries=-(-s.entries // replicas))
@@ -211,7 +219,7 @@ def resident(
     """Every state on the device: with Adam 16 bytes per parameter, or 20 beside `half` copies."""
     if of:
         what = f"{kept} of {of} entries in a layout that keeps all"
-        raise Refused(what, rule="compressed", legal="memory=compressed")
+        raise InvalidRequest(what, rule="compressed", legal="memory=compressed")
     layout = dense(entries, moments, dtype)
     return mixed_precision(layout, half) if half else layout
 
@@ -271,7 +279,7 @@ def pruned(
 ) -> Layout:
     """SAMO: mixed precision of which `1 - sparsity` is kept, beside all half-precision weights."""
     if not 0 <= sparsity <= 1:
-        raise Refused(f"sparsity={sparsity}", rule="a share from 0 to 1", legal="sparsity=0.9")
+        raise InvalidRequest(f"sparsity={sparsity}", rule="a share from 0 to 1", legal="sparsity=0.9")
     return samo(min(entries, round((1 - sparsity) * entries)))(mixed(entries, moments, dtype, half=half))
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from suite.core.values import Json
 
-def states_of(rule: str, arguments: Mapping[str, object], *, predicts: bool) -> tuple[str, ...]:
+
+def states_of(rule: str, arguments: Mapping[str, Json], *, predicts: bool) -> tuple[str, ...]:
     """The flat states of an optimizer, by the class path and the arguments of its rule.
 
     suite.engine.optimizer.states_of gives the same for the rule itself, which is made of torch. predicts: whether the

@@ -65,7 +65,7 @@ def checked_out(tree: Path, commit: str) -> Iterator[Path]:
             _git(tree, "worktree", "prune")
             _git(tree, "worktree", "add", "--detach", "--force", str(folder / "old"), commit.rstrip("+"))
         except (OSError, subprocess.SubprocessError) as error:
-            said = getattr(error, "stderr", "") or str(error)
+            said = (error.stderr if isinstance(error, subprocess.CalledProcessError) else "") or str(error)
             raise CannotRun(f"git has no {commit}: {' '.join(said.split())[-200:]}") from error
         yield folder / "old"
     finally:

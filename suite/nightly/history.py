@@ -12,32 +12,85 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, NotRequired, TypedDict
 
-from suite.core.errors import Refused
+from suite.bench.provenance import Machine
+from suite.core.errors import InvalidRequest
 
 FILE = "history.jsonl"
 STATE = "night.json"  # what a night writes when it begins
 SCHEMA = 1
-Night = dict[str, Any]  # a line, checked
 GOOD = ("good", "first", "new baseline")  # what later nights may be compared with
+
+
+class Quartiles(TypedDict):
+    """A metric of a run over the repeats of a night: the middle and both quartiles of `n` repeats, in `unit`."""
+
+    unit: str
+    better: str
+    n: int
+    median: float
+    low: float
+    high: float
+
+
+class RunLine(TypedDict):
+    """A run of a night. config: hash of its configuration"""
+
+    experiment: str
+    label: str
+    config: str
+    outcome: str
+    source: str
+    metrics: dict[str, Quartiles]
+
+
+class Night(TypedDict):
+    """A line of the history. started, ended: ISO 8601; base: the night before that it was compared with
+
+    reference: seconds of the reference workload by part; accepted: whether it was accepted as a baseline later
+    """
+
+    night: str
+    started: str
+    ended: str
+    status: str
+    exit: int
+    commit: str
+    source: str
+    machine: Machine
+    base: str | None
+    reference: dict[str, float]
+    runs: list[RunLine]
+    regressions: list[str]
+    notes: list[str]
+    threshold: float
+    metrics: list[str]
+    accepted: NotRequired[bool]
+
+
+class Acceptance(TypedDict):
+    """A line that accepts a night as a baseline."""
+
+    accepted: str
 
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """One night at a time in a folder. Raises Refused where another holds it; the lock goes with its process."""
+    """One night at a time in a folder. Raises InvalidRequest where another holds it; the lock goes with its process."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".night.lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise Refused(
+            raise InvalidRequest(
                 f"another night is running in {folder}", rule="one at a time", legal="wait, or reports=ANOTHER"
             ) from error
         yield
 
 
-def append(folder: Path, line: dict[str, Any]) -> None:
+def append(folder: Path, line: Night | Acceptance) -> None:
     """In one write, behind the end of a line, and on the disk before this returns."""
     data = json.dumps({"schema": SCHEMA, **line}, allow_nan=False).encode() + b"\n"
     handle = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -67,15 +120,15 @@ def read(folder: Path) -> tuple[list[Night], int]:
                 nights[str(data["accepted"])]["accepted"] = True
             else:
                 nights[str(data["night"])] = _checked(data)
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             damaged += 1
     return list(nights.values()), damaged
 
 
 def _checked(data: Any) -> Night:
     """A line whose parts have the shapes that pages rely on. Raises ValueError for another."""
-    shapes: dict[str, Any] = {"night": str, "status": str, "runs": list, "regressions": list, "reference": dict}
-    shapes |= {"notes": list, "commit": str, "started": str, "base": str | None}
+    shapes: dict[str, type | UnionType] = {"night": str, "status": str, "runs": list, "regressions": list}
+    shapes |= {"reference": dict, "notes": list, "commit": str, "started": str, "base": str | None}
     for name, kind in shapes.items():
         if not isinstance(data.get(name), kind):
             raise ValueError(name)
@@ -89,7 +142,8 @@ def _checked(data: Any) -> Night:
                 raise ValueError("a metric's unit")
     if not all(isinstance(value, int | float) and value > 0 for value in data["reference"].values()):
         raise ValueError("reference")
-    return dict(data)
+    line: Night = data
+    return line
 
 
 def good(night: Night) -> bool:

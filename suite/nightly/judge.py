@@ -68,7 +68,7 @@ class Judged:
 
 
 def beside(night: Samples, base: Samples, settings: Settings) -> Against:
-    """Raises Refused where either set is empty."""
+    """Raises InvalidRequest where either set is empty."""
     plain, scaled = (changes.compare(base, night, _rule(settings, scale)) for scale in (False, True))
     shown = changes.compare(base, night, _rule(settings, None))
     commands = {config_key(sample.record): _command(Path(sample.file)) for sample in reversed(night.found)}

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from suite.bench import provenance
 from suite.compare import sets
 from suite.compare.pairs import config_key
 from suite.compare.sets import Samples
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.exits import Exit
 from suite.core.files import write_atomically
 from suite.core.reasons import headline
@@ -27,9 +27,19 @@ from suite.core.record import CANNOT, Outcome, Record, Source
 from suite.nightly import history, page, results
 from suite.nightly.judge import Judged, beside, judge
 from suite.nightly.repeat import Made, repeats
-from suite.nightly.settings import Settings, usual
+from suite.nightly.settings import Plan, Settings, usual
 
 Say = Callable[[str], None]
+
+
+class State(TypedDict):
+    """The file that a night writes when it begins. started: ISO 8601"""
+
+    plan: Plan
+    commit: provenance.Commit
+    source: str
+    name: str
+    started: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +47,14 @@ class Night:
     """What came of it. line: as the history has it."""
 
     name: str
-    line: dict[str, Any]
+    line: history.Night
     judged: Judged
     exit: Exit
     page: Path
 
 
 def run(settings: Settings, tree: Path, say: Say) -> Night:
-    """Raises Refused where another night is running, or the baseline is not there."""
+    """Raises InvalidRequest where another night is running, or the baseline is not there."""
     folder = settings.folder
     with history.held(folder):
         nights, _ = history.read(folder)
@@ -67,25 +77,32 @@ def run(settings: Settings, tree: Path, say: Say) -> Night:
         return Night(name, line, judged, status, page.write_index(folder))
 
 
-def begun(settings: Settings, nights: list[dict[str, Any]]) -> dict[str, Any]:
+def begun(settings: Settings, nights: list[history.Night]) -> State:
     """The state of the night that was ended last, where code and plan are still the same; else of a new one."""
-    state = {"plan": settings.plan(), "commit": provenance.commit(), "source": provenance.source()}
-    state = json.loads(json.dumps(state))
+    plain = {"plan": settings.plan(), "commit": provenance.commit(), "source": provenance.source()}
+    begin = json.loads(json.dumps(plain))
     open_ones = history.incomplete(settings.folder, nights)
     if open_ones:
         try:
             found = json.loads((settings.folder / open_ones[-1] / history.STATE).read_text())
-            if {key: found[key] for key in state} == state:
-                return dict(found)
+            if {key: found[key] for key in begin} == begin:
+                kept: State = found
+                return kept
         except (OSError, ValueError, KeyError, TypeError):
             pass
     today = time.strftime("%Y-%m-%d")
     taken = {folder.name for folder in settings.folder.glob("*")} | {night["night"] for night in nights}
     names = (today if number == 1 else f"{today}-{number}" for number in range(1, len(taken) + 2))
     name = next(name for name in names if name not in taken)
-    state |= {"name": name, "started": datetime.now(UTC).isoformat(timespec="seconds")}
+    state: State = {
+        "plan": begin["plan"],
+        "commit": begin["commit"],
+        "source": begin["source"],
+        "name": name,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
     write_atomically(settings.folder / name / history.STATE, json.dumps(state, indent=1).encode())
-    return dict(state)
+    return state
 
 
 def plan(settings: Settings, place: Path) -> list[tuple[str, Path]]:
@@ -101,10 +118,10 @@ def _samples(name: str, place: Path) -> Samples:
     return sets.gathered(name, sets.of_repeats(sorted(d.parent for d in place.glob(f"repeats/*/*/{sets.DONE}"))))
 
 
-def unknown(settings: Settings, samples: Samples, nights: list[dict[str, Any]]) -> list[str]:
+def unknown(settings: Settings, samples: Samples, nights: list[history.Night]) -> list[str]:
     """Metrics to judge by that no run has, each in a sentence: the house's usual ones may be of other commands.
 
-    Raises Refused for any other, and where no name is left. A run that failed may have had it.
+    Raises InvalidRequest for any other, and where no name is left. A run that failed may have had it.
     """
     records = [sample.record for sample in samples.found]
     known = {name for record in records for name in record.metrics}
@@ -115,12 +132,12 @@ def unknown(settings: Settings, samples: Samples, nights: list[dict[str, Any]]) 
     wrong = [name for name in missing if name not in usual().metrics]
     if wrong or (missing and len(missing) == len(settings.metrics)):
         told, legal = ", ".join(wrong or missing), f"metrics=[{'batch_time' if 'batch_time' in known else min(known)}]"
-        raise Refused(f"metrics: no run has {told}", rule=f"of {', '.join(sorted(known))}", legal=legal)
+        raise InvalidRequest(f"metrics: no run has {told}", rule=f"of {', '.join(sorted(known))}", legal=legal)
     return [f"no run has a metric {name}, so none is judged by it" for name in missing]
 
 
 def _judged(
-    settings: Settings, tree: Path, samples: Samples, last: dict[str, Any] | None, named: Samples | None, say: Say
+    settings: Settings, tree: Path, samples: Samples, last: history.Night | None, named: Samples | None, say: Say
 ) -> Judged:
     bases = [sets.read(str(settings.folder / last["night"]))] if last else []
     if named is not None and not (last and (settings.baseline or "").rstrip("/").endswith(last["night"])):
@@ -139,13 +156,13 @@ def _commit() -> str:
 
 def _line(
     settings: Settings,
-    state: dict[str, Any],
+    state: State,
     samples: Samples,
     made: list[Made],
     judged: Judged,
-    last: dict[str, Any] | None,
+    last: history.Night | None,
     missing: list[str],
-) -> tuple[dict[str, Any], Exit]:
+) -> tuple[history.Night, Exit]:
     trouble = list(dict.fromkeys(one.trouble for one in made if one.trouble))
     outcomes = [sample.record.outcome for sample in samples.found]
     failed = failures(samples, judged)
@@ -164,7 +181,7 @@ def _line(
         status, exit_status = "new baseline", Exit.NOT_COMPARABLE
     else:
         status, exit_status = "good", Exit.OK
-    line = {
+    line: history.Night = {
         "night": state["name"],
         "started": state["started"],
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -207,7 +224,7 @@ def _cleared(judged: Judged) -> list[str]:
     ]
 
 
-def _leave(place: Path, samples: Samples, judged: Judged, line: dict[str, Any], say: Say) -> None:
+def _leave(place: Path, samples: Samples, judged: Judged, line: history.Night, say: Say) -> None:
     """The night's pages: its own, and the usual one of its records."""
     from suite.report import write_report
 
@@ -221,7 +238,7 @@ def _leave(place: Path, samples: Samples, judged: Judged, line: dict[str, Any], 
     write_report(place)
 
 
-def _forget(settings: Settings, nights: list[dict[str, Any]]) -> None:
+def _forget(settings: Settings, nights: list[history.Night]) -> None:
     """Removes the folders of nights beyond `keep`: never the last good one's, or the baseline's. Of nights that were
     killed, those that began before the newest `keep`, or are more than that."""
     folder = settings.folder
@@ -239,7 +256,8 @@ def _forget(settings: Settings, nights: list[dict[str, Any]]) -> None:
 
 
 def accept(settings: Settings, name: str) -> Path:
-    """From now on the night is as good as any: what it changed is meant. Raises Refused for one that is not there."""
+    """From now on the night is as good as any: what it changed is meant. Raises InvalidRequest for one that is not
+    there."""
     _there(settings, name)
     with history.held(settings.folder):
         _there(settings, name)
@@ -251,4 +269,6 @@ def _there(settings: Settings, name: str) -> None:
     nights, _ = history.read(settings.folder)
     if name not in [night["night"] for night in nights]:
         legal = f"accept={nights[-1]['night']}" if nights else "make nightly, first"
-        raise Refused(f"accept={name}: no such night in {settings.folder}", rule="one of its nights", legal=legal)
+        raise InvalidRequest(
+            f"accept={name}: no such night in {settings.folder}", rule="one of its nights", legal=legal
+        )

@@ -52,7 +52,7 @@ def _render(template: str, **values: Any) -> str:
     return environment().get_template(template).render(style=style, tones=TONES, **values)
 
 
-def write_night(place: Path, line: dict[str, Any], judged: Judged) -> Path:
+def write_night(place: Path, line: history.Night, judged: Judged) -> Path:
     """`place`/night.html."""
     findings = [
         {
@@ -150,9 +150,9 @@ def _link(folder: Path, name: str, file: str = "night.html") -> str:
     return f"{name}/{file}" if inside and (folder / name / file).is_file() else ""
 
 
-def _took(night: dict[str, Any]) -> str:
+def _took(night: history.Night) -> str:
     try:
-        begin, end = (datetime.fromisoformat(night[key]) for key in ("started", "ended"))
+        begin, end = (datetime.fromisoformat(text) for text in (night["started"], night["ended"]))
         return seconds((end - begin).total_seconds())
     except (KeyError, TypeError, ValueError):
         return ""

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from suite.bench.interrupt import die_with_parent
 from suite.compare.sets import DONE
@@ -112,8 +111,8 @@ def repeats(tree: Path, plan: Sequence[tuple[str, Path]], deadline: float, say: 
         before = before or reference.measured(tree)
         one = make(tree, command, folder, deadline)
         after = reference.measured(tree)
-        done: dict[str, Any] = {"command": command, "status": one.status, "seconds": one.seconds}
-        write_atomically(folder / DONE, json.dumps({**done, "before": before, "after": after}).encode())
+        done = {"command": command, "status": one.status, "seconds": one.seconds, "before": before, "after": after}
+        write_atomically(folder / DONE, json.dumps(done).encode())
         made.append(one)
         before = after
     return made

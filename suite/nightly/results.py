@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from suite.bench.store import Store
 from suite.compare.pairs import config_key
 from suite.compare.sets import Sample, Samples
 from suite.core.record import Metric, Outcome, Record
+from suite.nightly.history import Quartiles, RunLine
 
 _MOST = 40  # metrics of a run that history keeps: those of experiments without batches are claims, which pages show
 
@@ -64,7 +64,7 @@ def _worst(records: Sequence[Record]) -> int:
     return next((n for n, record in enumerate(records) if record.outcome is not Outcome.OK), 0)
 
 
-def runs(samples: Samples) -> list[dict[str, Any]]:
+def runs(samples: Samples) -> list[RunLine]:
     """By run: its outcome, and of each metric with a direction the middle and quartiles of its repeats."""
     groups: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for sample in samples.found:
@@ -83,8 +83,8 @@ def runs(samples: Samples) -> list[dict[str, Any]]:
     ]
 
 
-def _metrics(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
-    found = {}
+def _metrics(records: Sequence[Record]) -> dict[str, Quartiles]:
+    found: dict[str, Quartiles] = {}
     kinds = {name: kind for record in reversed(records) for name, kind in record.metrics.items()}
     for name in dict.fromkeys(name for record in records for name in record.metrics):
         kind = kinds[name]
@@ -93,8 +93,12 @@ def _metrics(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
         if kind.unit and kind.better and middles:
             low, middle, high = (float(value) for value in np.quantile(middles, [0.25, 0.5, 0.75]))
             found[name] = {
-                **{"unit": kind.unit, "better": kind.better, "n": len(middles)},
-                **{"median": middle, "low": low, "high": high},
+                "unit": kind.unit,
+                "better": kind.better,
+                "n": len(middles),
+                "median": middle,
+                "low": low,
+                "high": high,
             }
     return found
 

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import yaml
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 
 FILE = Path(__file__).resolve().parents[2] / "conf" / "nightly.yaml"
+
+
+class Plan(TypedDict):
+    """The settings that have to be the same for a night that was ended to be resumed."""
+
+    repeated: tuple[str, ...]
+    once: tuple[str, ...]
+    repeats: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +49,9 @@ class Settings:
     def commands(self) -> tuple[str, ...]:
         return (*self.repeated, *self.once)
 
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> Plan:
         """What has to be the same for a night that was ended to be gone on with."""
-        return {name: value for name, value in asdict(self).items() if name in ("repeated", "once", "repeats")}
+        return {"repeated": self.repeated, "once": self.once, "repeats": self.repeats}
 
 
 _NUMBERS = {  # smallest and largest
@@ -60,28 +68,28 @@ _WHOLE = ("repeats", "pairs", "keep")
 
 
 def read(overrides: Sequence[str], file: Path = FILE) -> Settings:
-    """Raises Refused for what is no setting, or none that a night can keep."""
+    """Raises InvalidRequest for what is no setting, or none that a night can keep."""
     try:
         data = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise Refused(f"{file}: {' '.join(str(error).split())}", rule="a YAML mapping") from error
+        raise InvalidRequest(f"{file}: {' '.join(str(error).split())}", rule="a YAML mapping") from error
     known = [field.name for field in fields(Settings)]
     if not isinstance(data, dict):
-        raise Refused(f"{file} holds {type(data).__name__}", rule="a YAML mapping")
+        raise InvalidRequest(f"{file} holds {type(data).__name__}", rule="a YAML mapping")
     for override in overrides:
         key, sign, value = override.partition("=")
         if not sign:
-            raise Refused(f"{override!r}", rule="KEY=VALUE", legal="repeats=10")
+            raise InvalidRequest(f"{override!r}", rule="KEY=VALUE", legal="repeats=10")
         try:
             data[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
-            raise Refused(f"{override!r}", rule="VALUE is YAML", legal="repeated='[system=pytorch]'") from error
+            raise InvalidRequest(f"{override!r}", rule="VALUE is YAML", legal="repeated='[system=pytorch]'") from error
     for key in data:
         if key not in known:
             raise UnknownName("setting of a night", str(key), known)
     for key in known:
         if key not in data:
-            raise Refused(f"{file} has no {key}", rule=f"all of {', '.join(known)}")
+            raise InvalidRequest(f"{file} has no {key}", rule=f"all of {', '.join(known)}")
     return _checked(data)
 
 
@@ -97,22 +105,24 @@ def _checked(data: dict[str, Any]) -> Settings:
         number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
         if not (number and least <= value <= most):
             kind = "a whole number" if whole else "a number"
-            raise Refused(f"{name}={value!r}", rule=f"{kind} from {least:g} to {most:g}", legal=f"{name}={least:g}")
+            raise InvalidRequest(
+                f"{name}={value!r}", rule=f"{kind} from {least:g} to {most:g}", legal=f"{name}={least:g}"
+            )
     for name in _LISTS:
         value = data[name] or []
         if not isinstance(value, list) or not all(isinstance(text, str) and text.strip() for text in value):
-            raise Refused(f"{name}={value!r}", rule="a list of text", legal=f"{name}='[system=pytorch]'")
+            raise InvalidRequest(f"{name}={value!r}", rule="a list of text", legal=f"{name}='[system=pytorch]'")
         data[name] = tuple(value)
     for command in (*data["repeated"], *data["once"]):
         split(command)
     if not (data["repeated"] or data["once"]):
-        raise Refused("0 command lines", rule="repeated or once names one", legal="repeated='[system=pytorch]'")
+        raise InvalidRequest("0 command lines", rule="repeated or once names one", legal="repeated='[system=pytorch]'")
     if isinstance(data["baseline"], date):  # as YAML reads a night's name
         data["baseline"] = data["baseline"].isoformat()
     if not isinstance(data["reports"], str) or not data["reports"]:
-        raise Refused(f"reports={data['reports']!r}", rule="a folder", legal="reports=reports/nightly")
+        raise InvalidRequest(f"reports={data['reports']!r}", rule="a folder", legal="reports=reports/nightly")
     if not (data["baseline"] is None or (isinstance(data["baseline"], str) and data["baseline"])):
-        raise Refused(f"baseline={data['baseline']!r}", rule="a night, a folder or null", legal="baseline=null")
+        raise InvalidRequest(f"baseline={data['baseline']!r}", rule="a night, a folder or null", legal="baseline=null")
     return Settings(**data)
 
 
@@ -121,8 +131,10 @@ def split(command: str) -> list[str]:
     try:
         overrides = shlex.split(command)
     except ValueError as error:
-        raise Refused(f"{command!r}: {error}", rule="overrides as in a shell", legal="system=pytorch") from error
+        raise InvalidRequest(f"{command!r}: {error}", rule="overrides as in a shell", legal="system=pytorch") from error
     taken = [item for item in overrides if item.partition("=")[0] == "reports" or item.startswith("-")]
     if taken:
-        raise Refused(f"{command!r} holds {taken[0]}", rule="overrides alone, and not reports", legal="system=pytorch")
+        raise InvalidRequest(
+            f"{command!r} holds {taken[0]}", rule="overrides alone, and not reports", legal="system=pytorch"
+        )
     return overrides

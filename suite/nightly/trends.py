@@ -6,13 +6,12 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from suite.core.units import si
-from suite.nightly.history import Night, good
+from suite.nightly.history import Night, Quartiles, good
 from suite.report import figure
 from suite.report.svg import INK
 
@@ -34,7 +33,7 @@ class Trend:
 @dataclass(frozen=True, slots=True)
 class _Point:
     night: int
-    values: dict[str, Any]
+    values: Quartiles
     slow: float  # how much longer the reference workload took than in the middle of all nights; nan where it is unknown
 
 

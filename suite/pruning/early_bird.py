@@ -15,7 +15,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.protocols import MaskMethod
 from suite.pruning.magnitude import SCOPES, check_kept, check_scope, ranked
 from suite.pruning.ticket import Indices, Key, View, check_entries, check_some
 
@@ -24,7 +25,7 @@ _TOLD = ("epochs", "distances", "settings")  # what is remembered beside masks
 _SET = torch.tensor([value.bit_count() for value in range(256)])  # bits of a byte
 
 
-class EarlyBird:
+class EarlyBird(MaskMethod):
     """Draws a mask every `epoch` batches; the ticket is the newest when it is near to all others of the window.
 
     window: epochs whose masks are compared, the newest among them; distance: below it the largest normalised Hamming
@@ -40,6 +41,8 @@ class EarlyBird:
     a ticket.
     """
 
+    searches = True
+
     def __init__(
         self,
         epoch: int,
@@ -54,9 +57,9 @@ class EarlyBird:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 rule, legal = f"a whole number, at least {least}", f"EarlyBird({name}={least})"
-                raise Refused(f"EarlyBird({name}={value})", rule=rule, legal=legal)
+                raise InvalidRequest(f"EarlyBird({name}={value})", rule=rule, legal=legal)
         if not isinstance(distance, int | float) or isinstance(distance, bool) or not 0 < distance <= 1:
-            raise Refused(
+            raise InvalidRequest(
                 f"EarlyBird(distance={distance})", rule="a share above 0, to 1", legal="EarlyBird(distance=0.1)"
             )
         if kind not in KINDS:
@@ -72,8 +75,8 @@ class EarlyBird:
         return batches > 0 and batches % self.epoch == 0
 
     def draw(self, view: View) -> Indices | None:
-        """Raises Refused where there is nothing to rank, on every stage alike, and where nothing of a weight, or no
-        channel of a batch norm, would stay."""
+        """Raises InvalidRequest where there is nothing to rank, on every stage alike, and where nothing of a weight, or
+        no channel of a batch norm, would stay."""
         pairs = dict(_pairs(view)) if self.kind == "channels" else {}
         seen = replace(view, keys=tuple(pairs)) if self.kind == "channels" else view
         if self.kind == "channels":
@@ -109,22 +112,22 @@ class EarlyBird:
         }
 
     def check(self, kept: Mapping[str, torch.Tensor]) -> None:
-        """Changes nothing. Raises Refused for what no search remembered, and for a search by other settings; when it
-        ends (`distance`, `latest`) may be another."""
+        """Changes nothing. Raises InvalidRequest for what no search remembered, and for a search by other settings;
+        when it ends (`distance`, `latest`) may be another."""
         if missing := [name for name in _TOLD if name not in kept]:
-            raise Refused(f"a search for a ticket without {missing[0]}", rule="what EarlyBird.remembered gave")
+            raise InvalidRequest(f"a search for a ticket without {missing[0]}", rule="what EarlyBird.remembered gave")
         numbers = kept["settings"].tolist()
         if len(numbers) != len(own := _numbers(self)):
-            raise Refused(f"a search for a ticket by {len(numbers)} settings", rule=f"{len(own)} settings")
+            raise InvalidRequest(f"a search for a ticket by {len(numbers)} settings", rule=f"{len(own)} settings")
         told = ("epoch", None), ("window", None), ("kind", KINDS), ("scope", SCOPES)
         for (name, words), then, now in zip(told, numbers, own, strict=True):
             if then != now:
                 first, second = (words[one] if words and one in range(len(words)) else one for one in (then, now))
                 what = f"a search with EarlyBird({name}={first}), this engine's is {second}"
-                raise Refused(what, rule="it goes on as it began", legal=f"EarlyBird({name}={first})")
+                raise InvalidRequest(what, rule="it goes on as it began", legal=f"EarlyBird({name}={first})")
 
     def recall(self, kept: Mapping[str, torch.Tensor]) -> None:
-        """Goes on from what was remembered. Raises Refused as check does, before anything changes."""
+        """Goes on from what was remembered. Raises InvalidRequest as check does, before anything changes."""
         self.check(kept)
         self.epochs, count = map(int, kept["epochs"])
         self.distances = kept["distances"].tolist()

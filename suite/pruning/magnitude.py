@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.protocols import MaskMethod
 from suite.pruning.rules import check_sparsity
 from suite.pruning.ticket import Indices, Key, View, check_entries, kept, on_all, told
 
@@ -18,7 +19,7 @@ SCOPES = ("global", "layer")
 
 
 @dataclass(frozen=True)
-class Magnitude:
+class Magnitude(MaskMethod):
     """The largest |weights| stay, as they are before the first batch.
 
     scope: of the threshold; `layer` keeps the same share of every weight, `global` of all of them together
@@ -33,7 +34,7 @@ class Magnitude:
         return batches == 0
 
     def draw(self, view: View) -> Indices:
-        """Raises Refused where nothing of a weight would stay."""
+        """Raises InvalidRequest where nothing of a weight would stay."""
         return check_kept(ranked(view, self.scope), view)
 
 
@@ -43,11 +44,11 @@ def check_scope(scope: str) -> None:
 
 
 def check_kept(indices: Indices, view: View) -> Indices:
-    """Raises Refused where a global threshold is above all of a weight."""
+    """Raises InvalidRequest where a global threshold is above all of a weight."""
     for key, index in indices.items():
         if not index.numel():
             what = f"{told(key)} of {view.weight(key).numel()} entries, all below the threshold at {view.sparsity}"
-            raise Refused(what, rule="something stays", legal="a scope of layer, or a smaller sparsity")
+            raise InvalidRequest(what, rule="something stays", legal="a scope of layer, or a smaller sparsity")
     return indices
 
 
@@ -58,7 +59,7 @@ def ranked(view: View, scope: str) -> Indices:
     entries = int(view.total(on_all(view, lambda: _entries(view))))
     keep = round((1 - check_sparsity(view.sparsity)) * entries)
     if entries and not keep:
-        raise Refused(f"{entries} entries at sparsity {view.sparsity}", rule="something stays")
+        raise InvalidRequest(f"{entries} entries at sparsity {view.sparsity}", rule="something stays")
     return largest(view, keep)
 
 

@@ -11,18 +11,19 @@ from dataclasses import dataclass
 
 import torch
 
+from suite.core.protocols import MaskMethod
 from suite.pruning.ticket import Indices, Key, View, kept
 
 
 @dataclass(frozen=True)
-class Random:
+class Random(MaskMethod):
     """As many places of each weight as `kept` says, drawn before the first batch."""
 
     def due(self, batches: int) -> bool:
         return batches == 0
 
     def draw(self, view: View) -> Indices:
-        """Raises Refused where nothing of a weight would stay."""
+        """Raises InvalidRequest where nothing of a weight would stay."""
         found: Indices = {}
         for key in view.keys:
             weight = view.weight(key)

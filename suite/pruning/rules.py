@@ -5,7 +5,7 @@ No torch: a parent refuses by these rules what a rank would.
 
 from __future__ import annotations
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 
 WHAT = ("weights", "all")
 LARGEST = 2**31  # entries of a weight, which a 32-bit index must reach
@@ -13,10 +13,10 @@ REACHED = "below 2^31, which a 32-bit index reaches (SAMO III-B)"
 
 
 def check_sparsity(sparsity: float) -> float:
-    """Raises Refused for anything but a share from 0 to below 1."""
+    """Raises InvalidRequest for anything but a share from 0 to below 1."""
     number = isinstance(sparsity, int | float) and not isinstance(sparsity, bool)
     if not number or not 0 <= sparsity < 1:
-        raise Refused(f"sparsity={sparsity}", rule="a share from 0 to below 1", legal="sparsity=0.9")
+        raise InvalidRequest(f"sparsity={sparsity}", rule="a share from 0 to below 1", legal="sparsity=0.9")
     return float(sparsity)
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import torch
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
+from suite.core.protocols import MaskMethod
 from suite.pruning.ticket import Indices, Key, View, check_model, density, load
 
 
 @dataclass(frozen=True)
-class Saved:
+class Saved(MaskMethod):
     """The ticket that suite.pruning.ticket.save wrote to `path`, which every rank sees.
 
     What was drawn by channels names batch norms, and leaves other weights dense; any other names all that may be
@@ -30,19 +31,22 @@ class Saved:
         return batches == 0
 
     def draw(self, view: View) -> Indices:
-        """Raises Refused for a file that holds no ticket, and for a ticket of another model or of another sparsity."""
+        """Raises InvalidRequest for a file that holds no ticket, and for a ticket of another model or of another
+        sparsity."""
         indices, entries = load(Path(self.path))
         numbers = {number for number, _ in view.layers}
         own = {key: index for key, index in indices.items() if key[0] in numbers}
         last = max(numbers, default=-1)
         if view.stage == view.stages - 1 and any(number > last for number, _ in indices):
             most = max(number for number, _ in indices)
-            raise Refused(f"{self.path} prunes layer {most}, the last is {last}", rule="a ticket of this model")
+            raise InvalidRequest(f"{self.path} prunes layer {most}, the last is {last}", rule="a ticket of this model")
         scales = channels(indices)
         wanted = set(own) if scales else set(own) | set(view.keys)
         known = {(number, name) for number, layer in view.layers for name, _ in layer.named_parameters()}
         for number, name in sorted(wanted - known):
-            raise Refused(f"{self.path} prunes {name} of layer {number}, which has none", rule="a ticket of this model")
+            raise InvalidRequest(
+                f"{self.path} prunes {name} of layer {number}, which has none", rule="a ticket of this model"
+            )
         check_model(self.path, entries, {key: view.weight(key).numel() for key in sorted(wanted)})
         check_share(self.path, {key: indices[key] for key in scales} or indices, entries, view.sparsity)
         return {key: own[key].to(view.weight(key).device) for key in sorted(wanted)}
@@ -61,7 +65,7 @@ def channels(indices: Mapping[Key, torch.Tensor]) -> list[Key]:
 
 
 def check_share(source: str, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int], sparsity: float) -> None:
-    """Raises Refused for a ticket that keeps another share than asked for.
+    """Raises InvalidRequest for a ticket that keeps another share than asked for.
 
     What rounding explains is at most one entry of each weight: half of one where each keeps its own share, half of one
     in all where a threshold is the whole model's. A tied weight stands in a file twice and was drawn once.
@@ -74,7 +78,7 @@ def check_share(source: str, indices: Mapping[Key, torch.Tensor], entries: Mappi
     if min(abs(over - one) for one in twice) > len(indices):
         known = 1 - density(indices, entries)
         what = f"{source} has a ticket of sparsity {known:.12g}, asked for is sparsity={sparsity}"
-        raise Refused(what, rule="a ticket of this sparsity", legal=f"sparsity={known:.12g}")
+        raise InvalidRequest(what, rule="a ticket of this sparsity", legal=f"sparsity={known:.12g}")
 
 
 def _tied(key: Key, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int]) -> bool:

@@ -14,13 +14,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from suite.core.errors import MissingDependency, Refused
+from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.units import most_sparse
 from suite.pruning.rules import LARGEST, REACHED, check_sparsity, check_what
 
@@ -55,65 +55,58 @@ class View:
     stages: int = 1
 
 
-class Method(Protocol):
-    """How a ticket is drawn."""
-
-    def due(self, batches: int) -> bool:
-        """Whether the weights are looked at after so many batches; 0: as they were drawn."""
-
-    def draw(self, view: View) -> Indices | None:
-        """The places that stay of every key of this stage; None to look again later, on every stage alike."""
-
-
 def check_some(view: View, what: str = "weights that may be pruned", *, legal: str = "pruning=None") -> None:
-    """Raises Refused, on every stage alike, where none of them has a key. Every stage calls it equally often."""
+    """Raises InvalidRequest, on every stage alike, where none of them has a key. Every stage calls it equally often."""
     if not view.total(len(view.keys)):
-        raise Refused("nothing to prune: no stage has a key", rule=f"a model with {what}", legal=legal)
+        raise InvalidRequest("nothing to prune: no stage has a key", rule=f"a model with {what}", legal=legal)
 
 
 def on_all(view: View, work: Callable[[], Found]) -> Found:
-    """What `work`, which takes no sums, finds on this stage. Its Refused on one stage is one on every stage, so that
-    none waits for a sum with another."""
+    """What `work`, which takes no sums, finds on this stage. Its InvalidRequest on one stage is one on every stage, so
+    that none waits for a sum with another."""
     error, found = None, []
     try:
         found.append(work())
-    except Refused as caught:
+    except InvalidRequest as caught:
         error = caught
     if view.total(error is not None):
-        raise error or Refused("a ticket is drawn: another stage cannot, and says why")
+        raise error or InvalidRequest("a ticket is drawn: another stage cannot, and says why")
     return found[0]
 
 
 def kept(key: Key, entries: int, sparsity: float) -> int:
-    """How many of a weight's entries stay. Raises Refused where none would, or where int32 does not reach all."""
+    """How many of a weight's entries stay. Raises InvalidRequest where none would, or where int32 does not reach
+    all."""
     check_entries(key, entries)
     left = round((1 - check_sparsity(sparsity)) * entries)
     if not left:
         legal = f"sparsity={most_sparse(entries)}"
-        raise Refused(f"{told(key)} of {entries} entries at sparsity {sparsity}", rule="something stays", legal=legal)
+        raise InvalidRequest(
+            f"{told(key)} of {entries} entries at sparsity {sparsity}", rule="something stays", legal=legal
+        )
     return left
 
 
 def check_entries(key: Key, entries: int) -> None:
     if entries >= LARGEST:
-        raise Refused(f"{told(key)} of {entries} entries", rule=REACHED)
+        raise InvalidRequest(f"{told(key)} of {entries} entries", rule=REACHED)
 
 
 def check_index(key: Key, index: torch.Tensor, entries: int) -> None:
-    """Raises Refused unless `index` is a ticket's of a weight with so many entries."""
+    """Raises InvalidRequest unless `index` is a ticket's of a weight with so many entries."""
     check_entries(key, entries)
     if not isinstance(index, torch.Tensor):
-        raise Refused(f"{told(key)}: an index that is a {type(index).__name__}", rule="a tensor, flat int32")
+        raise InvalidRequest(f"{told(key)}: an index that is a {type(index).__name__}", rule="a tensor, flat int32")
     if index.dtype != torch.int32 or index.dim() != 1:
-        raise Refused(f"{told(key)}: an index of {index.dtype} and {index.dim()} dimensions", rule="flat int32")
+        raise InvalidRequest(f"{told(key)}: an index of {index.dtype} and {index.dim()} dimensions", rule="flat int32")
     if not index.numel():
-        raise Refused(f"{told(key)} pruned to nothing", rule="something stays", legal="one index or more")
+        raise InvalidRequest(f"{told(key)} pruned to nothing", rule="something stays", legal="one index or more")
     first, last = int(index[0]), int(index[-1])
     if index.numel() > 1 and not bool((index[1:] > index[:-1]).all()):
-        raise Refused(f"{told(key)}: an index that does not rise", rule="each place once, in order")
+        raise InvalidRequest(f"{told(key)}: an index that does not rise", rule="each place once, in order")
     if first < 0 or last >= entries:
         beyond = first if first < 0 else last
-        raise Refused(
+        raise InvalidRequest(
             f"{told(key)}: index {beyond} of {entries} entries", rule=f"from 0 to {entries - 1}", legal=str(entries - 1)
         )
 
@@ -162,7 +155,7 @@ def save(path: Path, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, 
 
 
 def load(path: Path) -> tuple[Indices, dict[Key, int]]:
-    """The ticket in a file, and how many entries each weight had. Raises Refused for a file that holds none."""
+    """The ticket in a file, and how many entries each weight had. Raises InvalidRequest for a file that holds none."""
     written = "a file that suite.pruning.ticket.save wrote"
     try:
         with _format().safe_open(path, framework="pt") as file:
@@ -172,25 +165,25 @@ def load(path: Path) -> tuple[Indices, dict[Key, int]]:
     except MissingDependency:
         raise
     except Exception as error:
-        raise Refused(f"{path} holds no ticket ({error})", rule=written) from error
+        raise InvalidRequest(f"{path} holds no ticket ({error})", rule=written) from error
     if not indices:
-        raise Refused(f"{path} holds no ticket (no index)", rule=written)
+        raise InvalidRequest(f"{path} holds no ticket (no index)", rule=written)
     if apart := sorted(indices.keys() ^ entries.keys()):
         what = "an index and no size" if apart[0] in indices else "a size and no index"
-        raise Refused(f"{path} holds no ticket ({what} of {told(apart[0])})", rule=written)
+        raise InvalidRequest(f"{path} holds no ticket ({what} of {told(apart[0])})", rule=written)
     for key, index in indices.items():
         check_index(key, index, entries[key])
     return indices, entries
 
 
 def check_model(source: str, entries: Mapping[Key, int], own: Mapping[Key, int]) -> None:
-    """Raises Refused unless a ticket with these `entries` is of the model (or the stage of it) with `own`."""
+    """Raises InvalidRequest unless a ticket with these `entries` is of the model (or the stage of it) with `own`."""
     for key, size in own.items():
         if key not in entries:
-            raise Refused(f"{source} has no index of {told(key)}", rule="a ticket of this model")
+            raise InvalidRequest(f"{source} has no index of {told(key)}", rule="a ticket of this model")
         if entries[key] != size:
             what = f"{source}: {told(key)} has {entries[key]} entries, this model's {size}"
-            raise Refused(what, rule="a ticket of this model")
+            raise InvalidRequest(what, rule="a ticket of this model")
 
 
 def _name(key: Key) -> str:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from suite.core.claim import Claim
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.values import Json
 from suite.report import derive
 
 FIELDS = ("title", "unit", "axis", "key", "names", "metric", "metrics", "curve", "relative", "share", "paper")
@@ -38,7 +39,7 @@ class Asked:
     curve: str
     relative: str
     share: bool
-    paper: Mapping[str, Mapping[str, Any]]
+    paper: Mapping[str, Mapping[str, Json]]
 
     @property
     def divided(self) -> bool:
@@ -64,7 +65,7 @@ class Asked:
 
 
 def parse(row: Any) -> Asked:
-    """An entry of `experiment.panels`. Raises Refused for what is malformed.
+    """An entry of `experiment.panels`. Raises InvalidRequest for what is malformed.
 
     key, metric: what tells a run's point, as a path into its config, `ranks` or `grid`; and what is drawn there. With
         `batches` a run has a point per validation, by the batches before it, of the metric `perplexity`
@@ -75,7 +76,9 @@ def parse(row: Any) -> Asked:
     paper: ids of claims by curve and point; their values are divided likewise
     """
     if not isinstance(row, dict):
-        raise Refused(f"a panel is {told(row)}", rule="a mapping", legal="{title: T, key: grid, metric: batch_time}")
+        raise InvalidRequest(
+            f"a panel is {told(row)}", rule="a mapping", legal="{title: T, key: grid, metric: batch_time}"
+        )
     for name in row:
         if name not in FIELDS:
             raise UnknownName("field of a panel", str(name)[:LONG], FIELDS)
@@ -88,19 +91,23 @@ def parse(row: Any) -> Asked:
         row.get("relative"),
     )
     if not texts["title"]:
-        raise Refused("a panel has no title", rule="a text")
+        raise InvalidRequest("a panel has no title", rule="a text")
     if bool(key) != bool(metric) or bool(metric) == bool(metrics):
-        raise Refused("what is drawn is not told", rule="key and metric, or metrics", legal="{pipeline: pipeline_time}")
+        raise InvalidRequest(
+            "what is drawn is not told", rule="key and metric, or metrics", legal="{pipeline: pipeline_time}"
+        )
     if len(metrics) > MOST_METRICS:
-        raise Refused(f"a panel has {len(metrics)} metrics", rule=f"at most {MOST_METRICS}")
+        raise InvalidRequest(f"a panel has {len(metrics)} metrics", rule=f"at most {MOST_METRICS}")
     if not (share is None or isinstance(share, bool)) or (share and not metrics):
-        raise Refused(f"share is {told(share)}", rule="true or false, and true beside metrics alone")
+        raise InvalidRequest(f"share is {told(share)}", rule="true or false, and true beside metrics alone")
     if relative is not None and not word(relative):
-        raise Refused(f"relative is {told(relative)}", rule="the name of a point")
+        raise InvalidRequest(f"relative is {told(relative)}", rule="the name of a point")
     if key == BATCHES and metric != derive.PERPLEXITY:
-        raise Refused(f"{metric} over {BATCHES}", rule="a value per validation", legal=f"metric: {derive.PERPLEXITY}")
+        raise InvalidRequest(
+            f"{metric} over {BATCHES}", rule="a value per validation", legal=f"metric: {derive.PERPLEXITY}"
+        )
     if share and relative is not None:
-        raise Refused("a panel has both share and relative", rule="one of the two")
+        raise InvalidRequest("a panel has both share and relative", rule="one of the two")
     asked = Asked(
         title=texts["title"],
         unit=texts["unit"],
@@ -116,27 +123,29 @@ def parse(row: Any) -> Asked:
     return asked if relative is None else replace(asked, relative=asked.shown(word(relative)))
 
 
-def _paper(row: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _paper(row: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
     found = {} if row.get("paper") is None else row["paper"]
     if not isinstance(found, dict) or not all(isinstance(points, dict) for points in found.values()):
-        raise Refused(f"paper is {told(found)}", rule="ids of claims by curve and point", legal='{axonn: {"2": CLAIM}}')
+        raise InvalidRequest(
+            f"paper is {told(found)}", rule="ids of claims by curve and point", legal='{axonn: {"2": CLAIM}}'
+        )
     return {
         str(curve)[:LONG]: {str(point)[:LONG]: claim for point, claim in points.items()}
         for curve, points in found.items()
     }
 
 
-def _text(row: Mapping[str, Any], name: str) -> str:
+def _text(row: Mapping[str, Json], name: str) -> str:
     value = row.get(name)
     if value is not None and not isinstance(value, str):
-        raise Refused(f"{name} is {told(value)}", rule="a text")
+        raise InvalidRequest(f"{name} is {told(value)}", rule="a text")
     return (value or "").strip()[:200]
 
 
-def _texts(row: Mapping[str, Any], name: str) -> dict[str, str]:
+def _texts(row: Mapping[str, Json], name: str) -> dict[str, str]:
     found = {} if row.get(name) is None else row[name]
     if not isinstance(found, dict) or not all(isinstance(text, str) and text.strip() for text in found.values()):
-        raise Refused(f"{name} is {told(found)}", rule="a mapping to texts")
+        raise InvalidRequest(f"{name} is {told(found)}", rule="a mapping to texts")
     return {str(key)[:LONG]: text.strip()[:LONG] for key, text in found.items()}
 
 

@@ -1,14 +1,16 @@
-"""Decides how a panel is drawn: ours as filled markers, the paper's points hollow around them, the null model pale.
+"""Draw a panel: ours filled, printed values hollow, the null model pale and dotted.
 
-Points stand at equal distances, by their names: most are counts that double, some are phases that have no order, and
-only neighbours that are numbers in order are joined by a line. Colour stands for the system, and so does shape.
+Where the points are numbers, x is a numeric axis and lines join our values. Where they are names (networks, systems,
+stages), nothing is joined: each system has a bar with its marker on top, or the marker alone on a logarithmic axis.
+Colour, marker and line style stand for the system.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,105 +18,119 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from suite.core.units import si
-from suite.report.figure import PALETTE, clean, drawable, drawing, finished
-from suite.report.panels import CALIBRATED, NULL, OURS, PAPER, UNITS, Panel, caption
+from suite.report.figure import PALETTE, clean, drawable, drawing, finished, shape
+from suite.report.panels import CALIBRATED, NULL, OURS, PAPER, Panel, caption
 from suite.report.svg import INK
 from suite.report.verdicts import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# colours come in eights and shapes in sevens: two systems that share one of them do not share the other
-SHAPES = {"o": "●", "s": "■", "^": "▲", "v": "▼", "P": "✚", "X": "✕", "*": "★"}
+# with eight colours and seven shapes, no two of 168 systems look alike
+LINES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (6, 2, 1.5, 2)))
 _WIDE = 72  # characters of the points' names that fit below a picture
 _STEEP = 10  # values that span more are drawn on a log scale; shares never are
-_NUMBERED = re.compile(r"([^0-9]*)([0-9]{1,15}(?:\.[0-9]{1,15})?)([^0-9]*)")
+_OCTAVES = 8  # points that span more stand on a log scale
+_GROUP = 0.8  # of the distance between two names that the bars at one of them take
+_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Ends of the y axis, and whether it is logarithmic. Panels of one figure that show one unit share it."""
+
+    low: float
+    high: float
+    log: bool
 
 
 def legend(panel: Panel, looks: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
     """(colour, shape and name) of each system. looks: a number by system, the same in all pictures of an experiment."""
-    return tuple((_colour(looks[name]), f"{SHAPES[_shape(looks[name])]} {name}") for name in panel.systems)
+    return tuple((_colour(looks[name]), f"{shape(looks[name])[1]} {name}") for name in panel.systems)
 
 
-def pieces(x: Sequence[str]) -> list[list[int]]:
-    """The points that a line may join: neighbours that are numbers in order, with the same words around them."""
-    found: list[list[int]] = []
-    last: tuple[str, str, float] | None = None
-    rising: bool | None = None  # none while a piece has one point
-    for index, name in enumerate(x):
-        match = _NUMBERED.fullmatch(name)
-        here = (match[1], match[3], float(match[2])) if match else None
-        joined = bool(here and last and here[:2] == last[:2] and here[2] != last[2])
-        if joined and here and last and rising in {None, here[2] > last[2]}:
-            rising = here[2] > last[2]
-            found[-1].append(index)
-        else:
-            rising = None
-            found.append([index])
-        last = here
-    return found
+def numbers(x: Sequence[str]) -> list[float] | None:
+    """The points as numbers, where all are plain numbers in rising order; None where they are names."""
+    if not all(_NUMBER.fullmatch(name) for name in x):
+        return None
+    found = [float(name) for name in x]
+    return found if all(a < b for a, b in pairwise(found)) else None
 
 
-def picture(panel: Panel, looks: Mapping[str, int], source: str, salt: str) -> str:
-    """The panel as an svg."""
-    systems, count = panel.systems, len(panel.x)
-    runs = pieces(panel.x)
-    drawn = {(c, s): drawable(panel.curves[c][s]) for c in (NULL, OURS, PAPER) for s in panel.curves[c]}
-    flat = [value for curve in drawn.values() for value in curve if math.isfinite(value)]
-    # side by side where several systems share a place, or where no line leads the eye from one to the next
-    apart = 0.15 if len(runs) == count > 1 else 0.09 if _crowded(drawn, count) else 0.0
-    apart = min(apart, 0.5 / max(len(systems), 1))
-    bottom = 0.46 if panel.axis else 0.28
-    with drawing(2.64 + bottom, left=0.62, top=0.36, bottom=bottom) as (fig, ax):
+def frame(siblings: Iterable[Panel]) -> Frame:
+    """The y axis that carries ours and the printed values of all `siblings`, and the null model's that are near."""
+    held = list(siblings)
+
+    def values(*sides: str) -> list[float]:
+        every = (curve for panel in held for side in sides for curve in panel.curves[side].values())
+        return [value for curve in every for value in drawable(curve) if math.isfinite(value)]
+
+    flat = values(OURS, PAPER)
+    low, high = min(flat, default=0.0), max(flat, default=1.0)
+    steep = high / low >= _STEEP if low > 0 else False
+    asked = any(panel.scale for panel in held)
+    log = low > 0 and (asked or (steep and all(panel.unit != "percent" for panel in held)))
+    null = [value for value in values(NULL) if not log or low / _STEEP <= value <= high * _STEEP]
+    return Frame(min([low, *null]), max([high, *null]), log)
+
+
+def picture(panel: Panel, looks: Mapping[str, int], source: str, salt: str, shared: Frame | None = None) -> str:
+    """The panel as an svg. shared: the y axis, where the panel has siblings."""
+    systems, axis = panel.systems, shared or frame([panel])
+    places = numbers(panel.x)
+    least = axis.low if axis.log else -math.inf  # a null model may be nil, or far below everything
+    drawn = {
+        (c, s): [value if value >= least else math.nan for value in drawable(panel.curves[c][s])]
+        for c in (NULL, OURS, PAPER)
+        for s in panel.curves[c]
+    }
+    x = [float(index) for index in range(len(panel.x))] if places is None else places
+    width = _GROUP / max(len(systems), 1)
+    with drawing(3.1, left=0.72, top=0.36, bottom=0.46) as (fig, ax):
         for (curve, system), heights in drawn.items():
-            shift = apart * (systems.index(system) - (len(systems) - 1) / 2)
-            style = _style(curve, _colour(looks[system]), _shape(looks[system]))
-            [line] = ax.plot(*_broken(runs, heights, shift), **style)
-            line.set(gid=f"{curve}-{systems.index(system)}", clip_on=False)
+            place = systems.index(system)
+            shift = 0.0 if places else width * (place - (len(systems) - 1) / 2)
+            at = [value + shift for value in x]
+            style = _style(curve, looks[system])
+            if places is None:
+                style |= {"linestyle": "none"}
+                if curve == OURS and not axis.log:
+                    tops = [0.0 if math.isnan(height) else height for height in heights]
+                    ax.bar(at, tops, width * 0.92, color=style["color"], alpha=0.32, linewidth=0, zorder=1)
+            [line] = ax.plot(at, heights, **style)
+            line.set(gid=f"{curve}-{place}", clip_on=False)
         for system, index in sorted(panel.calibrated):
-            at = [drawn[curve, system][index] for curve in (PAPER, OURS) if system in panel.curves[curve]]
-            shift = apart * (systems.index(system) - (len(systems) - 1) / 2)
-            height = next(filter(math.isfinite, at), math.nan)
-            [mark] = ax.plot(index + shift, height, **_style(CALIBRATED, INK, "D"))
-            mark.set(gid=f"{CALIBRATED}-{systems.index(system)}-{index}", clip_on=False)
-        _axes(ax, panel, flat)
-        _key(ax, panel, source)
+            curves = [drawn[curve, system][index] for curve in (PAPER, OURS) if system in panel.curves[curve]]
+            place = systems.index(system)
+            shift = 0.0 if places else width * (place - (len(systems) - 1) / 2)
+            height = next(filter(math.isfinite, curves), math.nan)
+            [mark] = ax.plot(x[index] + shift, height, **_style(CALIBRATED, 0))
+            mark.set(gid=f"{CALIBRATED}-{place}-{index}", clip_on=False)
+        _y_axis(ax, panel, axis)
+        _x_axis(ax, panel, places)
+        _key(ax, panel, source, joined=places is not None and len(places) > 1)
         return finished(fig, salt, _alt(panel, source))
 
 
-def _broken(runs: Sequence[Sequence[int]], heights: Sequence[float], shift: float) -> tuple[list[float], list[float]]:
-    """x and y of a curve that is broken between the runs."""
-    points = [point for run in runs for point in (*((index + shift, heights[index]) for index in run), (math.nan,) * 2)]
-    return [x for x, _ in points], [y for _, y in points]
-
-
-def _style(curve: str, colour: str, shape: str) -> dict[str, Any]:
+def _style(curve: str, look: int) -> dict[str, Any]:
+    colour, marker = _colour(look), shape(look)[0]
     if curve == OURS:
-        size = 5 if shape in "os^v" else 6.5
-        return {"color": colour, "marker": shape, "markersize": size, "markeredgewidth": 0, "lw": 1.4, "zorder": 3}
+        size = 5 if marker in "os^v" else 6.5
+        return {
+            **{"color": colour, "marker": marker, "markersize": size, "markeredgewidth": 0, "zorder": 3},
+            **{"linewidth": 1.4, "linestyle": LINES[look % len(LINES)]},
+        }
     if curve == NULL:
-        return {"color": colour, "marker": "_", "markersize": 7, "linewidth": 1.5, "linestyle": ":", "alpha": 0.6}
-    hollow = {"marker": shape, "markerfacecolor": "none", "linestyle": "none", "zorder": 4}
+        return {"color": colour, "marker": "_", "markersize": 9, "linewidth": 1.5, "linestyle": ":", "alpha": 0.6}
+    hollow = {"markerfacecolor": "none", "linestyle": "none", "zorder": 4}
     if curve == PAPER:
-        return {**hollow, "markeredgecolor": colour, "markersize": 9.5, "markeredgewidth": 1.4}
-    return {**hollow, "markeredgecolor": colour, "markersize": 11, "markeredgewidth": 0.9}
+        return {**hollow, "marker": marker, "markeredgecolor": colour, "markersize": 9.5, "markeredgewidth": 1.4}
+    return {**hollow, "marker": "D", "markeredgecolor": INK, "markersize": 11, "markeredgewidth": 0.9}
 
 
-def _crowded(drawn: Mapping[tuple[str, str], Sequence[float]], count: int) -> bool:
-    """Whether two systems have the same value at one point, to two digits."""
-    for curve in (OURS, PAPER):
-        for index in range(count):
-            here = [f"{heights[index]:.2g}" for (c, _), heights in drawn.items() if c == curve]
-            here = [text for text in here if text != "nan"]
-            if len(set(here)) < len(here):
-                return True
-    return False
-
-
-def _axes(ax: Axes, panel: Panel, flat: Sequence[float]) -> None:
-    low, high, count = min(flat, default=0.0), max(flat, default=1.0), len(panel.x)
-    steep = low > 0 and high / low >= _STEEP and panel.unit != "percent"
-    if steep:
+def _y_axis(ax: Axes, panel: Panel, axis: Frame) -> None:
+    low, high = axis.low, axis.high
+    if axis.log:
         ax.set_yscale("log")
         ax.set_ylim(low / 1.35, high * 1.35)
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 1000 else (1,)))
@@ -125,31 +141,51 @@ def _axes(ax: Axes, panel: Panel, flat: Sequence[float]) -> None:
             ax.set_ylim(0, high * 1.1 or 1.0)
         else:
             ax.axhline(0, color=INK, linewidth=0.7)
+            ax.set_ylim(low - 0.08 * (max(high, 0) - low or 1.0), max(high, 0) + 0.08 * (max(high, 0) - low or 1.0))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: si(value, "B") if panel.unit == "B" else f"{value:g}"))
-    unit = "" if panel.unit == "B" else clean(UNITS.get(panel.unit, panel.unit))
-    ax.set_ylabel(", ".join([unit] * bool(unit) + ["log scale"] * steep))
-    ax.set_xlabel(clean(panel.axis, 60))
+    ax.set_ylabel(clean(panel.y_label, 44) + (", log scale" if axis.log else ""))
+
+
+def _x_axis(ax: Axes, panel: Panel, places: Sequence[float] | None) -> None:
     names = [clean(name, 14) for name in panel.x]
-    widest = max(((len(a) + len(b)) / 2 + 1 for a, b in pairwise(names)), default=0.0)
-    every = max(1, math.ceil(count * widest / _WIDE))
-    ax.set_xticks(range(0, count, every), names[::every])
-    ax.set_xlim(-0.45, count - 0.55)
+    count = len(names)
+    log = places is not None and count > 1 and places[0] > 0 and places[-1] / places[0] >= _OCTAVES
+    ax.set_xlabel(clean(panel.x_label, 60) + (", log scale" if log else ""))
+    if places is None:
+        widest = max(((len(a) + len(b)) / 2 + 1 for a, b in pairwise(names)), default=0.0)
+        every = max(1, math.ceil(count * widest / _WIDE))
+        ax.set_xticks(range(0, count, every), names[::every])
+        ax.set_xlim(-0.5, count - 0.5)
+        return
+    scaled = [math.log(place) for place in places] if log else list(places)
+    span = scaled[-1] - scaled[0] or 1.0
+    kept: list[int] = []
+    for index, value in enumerate(scaled):  # names that would run into the last one are left out
+        if not kept or (value - scaled[kept[-1]]) / span * _WIDE >= (len(names[index]) + len(names[kept[-1]])) / 2 + 1:
+            kept.append(index)
+    if log:
+        ax.set_xscale("log")
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xticks([places[index] for index in kept], [names[index] for index in kept])
+    margin = 0.06 * span
+    ends = (scaled[0] - margin, scaled[-1] + margin)
+    ax.set_xlim(*(map(math.exp, ends) if log else ends))
 
 
-def _key(ax: Axes, panel: Panel, source: str) -> None:
+def _key(ax: Axes, panel: Panel, source: str, *, joined: bool) -> None:
     """What the shapes mean, in ink above the picture: colours stand for systems, and those below it."""
     told = (
-        (OURS, source, "o"),
-        (PAPER, "printed in the paper", "o"),
-        (NULL, "null model", "_"),
-        (CALIBRATED, "calibrated", "D"),
+        (OURS, source),
+        (PAPER, "printed in the paper"),
+        (NULL, "null model"),
+        (CALIBRATED, "calibrated"),
     )
     has = {curve: bool(panel.curves[curve]) for curve in (OURS, PAPER, NULL)} | {CALIBRATED: bool(panel.calibrated)}
-    joined = any(len(run) > 1 for run in pieces(panel.x))
     handles = []
-    for curve, text, shape in told:
+    for curve, text in told:
         if has[curve]:
-            style = _style(curve, INK, shape) | ({} if joined or curve != OURS else {"linestyle": "none"})
+            ink = {"markeredgecolor" if curve in (PAPER, CALIBRATED) else "color": INK}
+            style = _style(curve, 0) | ink | ({} if joined else {"linestyle": "none"})
             handles.append(Line2D([], [], label=text, **style))
     ax.legend(
         handles=handles,
@@ -176,7 +212,3 @@ def _alt(panel: Panel, source: str) -> str:
 
 def _colour(look: int) -> str:
     return str(PALETTE[look % len(PALETTE)])
-
-
-def _shape(look: int) -> str:
-    return list(SHAPES)[look % len(SHAPES)]

@@ -192,8 +192,8 @@ def perplexities(record: Record) -> dict[str, float]:
     """exp of each validation loss that has one, by the batches that were trained before it, in order."""
     scores = record.series.get("validation_loss", [])
     places = [float(len(record.series.get("loss", [])))] * len(scores)
-    if text_at(record.config, "measure", "validate") == "turn":
-        first, *turn = (real(at(record.config, "measure", name)) for name in ("warm_up", "settle", "batches"))
+    if text_at(record.config, "measure", "validate") == "every_round":
+        first, *turn = (real(at(record.config, "measure", name)) for name in ("warm_up", "discard_first", "batches"))
         places = [first + (number + 1) * sum(turn) for number in range(len(scores))]
     pairs = zip(places, scores, strict=True)
     return {f"{place:.0f}": math.exp(score) for place, score in pairs if math.isfinite(place) and abs(score) < 700}

@@ -147,7 +147,7 @@ def _noise(ours: _Ours, runs: Sequence[tuple[Record, str]], statistic: Callable[
         return ours
     if min(clocks) < inference.FEWEST:
         count = "1 round decides" if min(clocks) == 1 else f"{min(clocks)} rounds decide"
-        return replace(ours, noisy=True, few=f"{count} nothing; rule: {inference.FEWEST} at least (measure.turns)")
+        return replace(ours, noisy=True, few=f"{count} nothing; rule: {inference.FEWEST} at least (measure.rounds)")
     low, high = inference.interval(repeats, statistic)
     return replace(ours, noisy=True, low=min(low, ours.value), high=max(high, ours.value))
 

@@ -10,10 +10,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from suite.core.record import Outcome
 from suite.core.units import seconds
+from suite.core.values import Json
 from suite.report.load import Entry, real, text_at
 
 
@@ -22,7 +22,7 @@ def took(entry: Entry) -> float:
     return real(entry.record.provenance.get("seconds"))
 
 
-def config_lines(config: Mapping[str, Any], most: int = 6000) -> str:
+def config_lines(config: Mapping[str, Json], most: int = 6000) -> str:
     """A resolved config as `path=value` lines, at most `most` characters."""
     if not config:
         return "not recorded"
@@ -36,7 +36,7 @@ def config_lines(config: Mapping[str, Any], most: int = 6000) -> str:
     return "\n".join(lines) + ("\n… the rest stands in the record" if most < 0 else "")
 
 
-def config_beside(config: Mapping[str, Any], other: Mapping[str, Any], whose: str) -> str:
+def config_beside(config: Mapping[str, Json], other: Mapping[str, Json], whose: str) -> str:
     """A config's lines, or those in which it differs from that of `whose` run, where these are fewer."""
     own, theirs = dict(_flat(config)), dict(_flat(other))
     changed = [f"{path}={value}" for path, value in own.items() if theirs.get(path) != value]
@@ -104,7 +104,7 @@ def _numbers(texts: Iterable[str]) -> list[float]:
     return found if all(map(math.isfinite, found)) else []
 
 
-def _flat(value: Any, path: str = "", depth: int = 8) -> Iterable[tuple[str, str]]:
+def _flat(value: Json, path: str = "", depth: int = 8) -> Iterable[tuple[str, str]]:
     """Each leaf with its dotted path; what lies deeper than `depth` is one leaf."""
     if isinstance(value, dict) and value and depth:
         for name, item in value.items():

@@ -69,11 +69,12 @@ KINDS = {
     "rows": "#c65d8f",
 }
 OTHER = "#a08a5b"  # a category or kind that this module does not know: both sets are open
-_MARKERS = "osD^vPX*"
+# seven, as colours come in eights: no two of 56 systems have both alike
+SHAPES = {"o": "●", "s": "■", "^": "▲", "v": "▼", "P": "✚", "X": "✕", "*": "★"}
 _WIDTH = 6.2  # inches
 _SAMPLES = 1500  # that are drawn in a picture of all its runs
 _POINTS = 6000  # of all curves of a picture: they have 400 columns
-_STYLE: dict[str, Any] = {
+_STYLE: dict[str, str | float | bool | list[str]] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "suite",
     "font.size": 9.5,
@@ -97,6 +98,11 @@ def palette(labels: Sequence[str]) -> dict[str, str]:
     return {label: PALETTE[index % len(PALETTE)] for index, label in enumerate(labels)}
 
 
+def shape(number: int) -> tuple[str, str]:
+    """The marker of a system by its number, and the same as a character."""
+    return list(SHAPES.items())[number % len(SHAPES)]
+
+
 def losses(
     training: Mapping[str, Sequence[float]],
     validation: Mapping[str, Sequence[float]],
@@ -105,6 +111,7 @@ def losses(
 ) -> str:
     """Loss per batch by label; validation losses are hollow markers, spread evenly over the batches."""
     with drawing(2.9, left=0.6) as (fig, ax):
+        order = list(colours)
         for number, (label, loss) in enumerate(training.items()):
             heights = drawable(loss)
             ax.plot(*outline(heights, _POINTS // len(training)), color=colours[label], linewidth=1.4)
@@ -115,7 +122,7 @@ def losses(
                 heights[start::step],
                 linestyle="none",
                 color=colours[label],
-                marker=_MARKERS[number % len(_MARKERS)],
+                marker=shape(order.index(label))[0],
                 markersize=5,
                 markeredgewidth=0,
             )
@@ -125,7 +132,7 @@ def losses(
             ax.plot(
                 places, drawable(loss), "o:", color=colours[label], markerfacecolor="none", markersize=5, linewidth=0.8
             )
-        ax.set(xlabel="batch", ylabel="loss")
+        ax.set(xlabel="Batch", ylabel="Loss (mean over the batch)")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ends = ", ".join(f"{label} {loss[-1]:.4g}" for label, loss in training.items() if loss)
         return finished(fig, salt, f"Loss per batch. Last values: {ends}.")
@@ -176,7 +183,7 @@ def batch_times(
             y = [row + 0.44 * ((index * 0.6180339887) % 1 - 0.5) for index in range(len(finite))]
             ax.scatter(finite, y, color=colours[label], alpha=alpha, s=17, linewidth=0, zorder=2)
             ax.plot([middle, middle], [row - 0.34, row + 0.34], color=INK, linewidth=1.6, alpha=alpha + 0.2, zorder=3)
-        _quantity(ax, "s", "batch time")
+        _quantity(ax, "s", "Batch time (s)")
         ax.set_xlim(left=0)
         counts = ", ".join(f"{label} {len(values)}" for label, values in samples.items())
         return finished(fig, salt, f"Batch time by system, every sample as a point. Samples: {counts}.")
@@ -209,7 +216,7 @@ def memory(predicted: Mapping[str, Mapping[str, float]], measured: Mapping[str, 
         for row, label in enumerate(labels):
             _stack(ax, row - 0.2, predicted.get(label, {}), KINDS, height=0.3, alpha=0.5)
             _stack(ax, row + 0.2, measured.get(label, {}), KINDS, height=0.3)
-        _quantity(ax, "B", "memory of the fullest rank")
+        _quantity(ax, "B", "Memory of the fullest rank (bytes)")
         pairs = ", ".join(
             f"{label} {si(sum(predicted.get(label, {}).values()), 'B')} predicted"
             f" and {si(sum(measured.get(label, {}).values()), 'B')} measured"
@@ -223,7 +230,7 @@ def breakdowns(seconds: Mapping[str, Mapping[str, float]], faint: Collection[str
     with _rows(list(seconds)) as (fig, ax):
         for row, (label, parts) in enumerate(seconds.items()):
             _stack(ax, row, parts, COLOURS, height=0.56, alpha=0.35 if label in faint else 1.0)
-        _quantity(ax, "s", "one batch, mean over ranks")
+        _quantity(ax, "s", "Time of one batch, mean over ranks (s)")
         texts = "; ".join(
             f"{label}: " + ", ".join(f"{name} {si(value, 's')}" for name, value in ordered(parts, COLOURS).items())
             for label, parts in seconds.items()

@@ -1,33 +1,27 @@
-"""Decides the verdict on every published value, from the records that a reports folder holds.
+"""Verdicts on published claims, from the records of a reports folder.
 
-A record answers a claim by a metric that bears the claim's id, or by the series or medians that the claim's evidence
-names. What no record holds is not run here; what a record holds is judged by the claim's own check, and a stand-in
-never reproduces a number. Nothing here is tuned to a verdict: a doubtful record answers nothing and says why.
+A record answers a claim by a metric that bears the claim's id, or by the series or medians of the runs that the answer
+names. The rules are those of suite.report.verdict_rules. A claim shows each of its answers; the headline is that of the
+strongest evidence: measured, derived, emulated, simulated, printed.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from fnmatch import fnmatchcase
+from statistics import fmean
 
-from suite.core.claim import Check, Claim, Judged, Scope, Verdict
-from suite.core.expression import evaluate
+from suite.core.claim import AnswerRow, Check, Claim, Evidence, Judged, Verdict
 from suite.core.record import Outcome, Record, Source
 from suite.report import derive
-from suite.report.files import inert, write
-from suite.report.load import Entry, Store, text_at
+from suite.report.claim_text import terms
+from suite.report.load import Entry, Store, real, text_at
+from suite.report.verdict_rules import Basis, controlled, held_back, verdict
+from suite.stats import inference
 
-FORMULA_TOLERANCE = 1e-12  # relative: what the order of operations can change
-MOST = 6  # values in a sentence
 BEST_FIRST = (Source.MEASURED, Source.EMULATED, Source.SIMULATED, Source.ANALYTIC)
-COLUMNS = (
-    *("id", "paper", "where", "system", "quantity", "paper_value", "our_value"),
-    *("unit", "source", "scope", "verdict", "why"),
-)
 _NEEDS = {
     "analytic": "a record computed from the suite's own formulas",
     "cpu": "a run of it on a CPU",
@@ -35,44 +29,73 @@ _NEEDS = {
     "cluster": "a simulated or measured run of its cluster",
     "data": "a run on its data set, or on a stand-in for it",
 }
-_PAIRS: dict[Check, tuple[Callable[[float, float], bool], str]] = {
-    Check.RISES: (lambda before, after: before < after, "less than"),
-    Check.FALLS: (lambda before, after: before > after, "greater than"),
-    Check.NEVER_FALLS: (lambda before, after: before <= after, "at most"),
-    Check.LEAST: (lambda first, other: first < other, "less than"),
-    Check.GREATEST: (lambda first, other: first > other, "greater than"),
-}
-_NEIGHBOURS = (Check.RISES, Check.FALLS, Check.NEVER_FALLS)
-
 Case = tuple[float, ...]
+# evidence that a record's source stands for where its metric does not say
+_EVIDENCE = {
+    Source.MEASURED: (Evidence.MEASURED,),
+    Source.EMULATED: (Evidence.EMULATED,),
+    Source.SIMULATED: (Evidence.SIMULATED, Evidence.DERIVED, Evidence.MEASURED),
+    Source.ANALYTIC: (Evidence.DERIVED, Evidence.PRINTED),
+}
+_STATES = {
+    Source.MEASURED: Evidence.MEASURED,
+    Source.EMULATED: Evidence.EMULATED,
+    Source.SIMULATED: Evidence.SIMULATED,
+    Source.ANALYTIC: Evidence.DERIVED,
+}
+_HEADLINE = list(Evidence)  # the strongest first
+# units of measured values that another run gives otherwise: times, accuracies, and ratios, which may be of either
+_VARYING = frozenset({"second", "percent", "ratio", "fraction", "nat", "perplexity", "bleu"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """What the store says about a claim. fault: why its values are no values; entries: whose they are."""
+class _Found:
+    """What the store holds of an answer. fault: why its values are no values; entries: whose they are; samples: per
+    term, the repeats that its value was taken from, where it is no exact count."""
 
     entries: tuple[Entry, ...] = ()
     cases: tuple[Case, ...] = ()
     fault: str = ""
+    samples: tuple[tuple[float, ...], ...] = ()
 
 
-def judge(claims: Iterable[Claim], store: Store) -> list[Judged]:
-    """A verdict for every claim, in their order."""
-    entries = _newest(store.entries)
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What is known: the last run of each label by its metrics and by its experiment, and the claims by id."""
+
+    holders: Mapping[str, Sequence[Entry]]
+    ran: Mapping[str, Sequence[Entry]]
+    claims: Mapping[str, Claim]
+
+
+def judge(claims: Iterable[Claim], store: Store, *, hold: bool = True) -> list[Judged]:
+    """A verdict for every claim, in their order. hold: whether an answer that no mutation turns is held back."""
+    published = {claim.id: claim for claim in claims}
     holders: dict[str, list[Entry]] = {}
     ran: dict[str, list[Entry]] = {}
-    for entry in entries:
+    for entry in _newest(store.entries):
         ran.setdefault(entry.record.experiment, []).append(entry)
         for name in entry.record.metrics:
             holders.setdefault(name, []).append(entry)
-    return [_judge(claim, _answer(claim, holders, ran)) for claim in claims]
+    held = _Held(holders, ran, published)
+    found = {
+        name: _headline(claim, [_judge(claim, row, held, hold=hold) for row in claim.answers])
+        for name, claim in published.items()
+    }
+    return [controlled(one, found) for one in found.values()]
 
 
-def terms(claim: Claim) -> tuple[str, ...]:
-    """The names of the values of one case."""
-    if claim.check is Check.FORMULA:
-        return claim.terms or tuple(f"point {number}" for number in range(1, len(claim.points) + 1))
-    return claim.terms or (claim.system or claim.quantity,)
+def _headline(claim: Claim, found: Sequence[Judged]) -> Judged:
+    """The answer of the strongest evidence that has a value; the others beside it."""
+    if not found:
+        wanted = _NEEDS.get(claim.reach, "a record")
+        return Judged(claim, Verdict.NOT_RUN, f"nothing here answers it: it needs {wanted}")
+    ranked = sorted(found, key=lambda one: (one.verdict is Verdict.NOT_RUN, _rank(one)))
+    return replace(ranked[0], others=tuple(ranked[1:]))
+
+
+def _rank(judged: Judged) -> int:
+    return _HEADLINE.index(judged.evidence) if judged.evidence else len(_HEADLINE)
 
 
 # What the store holds
@@ -86,57 +109,104 @@ def _newest(entries: Iterable[Entry]) -> list[Entry]:
     return list(newest.values())
 
 
-def _answer(claim: Claim, holders: Mapping[str, Sequence[Entry]], ran: Mapping[str, Sequence[Entry]]) -> _Answer:
-    """holders, ran: the last run of each label, by its metrics and by its experiment"""
-    if claim.evidence:
-        return _compared(claim, ran.get(str(claim.evidence["experiment"]), ()))
-    found = holders.get(claim.id, ())
+def _values(claim: Claim, answer: AnswerRow, holders: Mapping[str, Sequence[Entry]]) -> _Found:
+    """Our values by the metric that bears the claim's id. holders: the last run of each label, by its metrics"""
+    found = [entry for entry in holders.get(claim.id, ()) if _is_of(entry, claim, answer.evidence)]
     if not found:
-        return _Answer(fault=f"no record holds it: it needs {_NEEDS.get(claim.reach, 'a record')}")
+        return _Found(fault=f"no record holds it: it needs {_NEEDS.get(claim.reach, 'a record')}")
     if not (fit := [entry for entry in found if entry.record.outcome is Outcome.OK]):
-        return _Answer(fault=f"no run of it ended well: {_outcomes(found)}")
+        return _Found(fault=f"no run of it ended well: {_outcomes(found)}")
     entry = max(fit, key=_precedence)
     metric = entry.record.metrics[claim.id]
     if metric.unit != claim.unit:
-        return _Answer((entry,), fault=f"its record counts in {metric.unit!r}, the claim in {claim.unit!r}")
+        return _Found((entry,), fault=f"its record counts in {metric.unit!r}, the claim in {claim.unit!r}")
     values, width = metric.values, len(terms(claim))
     if not values or len(values) % width:
-        return _Answer((entry,), fault=f"its record has {len(values)} values; rule: {width} a case")
-    return _Answer((entry,), tuple(values[i : i + width] for i in range(0, len(values), width)))
+        return _Found((entry,), fault=f"its record has {len(values)} values; rule: {width} a case")
+    return _Found((entry,), tuple(values[i : i + width] for i in range(0, len(values), width)))
 
 
-def _compared(claim: Claim, entries: Sequence[Entry]) -> _Answer:
-    """The runs that the evidence names, side by side: of one machine and one source. `entries`: the experiment's."""
-    experiment, labels = str(claim.evidence["experiment"]), [str(label) for label in claim.evidence["labels"]]
-    named = [entry for entry in entries if entry.record.label in labels]
-    sets: dict[tuple[str, Source], dict[str, Entry]] = {}
+def _is_of(entry: Entry, claim: Claim, evidence: Evidence) -> bool:
+    """Whether the value of a record is of this evidence."""
+    stated = entry.record.metrics[claim.id].evidence
+    if entry.record.outcome is not Outcome.OK:  # a run that was refused has no source of its own
+        return not stated or stated == evidence.value
+    return stated == evidence.value if stated else evidence in _EVIDENCE[entry.record.source]
+
+
+def _compared(answer: AnswerRow, entries: Sequence[Entry]) -> _Found:
+    """The runs that the answer names, side by side: of one machine and one source. `entries`: the experiment's.
+
+    A label with * stands for the runs of several seeds, whose mean is taken.
+    """
+    labels = answer.labels
+    of_its_kind = [entry for entry in entries if _STATES[entry.record.source] is answer.evidence]
+    named = [entry for entry in of_its_kind if any(fnmatchcase(entry.record.label, label) for label in labels)]
+    sets: dict[tuple[str, Source], list[Entry]] = {}
     for entry in named:
         if entry.record.outcome is Outcome.OK:
-            sets.setdefault((entry.machine, entry.record.source), {})[entry.record.label] = entry
-    whole = [found for found in sets.values() if len(found) == len(set(labels))]
+            sets.setdefault((entry.machine, entry.record.source), []).append(entry)
+    whole = [found for each in sets.values() if (found := _by_label(labels, each))]
     if not whole:
         ended = f" ({_outcomes(named)})" if named else ""
-        return _Answer(fault=f"experiment {experiment} has no complete set of {', '.join(labels)}{ended}")
-    best = max(whole, key=lambda found: max(_precedence(entry) for entry in found.values()))
-    chosen = tuple(best[label] for label in labels)
-    if "series" in claim.evidence:
-        name = str(claim.evidence["series"])
-        curves = [entry.record.series.get(name, []) for entry in chosen]
-        lengths = [len(curve) for curve in curves]
-        if not lengths[0] or len(set(lengths)) > 1:
-            told = ", ".join(f"{label} {length}" for label, length in zip(labels, lengths, strict=True))
-            return _Answer(chosen, fault=f"the series {name} differ in length: {told}")
-        return _Answer(chosen, tuple(zip(*curves, strict=True)))
-    name = str(claim.evidence["metric"])
+        return _Found(fault=f"experiment {answer.experiment} has no complete set of {', '.join(labels)}{ended}")
+    best = max(whole, key=lambda found: max(_precedence(entry) for runs in found for entry in runs))
+    chosen = tuple(entry for runs in best for entry in runs)
+    if answer.series:
+        return _curves(answer, best)
+    name = answer.metric
     for entry in chosen:
         if name == derive.BATCH_TIME and not derive.comparable(entry.record):
-            return _Answer(chosen, fault=f"{entry.record.label}: {derive.note(entry.record, name)}")
+            return _Found(chosen, fault=f"{entry.record.label}: {derive.note(entry.record, name)}")
     units = sorted({entry.record.metrics[name].unit for entry in chosen if name in entry.record.metrics})
     if len(units) > 1:
-        return _Answer(chosen, fault=f"the runs count {name} in {' and '.join(map(repr, units))}")
+        return _Found(chosen, fault=f"the runs count {name} in {' and '.join(map(repr, units))}")
     if name == derive.BATCH_TIME and (apart := derive.not_in_turns(entry.record for entry in chosen)):
-        return _Answer(chosen, fault=apart)
-    return _Answer(chosen, (tuple(derive.samples(entry.record, name).median for entry in chosen),))
+        return _Found(chosen, fault=apart)
+    values = tuple(fmean(_value(entry.record, name) for entry in runs) for runs in best)
+    return _Found(chosen, (values,), samples=tuple(_repeats(runs, name) for runs in best))
+
+
+def _value(record: Record, name: str) -> float:
+    """The median of a metric that the record has, or of a quantity that follows from its others."""
+    return (derive.samples(record, name) if name in record.metrics else derive.quantity(record, name)[0]).median
+
+
+def _by_label(labels: Sequence[str], entries: Sequence[Entry]) -> list[list[Entry]]:
+    """The runs of each label, as many of each; nothing where one has none."""
+    found = [[entry for entry in entries if fnmatchcase(entry.record.label, label)] for label in labels]
+    return found if len({len(runs) for runs in found}) == 1 and found[0] else []
+
+
+def _curves(answer: AnswerRow, chosen: Sequence[Sequence[Entry]]) -> _Found:
+    """The curves of each term, batch by batch; the mean of those of several seeds."""
+    entries = tuple(entry for runs in chosen for entry in runs)
+    curves = [[entry.record.series.get(answer.series, []) for entry in runs] for runs in chosen]
+    lengths = [len(curve) for runs in curves for curve in runs]
+    if not lengths[0] or len(set(lengths)) > 1:
+        told = ", ".join(f"{entry.record.label} {length}" for entry, length in zip(entries, lengths, strict=True))
+        return _Found(entries, fault=f"the series {answer.series} differ in length: {told}")
+    means = ([fmean(values) for values in zip(*runs, strict=True)] for runs in curves)
+    return _Found(entries, tuple(zip(*means, strict=True)))
+
+
+def _repeats(runs: Sequence[Entry], name: str) -> tuple[float, ...]:
+    """What a rank test compares: a value per seed, or per round of a run that a clock timed; nothing of a count."""
+    if len(runs) > 1:
+        return tuple(_value(entry.record, name) for entry in runs)
+    record = runs[0].record
+    if name not in record.metrics or record.metrics[name].unit != "s":
+        return ()
+    rounds = inference.rounds(record, record.metrics[name].values)
+    finite = [[value for value in some if math.isfinite(value)] for some in rounds]
+    return tuple(inference.medians([some for some in finite if some]))
+
+
+def _fewest_repeats(claim: Claim, answer: AnswerRow, samples: Sequence[Sequence[float]]) -> int:
+    """As Judged.repeats says: one run of what varies is one repeat."""
+    if answer.evidence is not Evidence.MEASURED or (claim.check in (Check.FORMULA, Check.EQUAL) and not answer.labels):
+        return 0
+    return min(map(len, samples), default=0) or (1 if claim.unit in _VARYING else 0)
 
 
 def _precedence(entry: Entry) -> tuple[int, bool, str, str]:
@@ -152,178 +222,61 @@ def _outcomes(entries: Iterable[Entry]) -> str:
 # What it says about the claim
 
 
-def _judge(claim: Claim, answer: _Answer) -> Judged:
-    none = Judged(claim, Verdict.NOT_RUN, answer.fault, claim.scope)
-    if not answer.entries:
-        return none
-    lead = answer.entries[0]
+def _judge(claim: Claim, answer: AnswerRow, known: _Held, *, hold: bool) -> Judged:
+    if answer.labels:
+        held = _compared(answer, known.ran.get(answer.experiment, ()))
+    else:
+        held = _values(claim, answer, known.holders)
+    found = Judged(claim, Verdict.NOT_RUN, held.fault, scope=answer.scope, stand_in=answer.stand_in)
+    found = replace(found, experiment=answer.experiment)
+    if not held.entries:
+        return found
+    lead = held.entries[0]
     found = replace(
-        none,
-        scope=_scope(claim, lead.record.source),
-        source=lead.record.source.value,
+        found,
+        evidence=answer.evidence,
         record=lead.file,
         experiment=lead.record.experiment,
         command=text_at(lead.record.provenance, "command"),
+        answer_seconds=_answer_seconds(claim, lead.record),
+        experiment_seconds=_experiment_seconds(lead.record),
     )
-    if answer.fault:
+    if held.fault:
         return found
-    values = [value for case in answer.cases for value in case]
+    values = [value for case in held.cases for value in case]
     if broken := sum(not math.isfinite(value) for value in values):
         return replace(found, why=f"not finite: {broken} of our {len(values)} values")
-    found = replace(found, ours=answer.cases)
-    if any(_calibrated_on(entry.record, claim.id) for entry in answer.entries):
-        return replace(found, verdict=Verdict.CALIBRATED, why="the model behind our value was fitted to this one")
-    verdict, why = (_number if claim.check in (Check.NUMBER, Check.RANGE) else _relation)(claim, found)
-    return replace(found, verdict=verdict, why=why)
+    names = dict.fromkeys(name for entry in held.entries for name in _fed_by(claim, entry.record))
+    fitted = [known.claims[name] for name in names if name in known.claims]
+    metric = lead.record.metrics.get(claim.id)
+    basis = Basis(fitted, metric.null if metric else (), held.samples)
+    found = replace(found, ours=held.cases, repeats=_fewest_repeats(claim, answer, held.samples))
+    judged = verdict(found, answer, basis)
+    return held_back(judged, answer) if hold else judged
 
 
-def _scope(claim: Claim, source: Source) -> Scope:
-    if claim.scope is Scope.STAND_IN or source is Source.ANALYTIC:
-        return claim.scope
-    if source is Source.MEASURED:
-        # a run on other hardware than the published cluster is no simulation of it either
-        return Scope.AS_PUBLISHED if claim.scope is Scope.AS_PUBLISHED else Scope.STAND_IN
-    return Scope.SIMULATED if source is Source.SIMULATED else Scope.EMULATED
-
-
-def _calibrated_on(record: Record, name: str) -> bool:
+def _fed_by(claim: Claim, record: Record) -> tuple[str, ...]:
+    """The claims that the constants behind our value were fitted to; of a record that does not say, its model's."""
+    metric = record.metrics.get(claim.id)
+    if metric is not None and metric.evidence:
+        return metric.fed_by
     names = record.provenance.get("calibrated_on", [])
-    return name == names or (isinstance(names, list | tuple) and name in names)
+    return tuple(map(str, names)) if isinstance(names, list | tuple) else (str(names),)
 
 
-def _relation(claim: Claim, found: Judged) -> tuple[Verdict, str]:
-    """Orders, equalities and formulas hold in every case or are refuted by the first that breaks them."""
-    for number, case in enumerate(found.ours, 1):
-        if fault := _fault(claim, case):
-            where = f"case {number} of {len(found.ours)}: " if len(found.ours) > 1 else ""
-            return Verdict.REFUTED, where + fault
-    held = {
-        Check.RISES: "rises over",
-        Check.FALLS: "falls over",
-        Check.NEVER_FALLS: "never falls over",
-        Check.LEAST: "the first is the least of",
-        Check.GREATEST: "the first is the greatest of",
-        Check.EQUAL: f"equal within {claim.tolerance:g}, relative:" if claim.tolerance else "equal:",
-        Check.FORMULA: f"our code gives what {claim.expression} gives at",
-    }[claim.check]
-    cases = f" in all {len(found.ours)} cases" if len(found.ours) > 1 else ""
-    return Verdict.REPRODUCED, f"{held} {', '.join(terms(claim))}{cases}"
+def _answer_seconds(claim: Claim, record: Record) -> float | None:
+    """Seconds that the function of our value took when the record was made; None where none answered."""
+    metric = record.metrics.get(claim.id)
+    return _duration(metric.seconds) if metric else None
 
 
-def _fault(claim: Claim, case: Case) -> str:
-    """The first of the values that breaks the relation; empty where it holds."""
-    names = terms(claim)
-    if claim.check is Check.FORMULA:
-        allowed = FORMULA_TOLERANCE if claim.tolerance is None else claim.tolerance
-        for ours, point in zip(case, claim.points, strict=True):
-            theirs = evaluate(claim.expression, point)
-            if abs(ours - theirs) > allowed * abs(theirs):
-                at = ", ".join(f"{symbol} = {value:g}" for symbol, value in point.items())
-                return f"{claim.expression} is {theirs:.13g} at {at}, ours {ours:.13g}"
-        return ""
-    for index in range(1, len(case)):
-        first = index - 1 if claim.check in _NEIGHBOURS else 0
-        if claim.check is Check.EQUAL:
-            held = abs(case[index] - case[first]) <= (claim.tolerance or 0.0) * abs(case[first])
-            rule = f"within {claim.tolerance:g}, relative, of" if claim.tolerance else "equal to"
-            pair = (index, first)
-        else:
-            holds, rule = _PAIRS[claim.check]
-            held, pair = holds(case[first], case[index]), (first, index)
-        if not held:
-            left, right = (f"{names[i]} = {case[i]:.9g}" for i in pair)
-            return f"{left} is not {rule} {right}"
-    return ""
+def _experiment_seconds(record: Record) -> float | None:
+    """Seconds that the record's experiment takes on two quiet cores, as its config says."""
+    experiment = record.config.get("experiment")
+    return _duration(experiment.get("expected_seconds")) if isinstance(experiment, dict) else None
 
 
-def _number(claim: Claim, found: Judged) -> tuple[Verdict, str]:
-    """Numbers and ranges: all inside, or all on the published side of the neutral point, or refuted."""
-    values = [value for case in found.ours for value in case]
-    outside = [value for value in values if not claim.within(value)]
-    told = _told(claim, outside[:1] or values, inside=not outside)
-    side = _side(claim)
-    lost = [value for value in values if not _keeps(claim, side, value)]
-    if found.scope is not Scope.STAND_IN:
-        if not outside:
-            return Verdict.REPRODUCED, told
-        if side and not lost:
-            return Verdict.TREND_ONLY, f"{told}, on the published side of {claim.neutral:g}"
-        return Verdict.REFUTED, told
-    if side and lost:
-        return Verdict.REFUTED, f"our {_short(lost[0])} is not on the published side of {claim.neutral:g} (stand-in)"
-    if side:
-        return Verdict.TREND_ONLY, f"{told}, on the published side of {claim.neutral:g}; a stand-in shows no more"
-    if outside:
-        return Verdict.NOT_RUN, f"{told}, and a stand-in's value says nothing about the published one"
-    return Verdict.TREND_ONLY, f"{told}; a stand-in shows no more"
-
-
-def _side(claim: Claim) -> int:
-    """1 where the published value lies above the neutral point, -1 below, 0 where it has no side."""
-    if claim.neutral is None or isinstance(claim.value, str):
-        return 0
-    low, high = claim.value if isinstance(claim.value, tuple) else (claim.value, claim.value)
-    if low == high == claim.neutral:
-        return 0
-    return 1 if low >= claim.neutral else -1 if high <= claim.neutral else 0
-
-
-def _keeps(claim: Claim, side: int, value: float) -> bool:
-    """Whether the value lies on the published side; the neutral point itself does where the claim includes it."""
-    beyond = (value - (claim.neutral or 0.0)) * side
-    return beyond > 0 or (beyond == 0 and claim.within(value))
-
-
-def _allowed(claim: Claim) -> str:
-    if isinstance(claim.value, float) and claim.slack:
-        return f"{_short(claim.value)} ± {_short(claim.slack)}"
-    return published(claim)
-
-
-def _told(claim: Claim, values: Sequence[float], *, inside: bool) -> str:
-    """'our 46 lies in 50 ± 4'; the ends of many values."""
-    many = f"{len(values)} values, {_short(min(values))} to {_short(max(values))},"
-    ours = many if len(values) > MOST else ", ".join(map(_short, values))
-    exact = isinstance(claim.value, float) and not claim.slack
-    verb = ("are" if exact else "lie in") if len(values) > 1 else ("is" if exact else "lies in")
-    if not inside:
-        verb = "is not" if exact else "is outside"
-    return f"our {ours} {verb} {_allowed(claim)}"
-
-
-def _short(value: float) -> str:
-    return f"{value:.6g}"
-
-
-# claims.csv
-
-
-def published(claim: Claim) -> str:
-    """The published value as text."""
-    if isinstance(claim.value, tuple):
-        return f"[{_short(claim.value[0])}, {_short(claim.value[1])}]"
-    return claim.value if isinstance(claim.value, str) else repr(claim.value).removesuffix(".0")
-
-
-def ours(judged: Judged) -> str:
-    """Our value as text: a number, or term=value pairs; cases stand between bars."""
-    names = terms(judged.claim)
-    return " | ".join(
-        _short(case[0])
-        if len(case) == 1
-        else " ".join(f"{name}={_short(value)}" for name, value in zip(names, case, strict=True))
-        for case in judged.ours
-    )
-
-
-def write_claims(folder: Path, judged: Iterable[Judged]) -> Path:
-    """Write `folder`/claims.csv, a row per claim. Raises OSError where it cannot be written."""
-    text = io.StringIO(newline="")
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(COLUMNS)
-    for item in judged:
-        claim = item.claim
-        values = (claim.id, claim.paper, claim.where, claim.system, claim.quantity, published(claim), ours(item))
-        row = (*values, claim.unit, item.source, item.scope.value, item.verdict.value, item.why)
-        rows.writerow([inert(cell) for cell in row])
-    return write(folder, "claims.csv", text.getvalue())
+def _duration(seconds: object) -> float | None:
+    """A finite number of seconds; None for anything else that a record may hold in its place."""
+    found = real(seconds)
+    return found if math.isfinite(found) else None

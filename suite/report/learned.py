@@ -10,16 +10,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from matplotlib.ticker import MaxNLocator
 
+from suite.core.claim import Settings
 from suite.core.errors import SuiteError
 from suite.core.units import seconds as time_of
 from suite.report import derive, ranks, study
-from suite.report.curves import SHAPES
-from suite.report.figure import PALETTE, clean, drawing, finished
+from suite.report.figure import PALETTE, clean, drawing, finished, shape
 from suite.report.load import at
+from suite.report.panels import SYMBOLS
 from suite.report.published import settings_table
 from suite.report.study import Study, Task
 from suite.report.verdicts import short
@@ -56,13 +56,13 @@ Studied = tuple[list[Learned], list[tuple[str, str]]]  # and (whom, what) is to 
 def read(
     group: derive.Group,
     groups: Sequence[derive.Group],
-    settings: Mapping[str, Sequence[Mapping[str, Any]]],
+    settings: Settings,
     runs: Mapping[str, str],
     salt: str,
 ) -> Studied:
     """What the newest config of `group` asks of its own runs or of those of other experiments, and remarks on it.
 
-    settings: the published ones (suite.claims.settings); runs: a run's anchor by its record's file
+    settings: the published ones (suite.papers.common.claims.settings); runs: a run's anchor by its record's file
     """
     row = at(group.lead.record.config, "experiment", "study")
     if row is None:
@@ -117,7 +117,7 @@ def _curves(task: Task, score: str, looks: Mapping[str, int], salt: str) -> list
                 caption += f" Not simulated: {', '.join(left)}."
         if drawn:
             draw = partial(_picture, task, score, drawn, size, axis, looks, f"{salt}{place}")
-            legend = tuple((_colour(looks[s]), f"{_shape(looks[s])[1]} {s}") for s in drawn)
+            legend = tuple((_colour(looks[s]), f"{shape(looks[s])[1]} {s}") for s in drawn)
             table = _by_epoch(task, score, drawn, size, name)
             found.append(
                 Learned(f"{word[:1].upper()}{word[1:]} over {name}: {task.title}", table, caption, draw, legend)
@@ -139,19 +139,27 @@ def _picture(
         for system in drawn:
             low, middle, high = study.band(task.of(system, score))
             x = [(place + 1) * size[system] for place in range(len(middle))]
-            colour, shape = _colour(looks[system]), _shape(looks[system])[0]
+            colour, marker = _colour(looks[system]), shape(looks[system])[0]
             ax.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
             every = max(1, len(x) // 12)
             ax.plot(
-                x, middle, color=colour, marker=shape, markersize=4.5, markeredgewidth=0, linewidth=1.4, markevery=every
+                x,
+                middle,
+                color=colour,
+                marker=marker,
+                markersize=4.5,
+                markeredgewidth=0,
+                linewidth=1.4,
+                markevery=every,
             )
             said.append(f"{system} ends at {short(middle[-1])} after {len(middle)} epochs")
         ax.set_ylim(bottom=0)
         ax.set_xlim(left=0)
         ax.xaxis.set_major_locator(MaxNLocator(8, integer=axis == "epoch"))
-        ax.set_xlabel(axis)
-        unit = task.unit(score)
-        ax.set_ylabel(clean(WORDS.get(score, score) + (f", {unit}" if unit and unit.lower() != score else "")))
+        ax.set_xlabel("Simulated time (hours)" if axis == "simulated hours" else axis.capitalize())
+        unit, word = task.unit(score), WORDS.get(score, score)
+        unit = SYMBOLS.get(unit, unit) if unit.lower() != score else "points"
+        ax.set_ylabel(clean(f"{word[:1].upper()}{word[1:]}" + (f" ({unit})" if unit else ""), 40))
         return finished(fig, salt, f"{WORDS.get(score, score)}, {task.title}. {'; '.join(said)}.")
 
 
@@ -178,10 +186,6 @@ def _by_epoch(task: Task, score: str, drawn: Sequence[str], size: Mapping[str, f
 
 def _colour(look: int) -> str:
     return str(PALETTE[look % len(PALETTE)])
-
-
-def _shape(look: int) -> tuple[str, str]:
-    return list(SHAPES.items())[look % len(SHAPES)]
 
 
 # Tables

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from suite.core.errors import DamagedRecord, OtherSchema, Refused, SuiteError
+from suite.core.errors import DamagedRecord, InvalidRequest, OtherSchema, SuiteError
 from suite.core.grid import Grid
 from suite.core.record import LINES, Record, readers
 from suite.core.trace import Span, Trace
@@ -108,16 +108,17 @@ def read_store(folder: Path) -> Store:
 
 
 def check_records(folder: Path) -> Path:
-    """Returns `folder`. Raises Refused where it is not there, is no folder, cannot be read or holds no record."""
+    """Returns `folder`. Raises InvalidRequest where it is not there, is no folder, cannot be read or holds no
+    record."""
     rule = "a folder with records/ or measured/MACHINE/, as runs leave it"
     legal = f"{shell_line('suite', ['system=axonn', override('reports', folder)])} leaves one"
     try:
         for part in (folder, *(place for place in (folder / "records", folder / "measured") if place.exists())):
             next(os.scandir(part), None)
     except OSError as error:
-        raise Refused(f"reports={folder}: {error.strerror}", rule=rule, legal=legal) from error
+        raise InvalidRequest(f"reports={folder}: {error.strerror}", rule=rule, legal=legal) from error
     if not any(True for _ in _candidates(folder)):
-        raise Refused(f"reports={folder} holds no records", rule=rule, legal=legal)
+        raise InvalidRequest(f"reports={folder} holds no records", rule=rule, legal=legal)
     return folder
 
 
@@ -209,7 +210,7 @@ def grid_of(record: Record) -> Grid | None:
     sizes = {axis: axes.get(axis, 1) for axis in ("data", "inter", "tensor")}
     try:
         return Grid(**sizes) if all(type(size) is int for size in sizes.values()) else None
-    except Refused:
+    except InvalidRequest:
         return None
 
 

@@ -1,4 +1,4 @@
-"""Decides what the page holds and writes it: one offline file that shows hostile records as text.
+"""Write the page: one offline file that shows hostile records as text.
 
 A report is read years later and far away, so the page carries its style, script and pictures inside and asks no network
 for anything (a content security policy says so to the browser). Autoescape is on everywhere; the only markup that is
@@ -14,21 +14,22 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from suite import claims
-from suite.claims import commands
-from suite.core.claim import Judged
+from suite.core.claim import Decision, Judged, Settings
+from suite.papers.common import claims, reproduce_commands
 from suite.report import (
     bounds,
+    claim_text,
     derive,
+    displays,
     expect,
     facts,
     judge,
     perfetto,
+    questions,
     records,
     scorecard,
     sections,
@@ -45,10 +46,11 @@ _SAFE_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
 def write_report(folder: Path) -> Path:
-    """Read the records in `folder`; write its index.html, records.csv, claims.csv and traces/*.perfetto.json.gz.
+    """Read the records in `folder`; write its index.html, records.csv, claims.csv, claims.json and
+    traces/*.perfetto.json.gz.
 
-    Returns the page's path. Raises OSError where the folder cannot be written, Refused where its traces folder is a
-    link that leaves it.
+    Returns the page's path. Raises OSError where the folder cannot be written, InvalidRequest where its traces folder
+    is a link that leaves it.
     """
     collecting = gc.isenabled()
     gc.disable()  # whatever is read stays to the end: to look through it again and again takes a fifth of the time
@@ -63,13 +65,22 @@ def _write(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     store = read_store(folder)
     settings = claims.settings()
-    judged = commands.filled(judge.judge(claims.load(), store), settings)
+    judged = reproduce_commands.filled(judge.judge(claims.load(), store), settings)
+    judged = claims.with_sensitivity(judged, claims.sensitivities())
     held = layout(store, judged)
     table = records.tabled(held.rows, store)
     write(folder, "records.csv", table.map(inert).to_csv(index=False, lineterminator="\n"))
-    judge.write_claims(folder, judged)
+    claim_text.write_claims(folder, judged)
+    claim_text.write_json(folder, judged)
     exports = _export(folder, [entry for shown in held.shown for entry in (*shown.entries, *shown.earlier)])
-    page = render(store, exports, judged=judged, decisions=claims.decisions(), settings=settings, held=held)
+    page = render(
+        store,
+        exports,
+        judged=judged,
+        decisions=claims.decisions(),
+        settings=settings,
+        held=held,
+    )
     return write(folder, "index.html", page)
 
 
@@ -99,8 +110,8 @@ def render(
     exports: Mapping[str, str] | None = None,
     *,
     judged: Sequence[Judged] = (),
-    decisions: Sequence[Mapping[str, Any]] = (),
-    settings: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    decisions: Sequence[Decision] = (),
+    settings: Settings | None = None,
     held: Layout | None = None,
 ) -> str:
     """The page as text. exports: Perfetto file by record file, in the store's folder; settings: the published ones;
@@ -123,17 +134,24 @@ def render(
     }
     near = verdicts.around(store, runs, judged, decisions, settings)
     known = sections.Held(held.groups, held.rows, exports or {}, judged, near)
+    papers = displays.papers(held.groups, judged, near)
     planned = [
         sections.plan(f"e{number}", *of, known)
         for number, of in enumerate(zip(held.groups, held.findings, held.shown, strict=True), 1)
     ]
+    papers, planned = displays.adopted(papers, planned)
     return environment.get_template("page.html.j2").render(
         style=Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8") + svg.SHEET),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        labels=verdicts.CARDS,
+        labels=verdicts.cards(judged, questions.CARDS),
         overview=facts.overview(store.entries),
         scores=scorecard.scores(judged),
+        papers=displays.drawn(papers),
+        measured=questions.measured(judged, near),
+        contradicted=questions.contradicted(judged),
+        worst=questions.worst(papers),
+        turning=questions.turning(judged),
         sections=sections.finished(planned),
         facts=[(name, facts.facts([e for e in store.entries if e.machine == name])) for name in machines],
         contradictions=verdicts.decisions(decisions, {item.claim.id for item in judged}),

@@ -11,10 +11,10 @@ import gzip
 import json
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, TypedDict
 
 from suite.core.grid import Grid
 from suite.core.op import Op, feeds
@@ -37,14 +37,29 @@ class _Slice:
     track: int = 0
 
 
-def events(trace: Trace, grid: Grid) -> list[dict[str, Any]]:
+class Event(TypedDict, total=False):
+    """An event of the trace format of Chrome and Perfetto. ts, dur: microseconds"""
+
+    ph: str
+    name: str
+    cat: str
+    ts: float
+    dur: float
+    pid: int
+    tid: int
+    id: int
+    bp: str
+    args: Mapping[str, str | int | float]
+
+
+def events(trace: Trace, grid: Grid) -> list[Event]:
     """Names (M), slices (X) and arrows (s, f) of `trace`. Process and thread ids start at 1, as viewers take 0 for the
     idle process."""
     ranks: dict[int, list[Span]] = defaultdict(list)
     for span in trace:
         ranks[span.rank].append(span)
     slices = [one for rank in sorted(ranks) for one in _placed(ranks[rank])]
-    found: list[dict[str, Any]] = []
+    found: list[Event] = []
     for replica in sorted({grid.place(span.rank).replica for span in trace}):
         found.append(_metadata("process_name", replica, name=f"replica {replica}"))
     tracks = sorted({(one.span.rank, one.track) for one in slices})
@@ -64,11 +79,11 @@ def events(trace: Trace, grid: Grid) -> list[dict[str, Any]]:
         target = ran.get((replica, part, goal)) if goal is not None else None
         if target is None:
             continue
-        arrow = {"name": _name(source.span), "cat": "message", "id": number, "pid": replica + 1}
+        arrow: Event = {"name": _name(source.span), "cat": "message", "id": number, "pid": replica + 1}
         # one tick before its slice's end, so that it binds to that slice
         leaves = max(source.start, source.end - 1) / _MICRO
         found.append({**arrow, "ph": "s", "tid": _thread(source.span.rank, source.track, grid), "ts": leaves})
-        arrives = {"ts": target.start / _MICRO, "tid": _thread(target.span.rank, target.track, grid)}
+        arrives: Event = {"ts": target.start / _MICRO, "tid": _thread(target.span.rank, target.track, grid)}
         found.append({**arrow, "ph": "f", "bp": "e", **arrives})
     return found
 
@@ -129,8 +144,8 @@ def _thread(rank: int, track: int, grid: Grid) -> int:
     return 1 + rank + track * grid.size
 
 
-def _metadata(what: str, replica: int, thread: int | None = None, **args: Any) -> dict[str, Any]:
-    ids = {"pid": replica + 1} if thread is None else {"pid": replica + 1, "tid": thread}
+def _metadata(what: str, replica: int, thread: int | None = None, **args: Any) -> Event:
+    ids: Event = {"pid": replica + 1} if thread is None else {"pid": replica + 1, "tid": thread}
     return {"ph": "M", "name": what, **ids, "args": args}
 
 
@@ -139,7 +154,7 @@ def _name(span: Span) -> str:
     return span.category if span.op is None else f"{span.category} {span.op}"
 
 
-def _slice(one: _Slice, grid: Grid) -> dict[str, Any]:
+def _slice(one: _Slice, grid: Grid) -> Event:
     span = one.span
     return {
         "ph": "X",

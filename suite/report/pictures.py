@@ -18,6 +18,7 @@ from suite.report.load import Entry
 from suite.report.view import Table
 
 MOST_PANELS = 40  # of one experiment
+_MOST_OPEN = 20  # rows of a table that stands open
 
 Legend = tuple[tuple[str, str], ...]  # (colour, name)
 
@@ -45,33 +46,49 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """The paper's points beside ours; no draft where nothing can be drawn, no picture before it is. run, more: as in
-    panels.Shown."""
+    """The paper's points next to ours; no draft where nothing can be drawn, no picture before it is. run, more: as in
+    panels.Shown; unfolded: whether its table stands open, as it compares printed values"""
 
     title: str
     run: tuple[tuple[str, str], ...]
     draft: Draft | None
-    table: Table
+    table: Table | None
     more: Table | None = None
     picture: Picture | None = None
+    unfolded: bool = False
 
 
-def of_panels(held: Sequence[panels.Shown], looks: Mapping[str, int], salt: str) -> list[Panel]:
-    """Pictures and tables, the first so many."""
-    found, more = [], len(held) - MOST_PANELS
-    for number, shown in enumerate(held[:MOST_PANELS]):
-        panel, source, caption = shown.panel, shown.source, panels.caption(shown.panel, shown.source)
-        if number + 1 == MOST_PANELS and more > 0:
+def of_panels(
+    held: Sequence[panels.Shown], looks: Mapping[str, int], salt: str, *, most: int = 0, printed: bool = False
+) -> list[Panel]:
+    """Pictures and tables of the first `most` panels (MOST_PANELS unless given); those of one unit and x axis share
+    their y axis. printed: whether claims hold printed numbers of the same figure"""
+    most = most or MOST_PANELS
+    found, more = [], len(held) - most
+    siblings: dict[tuple[str, str], list[panels.Panel]] = {}
+    for shown in held[:most]:
+        siblings.setdefault(_kin(shown.panel), []).append(shown.panel)
+    frames = {kin: curves.frame(each) for kin, each in siblings.items()}
+    for number, shown in enumerate(held[:most]):
+        panel, source = shown.panel, shown.source
+        caption = panels.caption(panel, source, shown.where, printed=printed)
+        if number + 1 == most and more > 0:
             caption += f" {more} more panels stand in the records."
         draft = None
         if panel.systems:
 
             def draw(panel: panels.Panel = panel, source: str = source, number: int = number) -> str:
-                return curves.picture(panel, looks, source, f"{salt}{number}")
+                return curves.picture(panel, looks, source, f"{salt}{number}", frames[_kin(panel)])
 
             draft = Draft(caption, draw, curves.legend(panel, looks))
-        found.append(Panel(panel.title, shown.run, draft, shown.table, shown.more))
+        open_ = bool(panel.curves[panels.PAPER]) and len(shown.table.rows) <= _MOST_OPEN
+        found.append(Panel(panel.title, shown.run, draft, shown.table, shown.more, unfolded=open_))
     return found
+
+
+def _kin(panel: panels.Panel) -> tuple[str, str]:
+    """What panels that are read side by side have in common."""
+    return (panel.y_label, panel.unit)
 
 
 def of_runs(entries: Sequence[Entry], salt: str) -> list[Draft]:
@@ -87,7 +104,9 @@ def of_runs(entries: Sequence[Entry], salt: str) -> list[Draft]:
         if figure.outlined(loss):
             caption += " Of long curves the least and the greatest of each few batches."
         legend = {label: colours[label] for label in colours if label in loss or label in held_out}
-        found.append(Draft(caption, lambda: figure.losses(loss, held_out, colours, f"{salt}-loss"), _named(legend)))
+        shapes = {label: figure.shape(number)[1] for number, label in enumerate(colours)}
+        named = tuple((colour, f"{shapes[label]} {label}") for label, colour in legend.items())
+        found.append(Draft(caption, lambda: figure.losses(loss, held_out, colours, f"{salt}-loss"), named))
     times = {r.label: r.metrics[derive.BATCH_TIME].values for r in records if derive.samples(r, derive.BATCH_TIME).n}
     if times:
         each = figure.fewer(times)
@@ -132,7 +151,7 @@ def boxes(entries: Sequence[Entry]) -> int:
 def in_time(entries: Sequence[Entry], most: int) -> tuple[list[tuple[str, Picture]], str]:
     """One batch of each traced run, as far as `most` boxes go, and what is said of the others."""
     traced = [(entry.record.label, entry.trace) for entry in entries if entry.trace]
-    found = []
+    found: list[tuple[str, Picture]] = []
     for label, trace in traced:
         if most <= 0 or (found and len(trace.spans) > most):
             break

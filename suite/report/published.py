@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from suite.core.claim import Scalar, Settings
 from suite.report.asked import LONG
 from suite.report.study import Study, Task
 from suite.report.view import NONE, Cell, Column, Table
@@ -12,7 +12,7 @@ from suite.report.view import NONE, Cell, Column, Table
 RULES = {"SGD": "sgdm", "Adam": "adam", "AdamW": "adamw"}  # as the published settings name them
 
 
-def settings_table(asked: Study, found: Sequence[Task], settings: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+def settings_table(asked: Study, found: Sequence[Task], settings: Settings) -> Table:
     """PipeOptim's Table III: ours, and below it what is published of the network that ours stands for."""
     names = list(dict.fromkeys(name for task in found for name in task.settings))
     columns = (
@@ -28,14 +28,15 @@ def settings_table(asked: Study, found: Sequence[Task], settings: Mapping[str, S
     return Table("Settings", columns, tuple(rows))
 
 
-def _published(network: str, rule: str, settings: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+def _published(network: str, rule: str, settings: Settings) -> dict[str, str]:
     """The published settings of a network under an optimizer, as text by the name that ours has."""
-    own = next((row for row in settings.get("models", ()) if row.get("id") == network), {})
+    models = settings.get("models", ())
+    own: Mapping[str, Scalar] = next((row for row in models if row.get("id") == network), {})
     optimizer, data = RULES.get(rule, rule.lower()), own.get("dataset")
     fits = [
         row for row in settings.get("training", ()) if row.get("dataset") == data and row.get("optimizer") == optimizer
     ]
-    group: Mapping[str, Any] = fits[0] if own and fits else {}
+    group: Mapping[str, Scalar] = fits[0] if own and fits else {}
     found = {
         "network": own.get("id"),
         "data": data,

@@ -69,16 +69,16 @@ def compared(ours: Sequence[float], theirs: Sequence[float]) -> Ranked:
     """The finite scores of two systems, one per seed; nan where one has none or both have more than MOST_SEEDS."""
     a, b = ([value for value in values if math.isfinite(value)] for values in (ours, theirs))
     n = (len(a), len(b))
-    middle = [statistics.median(values) if values else math.nan for values in (a, b)]
+    first, second = (statistics.median(values) if values else math.nan for values in (a, b))
     if not (a and b) or sum(n) > MOST_SEEDS:
-        return Ranked(*middle, n, math.nan, math.nan, math.nan)
+        return Ranked(first, second, n, math.nan, math.nan, math.nan)
     places = _doubled_ranks([*a, *b])
     taken = sum(places[: len(a)])
     ways = _ways(places, len(a))
     every = math.comb(sum(n), len(a))
     tails = (sum(w for s, w in ways.items() if s <= taken), sum(w for s, w in ways.items() if s >= taken))
     u = taken / 2 - len(a) * (len(a) + 1) / 2
-    return Ranked(*middle, n, u, min(1.0, 2 * min(tails) / every), min(1.0, 2 / every))
+    return Ranked(first, second, n, u, min(1.0, 2 * min(tails) / every), min(1.0, 2 / every))
 
 
 def _doubled_ranks(values: Sequence[float]) -> list[int]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.record import Record
 from suite.report import derive
 from suite.report.load import Store, at, read_store, real
@@ -36,14 +36,14 @@ TEXT = {
     "pruning": "pruning.name",
     "optimizer": "optimizer._target_",
     "split": "split",
-    "checkpoints": "checkpoints",
+    "activation_checkpointing": "activation_checkpointing",
     "comm.transport": "comm.transport",
     "launch.device": "launch.device",
     "tag": "tag",
 }
 WHOLE = (
     *("grid.inter", "grid.data", "grid.tensor", "batch.size", "batch.microbatch"),
-    *("update.bucket", "update.every", "launch.threads", "measure.turns", "seed"),
+    *("optimizer.bucket_numel", "update_interval", "launch.threads", "measure.rounds", "seed"),
 )
 REAL = ("pruning.sparsity", "optimizer.lr")
 COLUMNS = (*derive.Row.__dataclass_fields__, *TEXT, *WHOLE, *REAL)
@@ -67,10 +67,10 @@ def load_records(folder: str | Path = "reports") -> pd.DataFrame:
     * Loss: `final_loss` (nat), `loss_difference` (relative, the largest over batches to the experiment's reference).
     * Config, named by its key; a group (`model`) by its choice or class: `model`, `data`, `graph`, `partitioner`,
       `exchange`, `executor`, `machine.simulated`, `stack`, `schedule`, `weights`, `memory`, `precision`, `pruning`,
-      `optimizer`, `split`, `checkpoints`, `comm.transport`, `launch.device`, `tag` (text);
-      `grid.inter`, `grid.data`, `grid.tensor`, `batch.size`, `batch.microbatch` (rows of a batch), `update.bucket`
-      (weights), `update.every` (microbatches), `launch.threads`, `measure.turns`, `seed` (whole numbers);
-      `pruning.sparsity` (share), `optimizer.lr`.
+      `optimizer`, `split`, `activation_checkpointing`, `comm.transport`, `launch.device`, `tag` (text);
+      `grid.inter`, `grid.data`, `grid.tensor`, `batch.size`, `batch.microbatch` (rows of a batch),
+      `optimizer.bucket_numel` (weights), `update_interval` (microbatches), `launch.threads`, `measure.rounds`, `seed`
+      (whole numbers); `pruning.sparsity` (share), `optimizer.lr`.
 
     Numbers that a record does not hold are nan or NA, text is empty. A file that is no record is named in a warning.
 
@@ -78,11 +78,13 @@ def load_records(folder: str | Path = "reports") -> pd.DataFrame:
         folder: the reports folder, as a run's `reports=` names it.
 
     Raises:
-        Refused: there is no such folder.
+        InvalidRequest: there is no such folder.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise Refused(f"folder={str(folder)!r}", rule="an existing reports folder", legal="'reports', after a run")
+        raise InvalidRequest(
+            f"folder={str(folder)!r}", rule="an existing reports folder", legal="'reports', after a run"
+        )
     store = read_store(folder)
     if store.aside:
         names = ", ".join(f"{item.name} ({item.kind.value})" for item in store.aside)

@@ -1,37 +1,88 @@
-"""Decides how verdicts are counted and marked: by paper, by scope and by source, never by colour alone."""
+"""Counts of verdicts by paper, scope and evidence. Counts of different evidence are never added up."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from suite.core.claim import Judged, Scope, Verdict
-from suite.core.record import Source
+from suite.core.claim import Evidence, Judged, Scope, Verdict
 
 PAPERS = {"axonn": "AxoNN", "samo": "SAMO", "pipeoptim": "PipeOptim", "sparse_gnn": "Sparsity-aware GNN"}
 SIGNS = {
     Verdict.REPRODUCED: "✓",
+    Verdict.MATCHED: "∼",
     Verdict.TREND_ONLY: "≈",
-    Verdict.REFUTED: "✗",
+    Verdict.CONSISTENT: "=",
     Verdict.CALIBRATED: "◇",
+    Verdict.CALIBRATED_MISSED: "◈",
+    Verdict.FED: "◁",
+    Verdict.NO_BETTER: "∅",
+    Verdict.UNDECIDED: "?",
+    Verdict.NOT_MATCHED: "≁",
+    Verdict.DIFFERS_ON_STAND_IN: "≉",
+    Verdict.DIFFERS: "≠",
+    Verdict.CONTRADICTED: "✗",
     Verdict.NOT_RUN: "○",
 }
 TONES = {
     Verdict.REPRODUCED: "good",
+    Verdict.MATCHED: "trend",
     Verdict.TREND_ONLY: "trend",
-    Verdict.REFUTED: "bad",
+    Verdict.CONSISTENT: "fitted",
     Verdict.CALIBRATED: "fitted",
+    Verdict.CALIBRATED_MISSED: "fitted",
+    Verdict.FED: "fitted",
+    Verdict.NO_BETTER: "fitted",
+    Verdict.UNDECIDED: "faint",
+    Verdict.NOT_MATCHED: "faint",
+    Verdict.DIFFERS_ON_STAND_IN: "faint",
+    Verdict.DIFFERS: "bad",
+    Verdict.CONTRADICTED: "bad",
     Verdict.NOT_RUN: "faint",
 }
-NO_SOURCE = "nothing run"
+NO_EVIDENCE = "none"
+
+
+_BY_EVIDENCE = (Verdict.REPRODUCED, Verdict.TREND_ONLY, Verdict.DIFFERS)  # counted apart by how the value came about
+_OURS = (Evidence.MEASURED, Evidence.DERIVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A column of the scorecard: a verdict, and where the same verdict rests on different evidence, which."""
+
+    verdict: Verdict
+    evidence: Evidence | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.verdict}, {self.evidence}" if self.evidence else self.verdict.value
+
+    def holds(self, judged: Judged) -> bool:
+        return judged.verdict is self.verdict and self.evidence in (None, judged.evidence)
+
+
+KINDS = tuple(Kind(verdict, each) for verdict in Verdict for each in (_OURS if verdict in _BY_EVIDENCE else (None,)))
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many claims of a row have one verdict."""
+    """How many claims of a row are of one kind."""
 
-    verdict: Verdict
+    kind: Kind
     count: int
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.kind.verdict
+
+    @property
+    def name(self) -> str:
+        return self.kind.name
+
+    @property
+    def evidence(self) -> str:
+        return self.kind.evidence.value if self.kind.evidence else ""
 
     @property
     def sign(self) -> str:
@@ -44,7 +95,10 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One row: `counts` has one entry per verdict, in their order; `value` is what the claims table is filtered by."""
+    """One row.
+
+    value: what the claims table is filtered by; counts: one per kind that occurs on the page, in their order
+    """
 
     name: str
     value: str
@@ -72,8 +126,8 @@ def scope(judged: Judged) -> str:
     return judged.scope.value
 
 
-def source(judged: Judged) -> str:
-    return judged.source or NO_SOURCE
+def evidence(judged: Judged) -> str:
+    return judged.evidence.value if judged.evidence else NO_EVIDENCE
 
 
 def papers(judged: Sequence[Judged]) -> list[str]:
@@ -81,9 +135,9 @@ def papers(judged: Sequence[Judged]) -> list[str]:
     return list(dict.fromkeys(paper(item) for item in judged))
 
 
-def sources(judged: Sequence[Judged]) -> list[str]:
-    """The sources that occur, the strongest first."""
-    return _known([*(item.value for item in Source), NO_SOURCE], (source(item) for item in judged))
+def evidences(judged: Sequence[Judged]) -> list[str]:
+    """The kinds of evidence that occur, the strongest first."""
+    return _known([*(item.value for item in Evidence), NO_EVIDENCE], (evidence(item) for item in judged))
 
 
 def scopes(judged: Sequence[Judged]) -> list[str]:
@@ -107,17 +161,22 @@ def scores(judged: Sequence[Judged]) -> list[Score]:
     return [
         _score("By paper", "paper", judged, papers(judged), paper),
         _score("By scope: how our run relates to the published one", "scope", judged, scopes(judged), scope),
-        _score("By source of our number", "source", judged, sources(judged), source),
+        _score("By evidence: how our value came about", "evidence", judged, evidences(judged), evidence),
     ]
+
+
+def counts(judged: Sequence[Judged], kinds: Sequence[Kind] = KINDS) -> tuple[Count, ...]:
+    """How many of these claims are of each kind."""
+    return tuple(Count(kind, sum(map(kind.holds, judged))) for kind in kinds)
 
 
 def _score(
     title: str, field: str, judged: Sequence[Judged], names: Sequence[str], of: Callable[[Judged], str]
 ) -> Score:
-    lines = tuple(_line(name, name, [item for item in judged if of(item) == name]) for name in names)
-    return Score(title, field, lines, _line("all", "", judged), whole=field == "paper")
+    kinds = [count.kind for count in counts(judged) if count.count]
+    lines = tuple(_line(name, name, [item for item in judged if of(item) == name], kinds) for name in names)
+    return Score(title, field, lines, _line("all", "", judged, kinds), whole=field == "paper")
 
 
-def _line(name: str, value: str, judged: Sequence[Judged]) -> Line:
-    counts = tuple(Count(verdict, sum(item.verdict is verdict for item in judged)) for verdict in Verdict)
-    return Line(name, value, counts, len(judged))
+def _line(name: str, value: str, judged: Sequence[Judged], kinds: Sequence[Kind]) -> Line:
+    return Line(name, value, counts(judged, kinds), len(judged))

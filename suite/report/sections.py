@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from suite.core.claim import Judged, Verdict
+from suite.core.claim import Judged
 from suite.core.record import Source
 from suite.report import bounds, derive, expect, learned, panels, pictures, scorecard, swept, verdicts, view
 from suite.report.load import Entry, text_at
@@ -76,7 +76,8 @@ def plan(salt: str, group: derive.Group, found: Sequence[expect.Finding], shown:
     some = any(row.source != Source.ANALYTIC for row in ran)
     tables = (view.systems(ran, reference, runs), view.memory(entries, runs)) if some else ()
     # a record's own panels, and those that the experiment makes of several runs
-    own = [one for entry in entries for one in panels.shown(entry, runs)]
+    # those of a published figure stand in the section of its paper
+    own = [one for entry in entries for one in panels.shown(entry, runs) if not one.panel.display[0]]
     several, unswept = swept.read(group, known, runs)
     studied, unlearned = learned.read(group, held.groups, near.settings, runs, salt)
     systems = dict.fromkeys(name for one in (*own, *several) for name in one.panel.systems)
@@ -98,7 +99,7 @@ def plan(salt: str, group: derive.Group, found: Sequence[expect.Finding], shown:
         machine=group.machine,
         question=text_at(config, "experiment", "question"),
         paper=scorecard.PAPERS.get(paper := text_at(config, "experiment", "paper"), paper),
-        where=text_at(config, "experiment", "where"),
+        where=text_at(config, "experiment", "paper_ref"),
         score=_score(found, mine),
         sources=", ".join(sorted({row.source for row in rows})),
         panels=tuple(pictures.of_panels(own, looks, f"{salt}-panel")),
@@ -110,7 +111,7 @@ def plan(salt: str, group: derive.Group, found: Sequence[expect.Finding], shown:
         ),
         unlearned=tuple(unlearned),
         asked=tuple(table for table in asked if table is not None),
-        tables=tuple(table for table in tables if table is not None),
+        tables=tuple(kept for table in tables if (kept := view.with_values(table)) is not None),
         failures=tuple(bounds.failures(entries)),
         remarks=tuple(_remarks(entries, set(known))),
         runs=tuple(table for table in made if table is not None),
@@ -155,7 +156,7 @@ def _cut(section: Section, tables: Sequence[tuple[view.Table | None, view.Table 
     return _with(
         section,
         [
-            replace(panel, table=table or panel.table, more=more)
+            replace(panel, table=view.with_values(table or panel.table), more=view.with_values(more))
             for panel, (table, more) in zip(_panels(section), tables, strict=True)
         ],
     )
@@ -181,7 +182,7 @@ def _drawn(section: Section, count: int, boxes: int) -> Section:
 def _score(found: Sequence[expect.Finding], mine: Sequence[Judged]) -> str:
     """'2 met, 1 not met; claims: 3 reproduced': what was expected, and what the papers claim."""
     met = [(sum(f.judgement is verdict for f in found), verdict.value) for verdict in expect.Judgement]
-    held = [(sum(item.verdict is verdict for item in mine), verdict.value) for verdict in Verdict]
+    held = [(count.count, count.name) for count in scorecard.counts(mine)]
     told = [", ".join(f"{count} {name}" for count, name in counts if count) for counts in (met, held)]
     parts = [told[0]] if told[0] else []
     parts += [f"claims: {told[1]}"] if told[1] else []

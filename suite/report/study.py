@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.reasons import headline
 from suite.core.record import Outcome, Record, Source
 from suite.report import derive
@@ -25,6 +25,11 @@ from suite.report.load import Entry, at, real, text_at
 FIELDS = ("scores", "ours", "like", "names", "of", "target", "samples", "stands_for", "curves", "tables")
 TABLES = ("scores", "times", "tests", "settings")
 SAME = ("model", "data", "optimizer", "split", "precision", "pruning")  # parts of a config that a training consists of
+_PIECES = (
+    "bucket_numel",
+    "buckets_per_reduction",
+    "clip_norm",
+)  # keys of `optimizer` that are no arguments of its rule
 _OF_RATES = ("milestones", "total", "warmup")  # counted in updates, of which systems make different numbers
 _MOST_SCORES, _MOST_EPOCHS, _MOST_OF = 4, 1000, 24
 
@@ -93,7 +98,7 @@ class Task:
 
 
 def parse(row: Any) -> Study:
-    """`experiment.study`. Raises Refused or UnknownName for what is malformed.
+    """`experiment.study`. Raises InvalidRequest or UnknownName for what is malformed.
 
     scores: series with a value per epoch, higher is better; the first that a task has is what its tests and target are
         about
@@ -107,30 +112,30 @@ def parse(row: Any) -> Study:
     tables: which of TABLES; left out: those that the rest asks for
     """
     if not isinstance(row, dict):
-        raise Refused(f"the study is {told(row)}", rule="a mapping", legal="{scores: [top_1], ours: pipeoptim}")
+        raise InvalidRequest(f"the study is {told(row)}", rule="a mapping", legal="{scores: [top_1], ours: pipeoptim}")
     for name in row:
         if name not in FIELDS:
             raise UnknownName("field of a study", str(name)[:LONG], FIELDS)
-    scores, of = _words(row, "scores", _MOST_SCORES), _words(row, "of", _MOST_OF)
+    scores, of = _words(row.get("scores"), "scores", _MOST_SCORES), _words(row.get("of"), "of", _MOST_OF)
     if not scores:
-        raise Refused("a study has no scores", rule="a list of series", legal="[top_1, top_5]")
+        raise InvalidRequest("a study has no scores", rule="a list of series", legal="[top_1, top_5]")
     for name in ("ours", "like"):
         if not (row.get(name) is None or isinstance(row[name], str)):
-            raise Refused(f"{name} is {told(row[name])}", rule="the name of a system")
+            raise InvalidRequest(f"{name} is {told(row[name])}", rule="the name of a system")
     maps = {}
     for name in ("names", "stands_for"):
         found = {} if row.get(name) is None else row[name]
         if not isinstance(found, dict) or not all(isinstance(text, str) and text for text in found.values()):
-            raise Refused(f"{name} is {told(found)}", rule="a mapping to names")
+            raise InvalidRequest(f"{name} is {told(found)}", rule="a mapping to names")
         maps[name] = {str(key): text for key, text in found.items()}
     numbers = {}
     for name in ("target", "samples"):
         numbers[name] = real(row.get(name))
         if row.get(name) is not None and not numbers[name] > 0:
-            raise Refused(f"{name} is {told(row[name])}", rule="above zero")
+            raise InvalidRequest(f"{name} is {told(row[name])}", rule="above zero")
     if not isinstance(row.get("curves", True), bool):
-        raise Refused(f"curves is {told(row['curves'])}", rule="true or false")
-    tables = _words(row, "tables", len(TABLES))
+        raise InvalidRequest(f"curves is {told(row['curves'])}", rule="true or false")
+    tables = _words(row.get("tables"), "tables", len(TABLES))
     if unknown := [name for name in tables if name not in TABLES]:
         raise UnknownName("table of a study", unknown[0][:LONG], TABLES)
     asked = {"scores": True, "times": math.isfinite(numbers["target"])}
@@ -149,10 +154,10 @@ def parse(row: Any) -> Study:
     )
 
 
-def _words(row: Mapping[str, Any], name: str, most: int) -> tuple[str, ...]:
-    found = [] if row.get(name) is None else row[name]
+def _words(value: Any, name: str, most: int) -> tuple[str, ...]:
+    found = [] if value is None else value
     if not isinstance(found, list) or len(found) > most or not all(isinstance(text, str) and text for text in found):
-        raise Refused(f"{name} is {told(found)}", rule=f"a list of at most {most} names")
+        raise InvalidRequest(f"{name} is {told(found)}", rule=f"a list of at most {most} names")
     return tuple(dict.fromkeys(found))
 
 
@@ -209,7 +214,7 @@ def _tasks(study: Study, group: derive.Group) -> tuple[list[Task], list[tuple[st
 def _curve(record: Record, score: str) -> tuple[float, ...]:
     """A finite value per epoch, or nothing: a turn of a run that validates after each is one."""
     values = record.series.get(score, [])[:_MOST_EPOCHS]
-    whole = text_at(record.config, "measure", "validate") == "turn" and all(map(math.isfinite, values))
+    whole = text_at(record.config, "measure", "validate") == "every_round" and all(map(math.isfinite, values))
     return tuple(values) if whole else ()
 
 
@@ -217,9 +222,13 @@ def _signature(record: Record) -> str:
     """All that a training consists of but the system and the seed; of a rate only what does not count updates."""
     parts = {name: record.config.get(name) for name in SAME}
     optimizer = dict(parts["optimizer"]) if isinstance(parts["optimizer"], dict) else {}
+    optimizer = {key: value for key, value in optimizer.items() if key not in _PIECES}
     if isinstance(optimizer.get("lr"), dict):
         optimizer["lr"] = {key: value for key, value in optimizer["lr"].items() if key not in _OF_RATES}
-    plan = {name: at(record.config, "measure", name) for name in ("turns", "settle", "batches", "evaluate", "warm_up")}
+    plan = {
+        name: at(record.config, "measure", name)
+        for name in ("rounds", "discard_first", "batches", "eval_batches", "warm_up")
+    }
     parts |= {"optimizer": optimizer, "measure": plan, "size": at(record.config, "batch", "size")}
     return json.dumps(parts, sort_keys=True, default=str)
 
@@ -244,7 +253,7 @@ def settings_of(record: Record) -> dict[str, str]:
     if isinstance(rate, dict):
         schedule = text_at(rate, "_target_").rpartition(".")[2].lower()
         rate = rate.get("lr")
-    epochs = at(config, "measure", "turns")
+    epochs = at(config, "measure", "rounds")
     found = {
         "network": _name(record, "model"),
         "data": _name(record, "data"),

@@ -18,7 +18,7 @@ from suite.report import derive, panels
 from suite.report.asked import BATCHES, LONG, SECONDS, Asked, Paper, Printed, factor, parse, published, told, word
 from suite.report.derive import Samples
 from suite.report.load import Entry, at, grid_of
-from suite.report.panels import NULL, OURS, PAPER, UNITS, Panel, Shown, error
+from suite.report.panels import NULL, OURS, PAPER, QUICKEST, UNITS, Panel, Shown, error, quickest
 from suite.report.verdicts import anchor, plain, short
 from suite.report.view import NONE, Cell, Column, Table, number, to_run
 
@@ -93,7 +93,9 @@ def _panel(
         if not all(map(math.isnan, values)):
             sides[side][name] = values
     cut = len(whole) > len(x) or len(curves) > len(names)
-    panel = Panel(asked.title, unit, asked.axis, x, sides, frozenset(), cut)
+    told = list(asked.metrics.values())
+    quantity = told[0].replace("_", " ") if len(told) == 1 and not asked.divided else ""
+    panel = Panel(asked.title, unit, asked.axis, x, sides, frozenset(), cut, quantity=quantity)
     source = " and ".join(source.value for source in Source if any(s.entry.record.source is source for s in drawn))
     panel = replace(panel, told=_caption(asked, panel, source, spots))
     if len(spots) > _MOST_ROWS:
@@ -278,7 +280,9 @@ def _table(
             ours = math.nan if spot is None or spot.why else value
             row = [Cell(curve), Cell(point or NONE)]
             row += [_printed(printed, asked.divided)] if paper else []
-            row.append(number(value, short(value), tone="faint" if math.isnan(ours) else ""))
+            first = QUICKEST if point in panel.x and curve == quickest(panel, panel.x.index(point)) else ""
+            cell = number(value, short(value), tone="faint" if math.isnan(ours) else "")
+            row.append(replace(cell, badge="" if math.isnan(ours) else first))
             row += [error(ours, printed.value if printed else math.nan, panel.unit)] if paper else []
             rows.append((*row, _run(spot, runs), _samples(spot, asked.divided)))
     return Table(f"{panel.title}: run by run", columns, tuple(rows[:_MOST_ROWS]))

@@ -9,41 +9,48 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from suite.core.claim import Claim, Judged, Verdict
+from suite.core.claim import MODELLED, Claim, Decision, Judged, Scalar, Settings, Turn, Verdict
 from suite.report import scorecard
+from suite.report.claim_text import command
 from suite.report.load import Store
 from suite.report.view import NONE, Cell, Column, Table, address
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9._-]{1,120}")
 _VERDICTS = list(Verdict)
+TURNS, STAYS, NOT_VARIED, NO_MODEL = "turns", "stays", "not varied", "no model"  # of a verdict, over the constants
 _THIN = "\u202f"  # groups the digits of a count without a line break
 _MOST_CASES = 4
-_MOST_TERMS = 12
+_MOST_TERMS = 6
 _MOST_LINKS = 5
 _SETTING = 64  # characters of a setting in a row; the whole stands in the claim file
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What stands around a claim: the anchors of runs by their record's file, what a record says of how it came to its
-    value by (file, claim), the decisions by claim, and the published settings by group."""
+    """What stands around a claim.
+
+    runs: the anchors of runs by their record's file; machines: the machine of each committed record by its file
+    notes: what a record says of how it came to its value, by (file, claim)
+    decided: the decisions by claim; settings: the published settings by group
+    """
 
     runs: Mapping[str, str] = field(default_factory=dict)
+    machines: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[tuple[str, str], str] = field(default_factory=dict)
     decided: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    settings: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
 
 
 def around(
     store: Store,
     runs: Mapping[str, str],
     judged: Sequence[Judged],
-    decisions: Sequence[Mapping[str, Any]],
-    settings: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    decisions: Sequence[Decision],
+    settings: Settings | None = None,
 ) -> Around:
     """What `store`, `decisions` and `settings` say beside the claims."""
     entries = {entry.file: entry for entry in store.entries}
@@ -54,9 +61,10 @@ def around(
     }
     decided: dict[str, list[str]] = {}
     for row in decisions:
-        for claim in row.get("claims") or ():
-            decided.setdefault(str(claim), []).append(text(row, "id"))
-    return Around(runs, notes, decided, settings or {})
+        for claim in row.claims:
+            decided.setdefault(claim, []).append(row.id)
+    machines = {entry.file: entry.machine for entry in store.entries if entry.machine}
+    return Around(runs, machines, notes, decided, settings or {})
 
 
 def anchor(claim: str) -> str:
@@ -117,18 +125,26 @@ def ours(judged: Judged, runs: Mapping[str, str]) -> Cell:
     return Cell("" if links else text, first if math.isfinite(first) else None, detail, links=links)
 
 
+def in_short(judged: Judged) -> str:
+    """Our values as one line of text."""
+    each = [value for case in judged.ours for value in case]
+    return _first(each) if each else NONE
+
+
 def _first(values: Sequence[float]) -> str:
     """The values of the first cases."""
     more = len(values) - _MOST_CASES
     return ", ".join(short(value) for value in values[:_MOST_CASES]) + (f", … ({more} more)" if more > 0 else "")
 
 
-def verdict(judged: Judged) -> Cell:
+def verdict(judged: Judged, turns: str = "") -> Cell:
+    """The verdict with its sign. turns: TURNS marks one that is another within the ranges of the model's constants"""
     kind = judged.verdict
     return Cell(
         f"{scorecard.SIGNS[kind]}\u00a0{kind.value}",
         float(_VERDICTS.index(kind)),
         tone=f"verdict {scorecard.TONES[kind]}",
+        badge=turns if turns == TURNS else "",
     )
 
 
@@ -142,10 +158,8 @@ def setting(claim: Claim, most: int = _SETTING) -> str:
     return text if len(text) <= most else text[:most] + "…"
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return plain(value)
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+def _text(value: Scalar) -> str:
+    return plain(value) if isinstance(value, float) else str(value)
 
 
 def _system(claim: Claim) -> Cell:
@@ -162,7 +176,7 @@ FULL = (
     Column("paper’s value"),
     Column("our value"),
     Column("unit", numeric=False),
-    Column("source", numeric=False),
+    Column("evidence", numeric=False),
     Column("scope", numeric=False),
     Column("verdict", numeric=False),
     Column("why", numeric=False),
@@ -181,9 +195,9 @@ def claims(judged: Sequence[Judged], near: Around) -> Table:
             published(item.claim),
             ours(item, near.runs),
             Cell(item.claim.unit),
-            Cell(item.source) if item.source else Cell(NONE, tone="none"),
-            Cell(item.scope.value),
-            verdict(item),
+            Cell(item.evidence.value) if item.evidence else Cell(NONE, tone="none"),
+            Cell(item.scope.value, detail=item.stand_in),
+            verdict(item, sensitivity(item)),
             _why(item, near, near.decided.get(item.claim.id, ())),
         )
         for item in judged
@@ -198,23 +212,63 @@ def claims(judged: Sequence[Judged], near: Around) -> Table:
     )
 
 
+def sensitivity(judged: Judged) -> str:
+    """Whether the verdict of a modelled value changes within the ranges of the model's constants."""
+    if judged.evidence not in MODELLED:
+        return NO_MODEL
+    return (
+        NOT_VARIED if judged.sensitivity is None or not judged.sensitivity.varied else TURNS if judged.turns else STAYS
+    )
+
+
 def filters(judged: Sequence[Judged]) -> list[tuple[str, list[str], Any]]:
     """The filters of the claims table: name, values, and how a claim answers."""
+    every = (TURNS, STAYS, NOT_VARIED, NO_MODEL)
+    held = {sensitivity(item) for item in judged}
     return [
         ("paper", scorecard.papers(judged), scorecard.paper),
         ("verdict", scorecard.verdicts(judged), lambda item: item.verdict.value),
         ("scope", scorecard.scopes(judged), scorecard.scope),
-        ("source", scorecard.sources(judged), scorecard.source),
+        ("evidence", scorecard.evidences(judged), scorecard.evidence),
+        ("sensitivity", [name for name in every if name in held], sensitivity),
     ]
 
 
 def _why(judged: Judged, near: Around, decided: Sequence[str] = ()) -> Cell:
-    """The reason, how the record came to its value, the decisions that bear on the claim, and the command where no run
-    on this page shows it."""
+    """The reason; folded away, what the paper asserts, the limits of the check, how the record came to its value, the
+    other answers, the sensitivity, the decisions that bear on the claim, and the command."""
+    claim = judged.claim
     links = tuple((f"#{decision_anchor(name)}", f"decision {name}") for name in decided)
-    alone = judged.command if judged.record not in near.runs else ""
-    note = near.notes.get((judged.record, judged.claim.id), "")
-    return Cell(judged.why, detail=note, links=links, code=alone, fold="command" if alone else "")
+    note = near.notes.get((judged.record, claim.id), "")
+    lines = (
+        ("The paper asserts", claim.asserts),
+        ("Hedge", claim.hedge),
+        ("Limits of this check", claim.limits),
+        ("Value", "\n".join(filter(None, (note, judged.note)))),
+        *(("Other answer", text) for text in _others(judged)),
+        ("Sensitivity", _sensitivity(judged)),
+    )
+    code = command(judged)
+    told = tuple(line for line in lines if line[1])
+    return Cell(judged.why, links=links, code=code, fold="details" if told or links or code else "", lines=told)
+
+
+def _sensitivity(judged: Judged) -> str:
+    """Over the ranges of the model's constants and choices: our values, and where the verdict turns."""
+    if judged.sensitivity is None:
+        return ""
+    low, high = (short(value) for value in judged.sensitivity.values)
+    turns = [f"{turn.verdict} at {turn.constant}={_at(turn)}" for turn in judged.turns]
+    return (f"turns: {'; '.join(turns)}; " if turns else "stays; ") + f"our value {low} to {high}"
+
+
+def _at(turn: Turn) -> str:
+    return short(turn.at) if isinstance(turn.at, float) else str(turn.at)
+
+
+def _others(judged: Judged) -> list[str]:
+    """What the claim's other answers say."""
+    return [f"{one.evidence or one.claim.reach}: {one.verdict}, {one.why}" for one in judged.others]
 
 
 BESIDE = (
@@ -242,8 +296,8 @@ def beside(judged: Sequence[Judged], near: Around) -> Table | None:
             ),
             published(item.claim),
             ours(item, near.runs),
-            verdict(item),
-            _why(item, near),
+            verdict(item, sensitivity(item)),
+            Cell(item.why, detail=near.notes.get((item.record, item.claim.id), "")),
         )
         for item in judged
     )
@@ -252,11 +306,12 @@ def beside(judged: Sequence[Judged], near: Around) -> Table | None:
 
 def of_experiment(judged: Sequence[Judged], name: str, files: set[str]) -> list[Judged]:
     """The claims that the runs in `files` answered, and those that ask for experiment `name` and have no answer yet."""
-    return [
-        item
-        for item in judged
-        if (item.record in files if item.record else name in {item.experiment, item.claim.evidence.get("experiment")})
-    ]
+    return [item for item in judged if (item.record in files if item.record else name in _compared(item.claim))]
+
+
+def _compared(claim: Claim) -> set[str]:
+    """The experiments whose runs a claim compares."""
+    return {answer.experiment for answer in claim.answers if answer.experiment}
 
 
 DECISIONS = (
@@ -268,48 +323,52 @@ DECISIONS = (
 )
 
 
-CARDS = (  # tables that become cards on a narrow screen, with the words that head their cells then
-    ("claims", [column.name for column in FULL]),
-    ("beside", [column.name for column in BESIDE]),
-    ("decisions", [column.name for column in DECISIONS]),
-    ("score", ["", "", *(f"{sign} {kind.value}" for kind, sign in scorecard.SIGNS.items()), "claims"]),
-)
+def cards(
+    judged: Sequence[Judged], more: Iterable[tuple[str, Sequence[Column]]] = ()
+) -> Sequence[tuple[str, Sequence[str]]]:
+    """Kinds of tables that become cards on a narrow screen, with the words that head their cells then.
+
+    more: kinds of other modules, with their columns
+    """
+    kinds = [f"{count.sign} {count.name}" for count in scorecard.counts(judged) if count.count]
+    return (
+        ("claims", [column.name for column in FULL]),
+        ("beside", [column.name for column in BESIDE]),
+        ("decisions", [column.name for column in DECISIONS]),
+        *((kind, [column.name for column in columns]) for kind, columns in more),
+        ("score", ["", *kinds, "claims"]),
+    )
 
 
 def decision_anchor(name: str) -> str:
     return "decision" + anchor(name).removeprefix("claim")
 
 
-def decisions(found: Sequence[Mapping[str, Any]], known: set[str]) -> Table | None:
+def decisions(found: Sequence[Decision], known: set[str]) -> Table | None:
     """Where the papers contradict themselves. `known`: the claims that have a row on this page."""
     rows = tuple(
         (
-            Cell(text(item, "id"), detail=text(item, "weight")),
-            Cell(papers_of(item), detail=text(item, "where")),
-            Cell(text(item, "finding")),
-            Cell(text(item, "decision")),
+            Cell(item.id, detail=item.weight),
+            Cell(papers_of(item), detail=item.where),
+            Cell(item.finding),
+            Cell(item.decision),
             _claims_of(item, known),
         )
         for item in found
     )
-    anchors = tuple(decision_anchor(text(item, "id")) for item in found)
+    anchors = tuple(decision_anchor(item.id) for item in found)
     return (
         Table("The disagreements, and what was decided", DECISIONS, rows, anchors, kind="decisions") if rows else None
     )
 
 
-def text(item: Mapping[str, Any], name: str) -> str:
-    value = item.get(name)
-    return "" if value is None else str(value)
-
-
-def papers_of(item: Mapping[str, Any]) -> str:
-    names = [name.strip() for name in text(item, "paper").split(",")]
+def papers_of(item: Decision) -> str:
+    names = [name.strip() for name in item.paper.split(",")]
     return ", ".join(scorecard.PAPERS.get(name, name) for name in names if name)
 
 
-def _claims_of(item: Mapping[str, Any], known: set[str]) -> Cell:
-    names = [str(name) for name in item.get("claims") or ()]
+def _claims_of(item: Decision, known: set[str]) -> Cell:
+    names = item.claims
     links = tuple((f"#{anchor(name)}", name) for name in names if name in known)
     if not links:
         return Cell("", detail=", ".join(names)) if names else Cell(NONE, tone="none")

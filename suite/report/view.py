@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from suite.core.record import LINES, Outcome
@@ -38,7 +38,8 @@ _TONES = {
 class Cell:
     """`value` is what a column sorts by, `detail` a second, smaller line; tone: good, bad, faint or a badge's name.
 
-    fold: the heading under which links and code stand folded away; empty: they stand open
+    fold: the heading under which links, code and lines stand folded away; empty: they stand open
+    lines: (term, text) of what is folded away
     """
 
     text: str
@@ -50,6 +51,12 @@ class Cell:
     code: str = ""
     badge: str = ""
     fold: str = ""
+    lines: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether the cell holds nothing but a dash."""
+        return self.text in ("", NONE) and not (self.detail or self.links or self.code or self.badge or self.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,22 @@ class Table:
     filters: tuple[str, ...] = ()
     kind: str = ""
     said: str = ""
+
+
+def with_values(table: Table | None) -> Table | None:
+    """`table` without columns that hold no value; None where nothing but the headings of its rows would be left."""
+    if table is None or table.kind:
+        return table
+    kept = [
+        place
+        for place in range(len(table.columns))
+        if place == 0 or not all(row[place].empty for row in table.rows if place < len(row))
+    ]
+    if len(kept) == 1 and len(table.columns) > 1:
+        return None
+    columns = tuple(table.columns[place] for place in kept)
+    rows = tuple(tuple(row[place] for place in kept if place < len(row)) for row in table.rows)
+    return replace(table, columns=columns, rows=rows)
 
 
 def number(value: float, text: str, detail: str = "", tone: str = "") -> Cell:
@@ -106,7 +129,11 @@ def systems(rows: Sequence[Row], reference: str, anchors: Mapping[str, str]) -> 
         Column("efficiency", detail="allowed / measured"),
         Column("last loss", detail=f"difference to {reference}" if reference else "no reference"),
     )
-    return Table("Systems side by side", columns, tuple(_system(row, anchors) for row in rows))
+    times = {row.file: row.batch_time_median for row in rows if row.comparable and row.outcome == Outcome.OK}
+    times = {file: value for file, value in times.items() if not math.isnan(value)}
+    alike = len({row.source for row in rows if row.file in times}) == 1
+    best = min(times, key=times.__getitem__) if len(times) > 1 and alike else ""
+    return Table("Systems side by side", columns, tuple(_system(row, anchors, row.file == best) for row in rows))
 
 
 def to_run(label: str, file: str, anchors: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -114,7 +141,7 @@ def to_run(label: str, file: str, anchors: Mapping[str, str]) -> tuple[tuple[str
     return ((f"#{anchors[file]}" if file in anchors else "", label or NONE),)
 
 
-def _system(row: Row, anchors: Mapping[str, str]) -> tuple[Cell, ...]:
+def _system(row: Row, anchors: Mapping[str, str], quickest: bool) -> tuple[Cell, ...]:
     time, tone = row.batch_time_median, "" if row.comparable else "faint"
     spread = f"[{_span(row.batch_time_min, row.batch_time_max)}], {row.batch_time_n}"
     if not row.comparable:
@@ -131,7 +158,7 @@ def _system(row: Row, anchors: Mapping[str, str]) -> tuple[Cell, ...]:
             links=to_run(row.label, row.file, anchors),
         ),
         Cell(row.grid or NONE),
-        quantity(time, "s", spread, tone),
+        replace(quantity(time, "s", spread, tone), badge="quickest" if quickest else ""),
         quantity(row.tokens_per_second, "", tone=tone),
         number(
             row.percent_of_peak,

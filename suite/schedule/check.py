@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import isqrt
 
-from suite.core.errors import IllegalSchedule, Refused
+from suite.core.errors import IllegalSchedule, InvalidRequest
 from suite.core.op import Kind, Op, Place, Program, Work, needs
 from suite.core.protocols import Schedule
 from suite.schedule.draw import Slot, grid
@@ -113,13 +113,14 @@ class _Stage:
 
 
 def check_size(microbatches: int, stages: int, most: int = MOST) -> None:
-    """Raises Refused for an order whose check would look at stages more than `most` times, or keep more than OPS."""
+    """Raises InvalidRequest for an order whose check would look at stages more than `most` times, or keep more than
+    OPS."""
     for told, each, bound in (("stages^2", stages**2, most), ("stages", stages, OPS)):
         if 2 * microbatches * each > bound:
             rule = f"2 * microbatches * {told} is {2 * microbatches * each}, at most {bound}"
             fits = min(most // (2 * stages**2), OPS // (2 * stages))
             legal = f"{fits} microbatches" if fits else f"{isqrt(most // 2)} stages"
-            raise Refused(f"{microbatches} microbatches on {stages} stages", rule=rule, legal=legal)
+            raise InvalidRequest(f"{microbatches} microbatches on {stages} stages", rule=rule, legal=legal)
 
 
 def check(
@@ -127,7 +128,7 @@ def check(
 ) -> Timeline:
     """Run `schedule` on `stages` stages. Raises IllegalSchedule, with the grid so far, for the first broken law:
     each op once, a backward after its forward, updates in turn and complete, no deadlock, the promised in-flight kept.
-    Raises Refused for an order that would be checked for longer than anybody waits.
+    Raises InvalidRequest for an order that would be checked for longer than anybody waits.
     """
     check_size(work.microbatches, stages)
     places = [Place(stage, stages, replica, replica + 1) for stage in range(stages)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op, Place, Program, Work
 
 
@@ -32,9 +32,9 @@ class MessageDriven:
             value = getattr(self, name)
             if value is not None and value < 1:
                 legal = f"{name}=None (the number of stages)"
-                raise Refused(f"{name}={value}", rule="at least 1 microbatch", legal=legal)
+                raise InvalidRequest(f"{name}={value}", rule="at least 1 microbatch", legal=legal)
         if self.prefer not in ("backward", "forward"):
-            raise Refused(f"prefer={self.prefer!r}", rule="backward or forward", legal="backward")
+            raise InvalidRequest(f"prefer={self.prefer!r}", rule="backward or forward", legal="backward")
 
     def program(self, place: Place, work: Work) -> Program:
         forward = backward = work.first

@@ -9,7 +9,6 @@ order (suite.simulate.machine). Seconds and bytes.
     all_to_all   everybody sends what others need at once (Algorithm 1; and Algorithm 2 with its stages fused)
     staged       Algorithm 2 as printed: in each column of the grid one process sends at a time
     sum_rows     the all-reduce over the c replicas of a block row, which the paper's cost leaves out (G2)
-    bound_1d, bound_1_5d   the cost as printed (Sections 4.1 and 4.2)
 """
 
 from __future__ import annotations
@@ -218,23 +217,3 @@ class Wires:
 
 
 FORMS = {"oblivious": "stages", "fused": "all_to_all", "staged": "staged"}
-
-
-# -- the cost as printed ---------------------------------------------------------------------------------------------
-
-
-def bound_1d(volumes: Volumes, width: int, *, alpha: float, beta: float) -> float:
-    """Section 4.1: P - 1 messages, each as long as the longest; alpha seconds a message, beta seconds a word."""
-    others = volumes.placement.processes - 1
-    return alpha * others + others * volumes.pair * width * beta
-
-
-def bound_1_5d(volumes: Volumes, width: int, *, alpha: float, beta: float) -> float:
-    """Section 4.2, without the all-reduce (G2): s = P / c^2 stages of the longest message, s log s latencies."""
-    stages = len(volumes.placement.stages(0))
-    return alpha * stages * math.log(stages) + stages * volumes.pair * width * beta
-
-
-def bound_sum(volumes: Volumes, width: int, *, beta: float) -> float:
-    """The all-reduce that Section 4.2 leaves out (G2): 2 (c - 1) / c times the block row's words."""
-    return ring_volume(float(np.max(volumes.rows, initial=0)) * width, volumes.placement.replication) * beta

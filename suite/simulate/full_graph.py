@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from suite.core.errors import DoesNotFit, Refused
+from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.gnn.plan import Volumes
 from suite.simulate.exchange import NCCL, Wires
 from suite.simulate.machine import Machine
@@ -219,18 +219,5 @@ def _reached(machine: Machine, stack: Stack) -> float:
     """Bytes/s of a device's memory."""
     if not stack.traffic:
         what = f"sparse products with stack={stack.name}, whose traffic is 0"
-        raise Refused(what, rule="they are bound by memory", legal="stack=gnn")
+        raise InvalidRequest(what, rule="they are bound by memory", legal="stack=gnn")
     return machine.memory_bandwidth * stack.traffic
-
-
-def scaled(volumes: Volumes, *, vertices: int, entries: int) -> Volumes:
-    """The volumes of a graph of the same kind with another number of vertices and entries: rows in proportion to its
-    vertices, blocks in proportion to its entries."""
-    rows, nonzeros = volumes.rows.sum(), volumes.nonzeros.sum()
-    by_rows, by_entries = vertices / rows, entries / nonzeros if nonzeros else 0.0
-    return Volumes(
-        np.rint(volumes.needed * by_rows).astype(np.int64),
-        np.rint(volumes.rows * by_rows).astype(np.int64),
-        np.rint(volumes.nonzeros * by_entries).astype(np.int64),
-        volumes.placement,
-    )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 
 Action = Callable[[Any], None]
 
@@ -26,9 +26,9 @@ class Kernel:
         self._choices: list[tuple[Action, Any]] = []
 
     def at(self, time: float, action: Action, argument: Any = None) -> None:
-        """Call `action(argument)` at `time`. Raises Refused for a time that has passed, or is no number."""
+        """Call `action(argument)` at `time`. Raises InvalidRequest for a time that has passed, or is no number."""
         if not time >= self.now:
-            raise Refused(f"an event at {time:g} s, now is {self.now:g} s", rule="time does not run backwards")
+            raise InvalidRequest(f"an event at {time:g} s, now is {self.now:g} s", rule="time does not run backwards")
         self._entered += 1
         heappush(self._heap, (time, self._entered, action, argument))
 

@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from suite.core.errors import Refused, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Chunk, WeightPolicy
 from suite.core.trace import COPY, MESSAGE, PREDICT, RECOMPUTE
 from suite.memory import Layout
 from suite.memory.budget import Budget
+from suite.memory.stage_budget import stage_budget
 from suite.simulate.machine import Machine
 from suite.simulate.network import ring_volume
 from suite.simulate.plan import Modelled
@@ -28,7 +29,7 @@ from suite.simulate.versions import Asked, asked, full
 from suite.simulate.worker import Network as Wires
 from suite.simulate.worker import simulate
 from suite.weights import Latest
-from suite.workload.held import Held, held
+from suite.workload.held import Held, held, held_entries
 from suite.workload.partition import Rates
 from suite.workload.shapes import LayerShape, Network
 from suite.workload.split import Split, divide
@@ -68,7 +69,7 @@ class LayerPlan:
             )
         chunk = self.microbatch * self.grid.data
         if self.microbatch < 1 or self.batch < 1 or self.batch % chunk:
-            raise Refused(
+            raise InvalidRequest(
                 f"a batch of {self.batch} on {self.grid.data} replicas with microbatches of {self.microbatch}",
                 rule="replicas * microbatch divides the batch",
                 legal=f"a batch of {max(1, self.batch // max(1, chunk)) * max(1, chunk)}",
@@ -109,31 +110,28 @@ class LayerPlan:
 
     def entries(self, stage: int) -> int:
         """Parameters of a rank of `stage`, a tied matrix at both ends."""
-        return sum(self.shapes[index].parameters + self.shapes[index].tied for index in self.ranges[stage])
+        return held_entries(self.shapes[index] for index in self.ranges[stage])
 
     def states(self, stage: int) -> Layout:
+        """Whole states: a mask would make steps and reductions cheaper too, which LayerCost does not charge."""
         return self.layout(entries=self.entries(stage), moments=self.moments, dtype="float32", half=self.half)
 
     def held(self, stage: int) -> Held:
+        """Bytes of one microbatch, without activation checkpoints, whose recomputation LayerCost does not charge."""
         return held(self.shapes, self.ranges, stage, self.microbatch, again=self.asks[stage].again)
 
     def budget(self, stage: int) -> Budget:
-        """Bytes of one rank of `stage`: as suite.bench.predict has them."""
-        place, layout, passing = (
-            self.grid.place(self.grid.rank(data=0, inter=stage)),
+        """Bytes of one rank of `stage`."""
+        return stage_budget(
             self.states(stage),
             self.held(stage),
-        )
-        in_flight = self.system.schedule.in_flight(place, self.work)
-        before = self.system.schedule.in_flight(self.grid.place(place.stage - 1), self.work) if stage else 0
-        return Budget(
-            layout=layout,
-            activations=passing.kept,
-            in_flight=in_flight,
-            working=passing.working,
-            waiting=max(0, before - in_flight) * passing.entering,
-            extra_versions=self.asks[stage].beside * layout["half" if self.half else "master"].bytes,
-            drains=self.update_every is None,
+            self.system.schedule,
+            self.grid.place(self.grid.rank(data=0, inter=stage)),
+            self.work,
+            extra_versions=self.asks[stage].beside,
+            reducing=0,  # a ring reduces in place; the engine's pairwise exchange is not what is modelled
+            beside=False,
+            scratch_stays=False,  # the layouts are the engine's, which frees what a step needed
         )
 
     @property
@@ -144,8 +142,7 @@ class LayerPlan:
     def versions(self) -> int:
         """Bytes of the weights that passes read, in all versions alive at once, on the stage that holds most."""
         copies = [1 + one.beside for one in self.asks]
-        read = "half" if self.half else "master"
-        return max(count * self.states(stage)[read].bytes for stage, count in enumerate(copies))
+        return max(count * self.states(stage).read.bytes for stage, count in enumerate(copies))
 
     def seconds(self, found: Simulation) -> float:
         """Of one batch in a full pipeline: of a flush its whole work, of a stream as many periods as it has updates."""
@@ -181,7 +178,7 @@ class LayerCost:
         plan, layout = self.plan, self.plan.states(stage)
         reduced = layout["half_gradient" if plan.half else "gradient"].bytes
         seconds = self.step(stage) + plan.asks[stage].copies * self.copy(stage)
-        return (Chunk(round(plan.system.reductions * ring_volume(reduced, plan.grid.data)), seconds),)
+        return (Chunk(round(plan.system.allreduces_per_update * ring_volume(reduced, plan.grid.data)), seconds),)
 
     def parts(self, op: Op) -> Mapping[str, float]:
         """Seconds of `op` by category, besides its pass or step."""
@@ -240,12 +237,19 @@ class LayerCost:
 
     def copy(self, stage: int) -> float:
         """A version is read and written elsewhere."""
-        return 2 * self.plan.states(stage)["half" if self.plan.half else "master"].bytes / self.rate
+        return 2 * self.plan.states(stage).read.bytes / self.rate
 
 
 def run(plan: LayerPlan, machine: Machine, stack: Stack, *, symmetric: bool = True, traced: bool = False) -> Simulation:
     """One work of `plan`, in virtual time."""
     system = plan.system
-    wires = Wires.of(machine, stack, plan.grid.size, blocking=system.blocking, direct=system.direct, apart=system.apart)
+    wires = Wires.of(
+        machine,
+        stack,
+        plan.grid.size,
+        blocking=system.blocking_sends,
+        direct=system.device_initiated,
+        apart=system.sync_before_update,
+    )
     cost = LayerCost(plan, machine, stack)
     return simulate(system.schedule, plan.grid, plan.work, cost, wires, symmetric=symmetric, traced=traced)

@@ -7,34 +7,34 @@ flop/s, bytes/s; a bandwidth is one way.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.bounds import NonNegative, Positive, check_bounds
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.values import number
 from suite.core.words import for_reports
 
 
 def positive(owner: str, **numbers: float) -> None:
-    """Raises Refused for the first of `numbers` that is not a finite number above zero."""
+    """Raises InvalidRequest for the first of `numbers` that is not a finite number above zero."""
     for name, value in numbers.items():
         if not number(value) or value <= 0:
-            raise Refused(f"{owner}.{name}={value}", rule="a finite number above 0", legal=f"{owner}.{name}=1.0e+9")
+            raise InvalidRequest(
+                f"{owner}.{name}={value}", rule="a finite number above 0", legal=f"{owner}.{name}=1.0e+9"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
     """One direction between two places: `latency` seconds, then `bandwidth` bytes/s."""
 
-    latency: float
-    bandwidth: float
+    latency: NonNegative
+    bandwidth: Positive
 
     def __post_init__(self) -> None:
-        positive("link", bandwidth=self.bandwidth)
-        if not 0 <= self.latency < math.inf:
-            raise Refused(f"link.latency={self.latency}", rule="seconds, not negative", legal="link.latency=1.0e-6")
+        check_bounds(self, "link")
 
     def seconds(self, size: float) -> float:
         return self.latency + size / self.bandwidth
@@ -77,9 +77,13 @@ class Machine:
         for name in ("devices_per_node", "adapters"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise Refused(f"machine.{name}={value}", rule="a whole number, at least 1", legal=f"machine.{name}=4")
+                raise InvalidRequest(
+                    f"machine.{name}={value}", rule="a whole number, at least 1", legal=f"machine.{name}=4"
+                )
         if not self.peak:
-            raise Refused(f"machine.peak of {self.name} is empty", rule="flop/s by type", legal="{float16: 125.0e+12}")
+            raise InvalidRequest(
+                f"machine.peak of {self.name} is empty", rule="flop/s by type", legal="{float16: 125.0e+12}"
+            )
 
     def peak_of(self, dtype: str) -> float:
         if dtype not in self.peak:
@@ -101,7 +105,7 @@ class Machine:
 def measured(*, name: str, file: str) -> Machine:
     """The machine that `make doctor` measured and wrote to `file`: matrix products, and messages and sums of two ranks.
 
-    Raises Refused where there is none."""
+    Raises InvalidRequest where there is none."""
     try:
         found = json.loads(Path(file).read_text(encoding="utf-8"))
         links = {key: Link(**found[key]) for key in ("within", "between", "host")}
@@ -111,8 +115,8 @@ def measured(*, name: str, file: str) -> Machine:
         }
         found.pop("foreign_cores", None)  # of the measurement, not of the machine
         return Machine(**{**found, **links, "carriers": carriers, "name": name})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Refused(
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidRequest(
             f"machine={name} is not measured here ({error})",
             rule=f"{for_reports('suite.doctor', Path(file).parent)} writes {file}",
             legal="machine=summit",

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.simulate.kernel import Kernel
 from suite.simulate.machine import Link, Machine
 from suite.simulate.stack import Stack
@@ -52,7 +52,7 @@ class Ring:
     def of(cls, ranks: Sequence[int], machine: Machine, beside: int = 1) -> Ring:
         """`beside` rings: of `ranks`, of the ranks one further, ..."""
         if len(set(ranks)) < len(ranks) or not ranks:
-            raise Refused(f"a ring of the ranks {list(ranks)}", rule="at least one rank, each once", legal="[0]")
+            raise InvalidRequest(f"a ring of the ranks {list(ranks)}", rule="at least one rank, each once", legal="[0]")
         out: Counter[int] = Counter()
         for offset in range(beside):
             places = [machine.node(rank + offset) for rank in ranks]

@@ -33,9 +33,8 @@ class Roofline:
         self.forward = [self._pass(stage, backward=False) for stage in range(plan.grid.inter)]
         self.backward = [self._pass(stage, backward=True) for stage in range(plan.grid.inter)]
         whole = round(plan.microbatch * plan.kernels.boundary)
-        sliced = -(-whole // plan.grid.tensor)
-        self.size = sliced if plan.system.sliced != "none" else whole  # of an activation
-        self.back = sliced if plan.system.sliced == "both" else whole  # of its gradient
+        self.size = plan.message  # of an activation
+        self.back = plan.message if plan.system.scatter_messages == "both" else whole  # of its gradient
 
     def compute(self, op: Op) -> float:
         return self.backward[op.stage] if op.kind is Kind.BACKWARD else self.forward[op.stage]
@@ -79,7 +78,7 @@ class Roofline:
         seconds = held.blocks * (passes * self.block() + sums * self.sums())
         if held.head:
             seconds += self.head() * (2 if backward else 1)
-        if backward and self.stack.compress and self._compresses(stage):
+        if backward and self._compresses(stage):
             seconds += self.stack.compress * plan.entries(stage)
         return seconds + self._messages(stage) * self.stack.message
 
@@ -136,20 +135,20 @@ class Roofline:
         reduced = layout["half_gradient"].bytes
         stepped = layout["master"].entries
         seconds = self.step(stage)
-        volume = system.reductions * ring_volume(reduced, plan.grid.data)
+        volume = system.allreduces_per_update * ring_volume(reduced, plan.grid.data)
         if plan.grid.data > 1:
             volume += self._exchanged(stage)  # over the column's adapters
         else:  # no column reduces here
             seconds += self._tie(stage)
-        if not (system.bucket and system.coarsening):
+        if not (system.bucket_numel and system.buckets_per_reduction):
             return (Chunk(round(volume), seconds),)
-        chunks = -(-stepped // (system.bucket * system.coarsening))
+        chunks = -(-stepped // (system.bucket_numel * system.buckets_per_reduction))
         return (Chunk(round(volume / chunks), seconds / chunks),) * chunks
 
     def _exchanged(self, stage: int) -> float:
         """Bytes of a shared embedding's gradient that an end of the pipeline adds with the other."""
         plan, held = self.plan, self.plan.stages[stage]
-        apart = plan.system.ties and plan.shape.tied and held.embedding != held.head
+        apart = plan.system.tied_embeddings and plan.shape.tied and held.embedding != held.head
         return HALF * plan.shape.head().tied / plan.grid.tensor if apart else 0.0
 
     def _tie(self, stage: int) -> float:

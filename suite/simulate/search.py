@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from suite.core.errors import DoesNotFit, Refused
+from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.core.grid import Grid
 from suite.core.units import si
 from suite.simulate.layers import LayerPlan
@@ -42,7 +42,12 @@ def run(plan: Plan, machine: Machine, stack: Stack, *, symmetric: bool = True, t
     """One batch of `plan`, in virtual time."""
     system = plan.system
     network = Network.of(
-        machine, stack, plan.grid.size, blocking=system.blocking, direct=system.direct, apart=system.apart
+        machine,
+        stack,
+        plan.grid.size,
+        blocking=system.blocking_sends,
+        direct=system.device_initiated,
+        apart=system.sync_before_update,
     )
     cost = Roofline(plan, machine, stack)
     return simulate(plan.system.schedule, plan.grid, plan.work, cost, network, symmetric=symmetric, traced=traced)
@@ -86,9 +91,9 @@ def plans(
                     yield Plan(shape, system, Grid(data=data, inter=inter, tensor=tensor), batch, microbatch)
 
 
-def no_plan(devices: int, batch: int) -> Refused:
+def no_plan(devices: int, batch: int) -> InvalidRequest:
     """What a search is refused with where nothing divides."""
-    return Refused(
+    return InvalidRequest(
         f"there is no plan for {devices} devices and a batch of {batch}",
         rule=DIVIDES,
         legal=f"a batch of {-(-batch // devices) * devices}",
@@ -100,11 +105,11 @@ def estimate(plan: Plan, machine: Machine, stack: Stack) -> float:
     cost, last = Roofline(plan, machine, stack), plan.grid.inter - 1
     both = [f + b for f, b in zip(cost.forward, cost.backward, strict=True)]
     link = machine.between if plan.grid.size > machine.devices_per_node else machine.within
-    if not plan.system.direct:
+    if not plan.system.device_initiated:
         link = Link(link.latency + stack.delay, min(link.bandwidth, stack.lane))
     forward, backward = link.seconds(cost.size), link.seconds(cost.back)
     busy = both
-    if plan.system.blocking:  # an end of the pipeline sends one way
+    if plan.system.blocking_sends:  # an end of the pipeline sends one way
         busy = [t + forward * (stage < last) + backward * (stage > 0) for stage, t in enumerate(both)]
     around = sum(both) + last * (forward + backward)
     in_flight = plan.system.schedule.in_flight(plan.grid.place(0), plan.work)
@@ -133,10 +138,10 @@ def best(
     candidates: Iterator[Plan] | Sequence[Plan], machine: Machine, stack: Stack, *, simulated: int = SIMULATED
 ) -> Found:
     """The quickest of the plans that fit. Raises DoesNotFit where none fits, with the least that one would need, and
-    Refused where there is none at all."""
+    InvalidRequest where there is none at all."""
     everything = list(candidates)
     if not everything:
-        raise Refused("there is no plan to choose from", rule=DIVIDES, legal="1 device")
+        raise InvalidRequest("there is no plan to choose from", rule=DIVIDES, legal="1 device")
     fit = [plan for plan in everything if plan.peak <= machine.memory]
     if not fit:
         least = min(plan.peak for plan in everything)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class Stack:
     relative: by system, the share of `products` that its own build of the kernels reaches; 1 where it is not named
     sparse: share of peak that sparse products reach, credited with the flops of the dense ones (SAMO V-C)
     fitted: the claims that a constant was calibrated on; chosen: the claims by which a constant was chosen among a few
-    values; reasons: why the others are what they are
+    values; reasons: why the others are what they are; ranges: by constant, other plausible values, the ends of an
+    interval or every legal whole number (of shares by name: factors)
     """
 
     name: str
@@ -64,31 +65,34 @@ class Stack:
     fitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     chosen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("products", "network", "pairs", "within", "host", "sparse"):
             value = getattr(self, name)
             if not 0 < value <= 1:
-                raise Refused(f"stack.{name}={value}", rule="a share above 0 and at most 1", legal=f"stack.{name}=0.5")
+                raise InvalidRequest(
+                    f"stack.{name}={value}", rule="a share above 0 and at most 1", legal=f"stack.{name}=0.5"
+                )
         for name in ("launch", "message", "delay", "fabric", "collective", "hop", "compress"):
             value = getattr(self, name)
             if not 0 <= value < float("inf"):
-                raise Refused(f"stack.{name}={value}", rule="finite and not negative", legal=f"stack.{name}=0")
+                raise InvalidRequest(f"stack.{name}={value}", rule="finite and not negative", legal=f"stack.{name}=0")
         if not self.lane > 0:
-            raise Refused(f"stack.lane={self.lane}", rule="bytes/s, above 0", legal="stack.lane=2.0e+9")
+            raise InvalidRequest(f"stack.lane={self.lane}", rule="bytes/s, above 0", legal="stack.lane=2.0e+9")
         if not 0 <= self.traffic <= 1:
-            raise Refused(f"stack.traffic={self.traffic}", rule="a share from 0 to 1", legal="stack.traffic=0.8")
+            raise InvalidRequest(f"stack.traffic={self.traffic}", rule="a share from 0 to 1", legal="stack.traffic=0.8")
         if self.states is not None and not 0 < self.states <= 1:
             rule = "a share above 0 and at most 1, or null"
-            raise Refused(f"stack.states={self.states}", rule=rule, legal="stack.states=0.5")
+            raise InvalidRequest(f"stack.states={self.states}", rule=rule, legal="stack.states=0.5")
         for group in ("relative", "kernels"):
             for name, share in getattr(self, group).items():
                 if not 0 < share <= 2:
-                    raise Refused(f"stack.{group}.{name}={share}", rule="above 0 and at most 2", legal="1.0")
+                    raise InvalidRequest(f"stack.{group}.{name}={share}", rule="above 0 and at most 2", legal="1.0")
         if not isinstance(self.adapters, int) or self.adapters < 1:
-            raise Refused(f"stack.adapters={self.adapters}", rule="at least 1", legal="stack.adapters=1")
-        known = {f.name for f in fields(self)} - {"name", "fitted", "chosen", "reasons"}
-        for name in (*self.fitted, *self.chosen, *self.reasons):
+            raise InvalidRequest(f"stack.adapters={self.adapters}", rule="at least 1", legal="stack.adapters=1")
+        known = {f.name for f in fields(self)} - {"name", "fitted", "chosen", "reasons", "ranges"}
+        for name in (*self.fitted, *self.chosen, *self.reasons, *self.ranges):
             if name not in known:
                 raise UnknownName("constant of a stack", name, known)
 

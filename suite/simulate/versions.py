@@ -31,7 +31,7 @@ class Asked:
 
 
 def asked(policy: WeightPolicy, schedule: Schedule, stages: int, work: Work) -> tuple[Asked, ...]:
-    """By stage, of `work` from drain to drain. Raises Refused for a policy that such a pipeline cannot serve."""
+    """By stage, of `work` from drain to drain. Raises InvalidRequest for a policy that such a pipeline cannot serve."""
     policy.check(stages, work.update_every)
     if work.update_every is None:  # in a flush no microbatch is unlike those before it
         work = Work(work.first, min(work.microbatches, 2 * stages), None, work.update)

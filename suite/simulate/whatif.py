@@ -8,13 +8,13 @@ streams, layer by layer (suite.simulate.layers). Which two runs are compared on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
 from suite.config.plugins import build
 from suite.config.run import RunConfig
-from suite.core.errors import DoesNotFit, Refused, UnknownName, Unsupported
+from suite.core.errors import DoesNotFit, InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Source
@@ -50,8 +50,6 @@ from suite.simulate.stack import Stack
 from suite.workload import Transformer, flops
 from suite.workload.sample import counted_in
 
-PLANS = ("given", "search")
-ACCOUNTS = ("auto", "blocks", "layers")
 DRIVEN = 4_000_000  # ops of all ranks that are driven: half a minute
 LOST = {  # what a batch may lose time to, and the categories of it
     "bubble": (BUBBLE,),
@@ -83,29 +81,22 @@ class Simulated:
         plan: str = "given",
         account: str = "auto",
         symmetric: bool = True,
-        name: str = "simulated",
-        label: str = "",
-        sources: Sequence[str] = (),
     ) -> None:
         self.machine, self.stack = machine, stack
         self.plan, self.account, self.symmetric = plan, account, symmetric
 
     def check(self, config: RunConfig) -> None:
-        if self.plan not in PLANS:
-            raise UnknownName("executor.plan", self.plan, PLANS)
-        if self.account not in ACCOUNTS:
-            raise UnknownName("executor.account", self.account, ACCOUNTS)
         if self.plan == "given":
             self.check_size(self.planned(config))
         elif next(self.candidates(config), None) is None:
             raise no_plan(config.grid.build().size, config.batch.size)
 
     def check_size(self, plan: Plan | LayerPlan) -> None:
-        """Raises Refused for a plan that would be simulated for longer than anybody waits."""
+        """Raises InvalidRequest for a plan that would be simulated for longer than anybody waits."""
         ranks = plan.grid.inter * (1 if self.symmetric else plan.grid.data)
         passes = self.passes(plan)
         if passes > DRIVEN:
-            raise Refused(
+            raise InvalidRequest(
                 f"{plan.work.microbatches} microbatches on {ranks} ranks",
                 rule=f"a simulation drives {passes} passes, at most {DRIVEN}",
                 legal=f"{max(1, DRIVEN // (2 * ranks))} microbatches",
@@ -125,7 +116,7 @@ class Simulated:
         return replace(found, layout=layout)
 
     def planned(self, config: RunConfig) -> Plan | LayerPlan:
-        """The plan that a config describes. Raises Refused for one that cannot be."""
+        """The plan that a config describes. Raises InvalidRequest for one that cannot be."""
         return self.of_layers(config) if by_layers(config, self.account) else self.of(config)
 
     def of_layers(self, config: RunConfig) -> LayerPlan:
@@ -141,7 +132,7 @@ class Simulated:
             config.memory.layout.build(),
             states_of(config.optimizer.target, config.optimizer.arguments, predicts=policy.predicts),
             policy=policy,
-            update_every=config.update.every,
+            update_every=config.update_interval,
             half=config.precision.half,
             split=config.split,
         )
@@ -150,9 +141,9 @@ class Simulated:
         return found
 
     def of(self, config: RunConfig) -> Plan:
-        """The plan of a GPT that drains after every batch. Raises Refused for one that cannot be."""
+        """The plan of a GPT that drains after every batch. Raises InvalidRequest for one that cannot be."""
         batch, grid, shape = config.batch, config.grid.build(), transformer(config.model.shape.build())
-        if config.update.every is not None:
+        if config.update_interval is not None:
             raise Unsupported("a stream of a GPT's blocks", rule="layers stream", legal="executor.account=layers")
         return Plan(shape, self.system(config), grid, batch.size, batch.microbatch, config.split)
 
@@ -241,10 +232,10 @@ class Simulated:
 
 
 def by_layers(config: RunConfig, account: str) -> bool:
-    """Whether a config's network is modelled layer by layer under one of ACCOUNTS."""
+    """Whether a config's network is modelled layer by layer under an account."""
     if account == "auto":
         shape = config.network()
-        return not isinstance(shape, Transformer) or config.update.every is not None
+        return not isinstance(shape, Transformer) or config.update_interval is not None
     return account == "layers"
 
 

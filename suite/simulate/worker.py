@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from suite.core.errors import IllegalSchedule, Refused
+from suite.core.errors import IllegalSchedule, InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Program, Work, feeds, needs
-from suite.core.protocols import Chunk, CostModel, Itemized, Schedule
+from suite.core.protocols import Chunk, CostModel, Schedule
 from suite.core.trace import CATEGORY, INSIDE, REDUCE, STEP, TIE, WAIT
 from suite.simulate.kernel import Kernel
 from suite.simulate.machine import Link, Machine
@@ -102,9 +102,8 @@ class Simulator:
         slower: Slower | None = None,
     ) -> None:
         if symmetric and slower is not None:
-            raise Refused("one replica for all, with ranks that differ", rule="stragglers break the symmetry")
+            raise InvalidRequest("one replica for all, with ranks that differ", rule="stragglers break the symmetry")
         self.grid, self.cost, self.network, self.slower = grid, cost, network, slower
-        self.itemized = cost if isinstance(cost, Itemized) else None
         self.stages, self.kernel = grid.inter, Kernel()
         self.replicas = 1 if symmetric else grid.data
         self.fabric = network.fabric(self.kernel) if network.fabric else None
@@ -192,9 +191,9 @@ class Simulator:
 
     def add_parts(self, rank: _Rank, op: Op, start: float, end: float) -> None:
         """Books the parts of a pass or step from `start` to `end`, one before the other, the last at its end."""
-        if self.trace is None or self.itemized is None:
+        if self.trace is None:
             return
-        for category, seconds in self.itemized.parts(op).items():
+        for category, seconds in self.cost.parts(op).items():
             if category in INSIDE and seconds > 0:
                 begin = max(start, end - seconds)
                 self.trace.add(rank.rank, category, begin, end, op)
@@ -296,7 +295,7 @@ class _Update:
         simulator = self.simulator
         now, begin = simulator.kernel.now, simulator.result.reduced[self.op.stage]
         if simulator.trace is not None:
-            tie = 0.0 if simulator.itemized is None else simulator.itemized.parts(self.op).get(TIE, 0.0)
+            tie = simulator.cost.parts(self.op).get(TIE, 0.0)
             if tie:
                 tied = min(now, begin + tie)
                 self._span(TIE, begin, tied)
@@ -325,6 +324,7 @@ def simulate(
 ) -> Simulation:
     """All of `work` on `grid` in virtual time (design: the `simulated` executor).
 
-    Raises IllegalSchedule where a program deadlocks or breaks its promise, Refused for a cost that the model lacks.
+    Raises IllegalSchedule where a program deadlocks or breaks its promise, InvalidRequest for a cost that the model
+    lacks.
     """
     return Simulator(schedule, grid, work, cost, network, symmetric=symmetric, traced=traced, slower=slower).run()

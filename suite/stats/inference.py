@@ -55,10 +55,10 @@ def medians(repeats: Sequence[Sequence[float]]) -> list[float]:
 
 
 def rounds(record: Record, values: Sequence[float]) -> list[list[float]]:
-    """The samples of one record by its rounds (`measure.turns`), in which an experiment's systems run in turn. One
+    """The samples of one record by its rounds (`measure.rounds`), in which an experiment's systems run in turn. One
     repeat where the record does not say how many rounds there were, or the samples do not divide evenly."""
     plan: Any = record.config.get("measure", {})
-    count = plan.get("turns") if isinstance(plan, dict) else None
+    count = plan.get("rounds") if isinstance(plan, dict) else None
     if type(count) is not int or not 0 < count <= len(values) or len(values) % count:
         return [list(values)]
     size = len(values) // count
@@ -98,6 +98,33 @@ def within(low: float, high: float, limit: float) -> bool | None:
     if high <= limit:
         return True
     return False if low > limit else None
+
+
+def mean_interval(values: Sequence[float], *, level: float = 0.05) -> tuple[float, float]:
+    """Student's interval of the mean of repeats; without ends where one repeat alone is known."""
+    return _around(float(np.mean(values)), _variance_of_mean(values), len(values) - 1, level)
+
+
+def difference_interval(ours: Sequence[float], theirs: Sequence[float], *, level: float = 0.05) -> tuple[float, float]:
+    """Welch's interval of the mean of `ours` less that of `theirs`, which may vary by different amounts."""
+    middle = float(np.mean(ours) - np.mean(theirs))
+    if min(len(ours), len(theirs)) < 2:
+        return -math.inf, math.inf
+    parts = [(_variance_of_mean(values), len(values) - 1) for values in (ours, theirs)]
+    total = sum(part for part, _ in parts)
+    freedom = total**2 / sum(part**2 / degrees for part, degrees in parts) if total else 1.0
+    return _around(middle, total, freedom, level)
+
+
+def _variance_of_mean(values: Sequence[float]) -> float:
+    return float(np.var(values, ddof=1)) / len(values) if len(values) > 1 else math.inf
+
+
+def _around(middle: float, variance: float, freedom: float, level: float) -> tuple[float, float]:
+    if not math.isfinite(variance):
+        return -math.inf, math.inf
+    reach = float(stats.t.ppf(1 - level / 2, freedom)) * math.sqrt(variance)
+    return middle - reach, middle + reach
 
 
 def effect(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from suite.core.op import Kind, Op, Work
-from suite.core.protocols import Read, WeightPolicy
+from suite.core.protocols import WeightPolicy
 from suite.weights.ledger import Entry, Ledger
 
 PASSES = (Kind.FORWARD, Kind.BACKWARD)
@@ -32,13 +32,6 @@ def entries(ledger: Ledger, kind: Kind, *, steady: bool = True) -> list[Entry]:
     return [entry for entry in ledger.entries if entry.op.kind is kind and entry.op.index >= first]
 
 
-def pairs(ledger: Ledger, *, steady: bool = True) -> list[tuple[Read, Read]]:
-    """What forward and backward pass of each mini-batch read; a backward whose graph was kept reads its forward's."""
-    forwards = {entry.op.index: entry.read for entry in entries(ledger, Kind.FORWARD, steady=steady)}
-    backwards = {entry.op.index: entry.read for entry in entries(ledger, Kind.BACKWARD, steady=steady)}
-    return [(read, backwards.get(index, read)) for index, read in forwards.items()]
-
-
 def one(values: Sequence[float]) -> float:
     """What is the same of every mini-batch; the mean where it is not."""
     return values[0] if len(set(values)) == 1 else fmean(values)
@@ -53,9 +46,3 @@ def staleness(ledger: Ledger, kind: Kind) -> float:
 def ahead(ledger: Ledger, kind: Kind) -> float:
     """Updates that a steady pass predicts ahead."""
     return one([entry.read.ahead for entry in entries(ledger, kind) or entries(ledger, Kind.FORWARD)])
-
-
-def predictions(ledger: Ledger) -> float:
-    """Passes of a steady mini-batch that read predicted weights; one whose graph is kept counts once."""
-    found = sum(entry.read.ahead > 0 for kind in PASSES for entry in entries(ledger, kind))
-    return found / len(entries(ledger, Kind.FORWARD))

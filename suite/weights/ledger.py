@@ -11,7 +11,7 @@ from numbers import Integral
 from types import MappingProxyType
 from typing import NamedTuple
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.members import check_protocol
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Clock, Read, WeightPolicy
@@ -59,7 +59,8 @@ class Ledger:
     def run(self, op: Op) -> Read | None:
         """Account for `op`; what it read, None for an update and for a backward that keeps its forward's graph.
 
-        Raises Refused for a policy that reads a version which is not there, or predicts from any but the newest."""
+        Raises InvalidRequest for a policy that reads a version which is not there, or predicts from any but the
+        newest."""
         read = None
         if op.kind is Kind.FORWARD:
             read = self.open[op.index] = self.policy.read(op, self.clock(op))
@@ -91,7 +92,7 @@ class Ledger:
 
     def _check(self, op: Op, read: Read) -> None:
         if read.version not in self.stored or (read.ahead and read.version != self.updates):
-            raise Refused(
+            raise InvalidRequest(
                 f"{op} reads version {read.version}+{read.ahead}, and {sorted(self.stored)} are there",
                 rule="a version that the policy has kept, predicted from the newest only",
                 legal=f"{self.updates}+{read.ahead}",
@@ -105,11 +106,11 @@ class Ledger:
         self.stored &= self._needed(op) | {self.updates}
 
     def _needed(self, op: Op) -> frozenset[int]:
-        """The versions that the policy keeps. Raises Refused unless they are whole numbers."""
+        """The versions that the policy keeps. Raises InvalidRequest unless they are whole numbers."""
         returned = self.policy.needed(self.clock(op))
         versions = tuple(returned) if isinstance(returned, Iterable) and not isinstance(returned, str | bytes) else None
         if versions is None or not all(isinstance(v, Integral) and not isinstance(v, bool) for v in versions):
-            raise Refused(
+            raise InvalidRequest(
                 f"{type(self.policy).__name__}.needed() returned {shown(returned)}",
                 rule="an iterable of whole numbers, the versions older than the newest that a later pass may read",
                 legal="frozenset()",

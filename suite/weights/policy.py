@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.op import Kind, Op
 from suite.core.protocols import Clock, Read, WeightPolicy
 
@@ -26,21 +26,26 @@ def known(kind: str, name: str, names: Iterable[str]) -> None:
 
 
 def check_streams(name: str, update_every: int | None) -> None:
-    """Raises Refused for a flush, after which no version but the newest has a reader."""
+    """Raises InvalidRequest for a flush, after which no version but the newest has a reader."""
     if update_every is None:
-        raise Refused(
-            f"{name} with a flush (update_every=None)",
+        raise InvalidRequest(
+            "update_every",
+            None,
+            what=f"{name} with a flush (update_every=None)",
             rule="its versions bridge updates that a pipeline makes without draining",
             legal="update_every=1, or weights=Latest()",
         )
 
 
 def check_each(name: str, update_every: int | None, *, legal: str) -> None:
-    """Raises Refused unless every mini-batch is followed by an update, as a count made of stages alone takes it."""
+    """Raises InvalidRequest unless every mini-batch is followed by an update, as a count made of stages alone takes
+    it."""
     check_streams(name, update_every)
     if update_every != 1:
-        raise Refused(
-            f"{name} with update_every={update_every}",
+        raise InvalidRequest(
+            "update_every",
+            update_every,
+            what=f"{name} with update_every={update_every}",
             rule="its count of updates ahead is of one update per mini-batch",
             legal=legal,
         )
@@ -88,7 +93,7 @@ class Predict(WeightPolicy):
         known("backward graph", self.graph, GRAPHS)
 
     def check(self, stages: int, update_every: int | None) -> None:
-        """Raises Refused for a flush, and where `s` counts one update per mini-batch and there are fewer."""
+        """Raises InvalidRequest for a flush, and where `s` counts one update per mini-batch and there are fewer."""
         if self.s == "inflight":
             check_streams("a prediction", update_every)
         else:

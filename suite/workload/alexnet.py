@@ -10,17 +10,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.workload.chain import Chain, Convolution, Pooling, Step, Value, after, check_image, counted
 from suite.workload.convnet import dense_layer, parameters, whole
-from suite.workload.pixels import HALF, check_pixels
+from suite.workload.pixels import HALF, ImageNetwork, check_pixels
 from suite.workload.shapes import LayerShape
 
 POOLED = (0, 1, 4)  # convolutions that a pooling of 3 x 3 with stride 2 follows
 
 
 @dataclass(frozen=True, slots=True)
-class AlexNet:
+class AlexNet(ImageNetwork):
     """As torchvision builds it after Krizhevsky's second paper ("one weird trick"), 61,100,840 weights.
 
     channels, sides: of each of the five convolutions, and of its kernel; stride, padding: the first one's, all others
@@ -48,10 +48,10 @@ class AlexNet:
             if len(getattr(self, name)) != 5:
                 value, legal = list(getattr(self, name)), list(AlexNet.published(name))
                 what = f"model.shape.{name}={value}"
-                raise Refused(what, rule="one of each of five convolutions", legal=f"model.shape.{name}={legal}")
+                raise InvalidRequest(what, rule="one of each of five convolutions", legal=f"model.shape.{name}={legal}")
         if any(side % 2 == 0 for side in self.sides[1:]):
             what = f"model.shape.sides={list(self.sides)}"
-            raise Refused(what, rule="all but the first are odd, and keep the side", legal="[11, 5, 3, 3, 3]")
+            raise InvalidRequest(what, rule="all but the first are odd, and keep the side", legal="[11, 5, 3, 3, 3]")
         check_image("AlexNet", self._steps(), self.entered)
 
     @staticmethod

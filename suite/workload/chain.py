@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.workload.shapes import LayerShape
 
 INDEX = 8  # bytes of the place of a maximum, which pooling keeps for its backward pass
@@ -60,14 +60,15 @@ Value = tuple[int, int]  # channels, and the side of the square that each is
 
 
 def through(step: Step, value: Value) -> Value:
-    """What a step makes of `value`. Raises Refused where nothing is left, or branches do not fit side by side."""
+    """What a step makes of `value`. Raises InvalidRequest where nothing is left, or branches do not fit side by
+    side."""
     channels, side = value
     match step:
         case Branches():
             made = [after(chain, value) for chain in step.chains]
             if len({side for _, side in made}) != 1:
                 sides = [side for _, side in made]
-                raise Refused(f"branches of sides {sides}", rule="what stands side by side is of one side")
+                raise InvalidRequest(f"branches of sides {sides}", rule="what stands side by side is of one side")
             return sum(channels for channels, _ in made), made[0][1]
         case Convolution():
             rows, columns = (
@@ -75,7 +76,7 @@ def through(step: Step, value: Value) -> Value:
                 for kernel, padding in zip(step.sides, step.padding, strict=True)
             )
             if rows != columns:
-                raise Refused(f"a convolution to {rows} x {columns} points", rule="images stay square")
+                raise InvalidRequest(f"a convolution to {rows} x {columns} points", rule="images stay square")
             made_channels, side = step.outputs, rows
         case Pooling():
             over = side + 2 * step.padding - step.side
@@ -83,7 +84,7 @@ def through(step: Step, value: Value) -> Value:
             if step.up and over % step.stride and side * step.stride < side_before + step.padding:
                 side += 1
     if side < 1:
-        raise Refused(f"an image of {value[1]} x {value[1]} under {step}", rule="at least one point is left")
+        raise InvalidRequest(f"an image of {value[1]} x {value[1]} under {step}", rule="at least one point is left")
     return made_channels, side
 
 
@@ -94,14 +95,14 @@ def after(chain: Sequence[Step], value: Value) -> Value:
 
 
 def check_image(kind: str, chain: Sequence[Step], value: Value) -> None:
-    """Raises Refused, with the next side that does, if a network of this `kind` leaves nothing of an image."""
+    """Raises InvalidRequest, with the next side that does, if a network of this `kind` leaves nothing of an image."""
     try:
         after(chain, value)
-    except Refused as error:
+    except InvalidRequest as error:
         colours, image = value
         while not _fits(chain, (colours, image)):
             image += 1
-        raise Refused(
+        raise InvalidRequest(
             f"model.shape.image={value[1]} for {kind} ({error})",
             rule="every convolution and pooling leaves at least one point",
             legal=f"model.shape.image={image}",
@@ -111,7 +112,7 @@ def check_image(kind: str, chain: Sequence[Step], value: Value) -> None:
 def _fits(chain: Sequence[Step], value: Value) -> bool:
     try:
         after(chain, value)
-    except Refused:
+    except InvalidRequest:
         return False
     return True
 

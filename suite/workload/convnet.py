@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.workload.chain import INDEX
-from suite.workload.pixels import HALF, check_pixels
+from suite.workload.pixels import HALF, ImageNetwork, check_pixels
 from suite.workload.shapes import LayerShape, Network
 
 EXPANSION = 4  # a bottleneck block's outputs over its planes
@@ -40,7 +40,7 @@ def halved(side: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class VGG:
+class VGG(ImageNetwork):
     """Convolutions of 3 x 3 in groups, a pooling behind each group, and dense layers (Simonyan and Zisserman).
 
     The defaults are VGG-19, row E; convolutions (2, 2, 3, 3, 3) are VGG-16, row D. channels, convolutions: of each
@@ -64,14 +64,14 @@ class VGG:
         whole(self, lists=("channels", "convolutions"), single=("hidden", "image", "colours", "classes", "dense"))
         check_pixels(self)
         if len(self.channels) != len(self.convolutions):
-            raise Refused(
+            raise InvalidRequest(
                 f"model.shape.channels={list(self.channels)} with model.shape.convolutions={list(self.convolutions)}",
                 rule="one of each per group",
                 legal=f"model.shape.convolutions={[1] * len(self.channels)}",
             )
         least = 1 << len(self.channels)
         if self.image % least:
-            raise Refused(
+            raise InvalidRequest(
                 f"model.shape.image={self.image} with {len(self.channels)} poolings",
                 rule="every pooling halves the image",
                 legal=f"model.shape.image={-(-self.image // least) * least}",
@@ -128,7 +128,7 @@ class VGG:
 
 
 @dataclass(frozen=True, slots=True)
-class ResNet:
+class ResNet(ImageNetwork):
     """Bottleneck blocks (He et al.), their inner width times `widen`.
 
     The defaults are ResNet-101. planes, blocks: of each group, all but the first of which halve the image, as the stem
@@ -149,7 +149,7 @@ class ResNet:
         whole(self, lists=("planes", "blocks"), single=("widen", "stem", "image", "colours", "classes"))
         check_pixels(self)
         if len(self.planes) != len(self.blocks):
-            raise Refused(
+            raise InvalidRequest(
                 f"model.shape.planes={list(self.planes)} with model.shape.blocks={list(self.blocks)}",
                 rule="one of each per group",
                 legal=f"model.shape.blocks={[1] * len(self.planes)}",
@@ -209,16 +209,6 @@ def parameters(network: Network) -> int:
     return sum(layer.parameters for layer in network.shapes())
 
 
-def vgg_19(classes: int = 1000) -> Network:
-    """16 convolutions of 3 x 3 and three dense layers, on images of 224 x 224."""
-    return VGG(classes=classes)
-
-
-def wide_resnet_101(classes: int = 1000, widen: int = 2) -> Network:
-    """101 layers with weights; widen=1 is ResNet-101."""
-    return WideResNet(classes=classes, widen=widen)
-
-
 def dense_layer(name: str, inputs: int, outputs: int, width: int, *, loss: int = 0, averaged: int = 1) -> LayerShape:
     """A dense layer; `loss` bytes for log-probabilities where it is the last; `averaged` points enter it as one."""
     weights = inputs * outputs
@@ -233,11 +223,6 @@ def dense_layer(name: str, inputs: int, outputs: int, width: int, *, loss: int =
         weight_working=weights * width,
         prunable=(weights,),
     )
-
-
-def vgg_16(classes: int = 1000) -> Network:
-    """13 convolutions of 3 x 3 and three dense layers, on images of 224 x 224."""
-    return VGG(convolutions=(2, 2, 3, 3, 3), classes=classes)
 
 
 def _stem(colours: int, channels: int, image: int, width: int) -> LayerShape:
@@ -285,11 +270,15 @@ def whole(shape: object, *, lists: Sequence[str], single: Sequence[str]) -> None
     for name in lists:
         values = tuple(getattr(shape, name))
         if not values or not all(_count(value) for value in values):
-            raise Refused(f"model.shape.{name}={list(values)}", rule="whole numbers, at least 1", legal="[8, 16]")
+            raise InvalidRequest(
+                f"model.shape.{name}={list(values)}", rule="whole numbers, at least 1", legal="[8, 16]"
+            )
         object.__setattr__(shape, name, values)
     for name in single:
         if not _count(getattr(shape, name)):
-            raise Refused(f"model.shape.{name}={getattr(shape, name)}", rule="a whole number, at least 1", legal="1")
+            raise InvalidRequest(
+                f"model.shape.{name}={getattr(shape, name)}", rule="a whole number, at least 1", legal="1"
+            )
 
 
 def _count(value: object) -> bool:

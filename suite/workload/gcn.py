@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 
 ORDERS = ("paper", "auto")
 EPOCHS = ("paper", "lean")
@@ -62,7 +62,7 @@ class GCN:
         for name in ("layers", "width"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise Refused(f"model.shape.{name}={value}", rule="a whole number, at least 1", legal="3")
+                raise InvalidRequest(f"model.shape.{name}={value}", rule="a whole number, at least 1", legal="3")
 
     def widths(self, features: int, classes: int) -> tuple[int, ...]:
         """Columns of H^0 to H^L."""

@@ -6,7 +6,7 @@ activation checkpoints, or where a whole stage is computed again, what is kept s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from suite.workload.shapes import LayerShape
@@ -46,6 +46,11 @@ def held(
     if again:
         working, saved = saved + working, entering
     return Held(saved, working, entering)
+
+
+def held_entries(own: Iterable[LayerShape]) -> int:
+    """Parameters of a stage with the layers `own`. A tied matrix is held at both ends of a pipeline."""
+    return sum(layer.parameters + layer.tied for layer in own)
 
 
 def _working(own: Sequence[LayerShape], microbatch: int) -> int:

@@ -23,7 +23,7 @@ from suite.workload.chain import (
     counted,
 )
 from suite.workload.convnet import dense_layer, parameters, whole
-from suite.workload.pixels import HALF, check_pixels
+from suite.workload.pixels import HALF, ImageNetwork, check_pixels
 from suite.workload.shapes import LayerShape
 
 EPS = 1e-3  # of the batch norms, as torchvision builds both for photographs
@@ -42,11 +42,9 @@ GROUPS = (
 SEVENTHS = (128, 160, 160, 192)  # channels inside Inception-V3's modules of 7 x 1 and 1 x 7
 
 
-class Inception:
+class Inception(ImageNetwork):
     """What both networks are to those who count them: chains in order, and a dense layer on the mean of all points."""
 
-    image: int
-    colours: int
     classes: int
     narrow: int
     mean: Sequence[float]

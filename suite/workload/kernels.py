@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from suite.workload.shapes import Transformer
 
-HALF = 2  # bytes
+HALF, FULL = 2, 4  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,14 @@ class Kernels:
         are written, scaled with softmax, and read (8 a s^2 / t)
     boundary: the output of a block, which is a message where a stage ends
     logits: the head's output in half precision, and its log-probabilities in full
+    probabilities: the log-probabilities alone, which the loss keeps for its backward pass
     """
 
     kept: float
     moved: float
     boundary: float
     logits: float
+    probabilities: float
 
     @classmethod
     def of(cls, shape: Transformer, tensor: int = 1) -> Kernels:
@@ -40,5 +42,6 @@ class Kernels:
             kept=s * h * (10 + 24 / tensor) + 5 * scores,
             moved=s * h * (22 + 28 / tensor) + 8 * scores,
             boundary=HALF * s * h,
-            logits=(HALF + 4) * s * shape.vocabulary / tensor,
+            logits=(HALF + FULL) * s * shape.vocabulary / tensor,
+            probabilities=FULL * s * shape.vocabulary / tensor,
         )

@@ -19,7 +19,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from suite.core.errors import Refused, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.workload.shapes import Network
 
 PASSES = 3  # a backward pass is two forward passes
@@ -39,7 +39,7 @@ class Rates:
     def __post_init__(self) -> None:
         for name in ("flops", "memory", "link"):
             if not 0 < getattr(self, name) < float("inf"):
-                raise Refused(f"rates.{name}={getattr(self, name)}", rule="finite and above 0", legal="1.0e+9")
+                raise InvalidRequest(f"rates.{name}={getattr(self, name)}", rule="finite and above 0", legal="1.0e+9")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,18 @@ class Profile:
     def __post_init__(self) -> None:
         counts = [len(self.seconds), len(self.outputs), len(self.weights)]
         if not counts[0] or len(set(counts)) > 1:
-            raise Refused(f"a profile of {counts} entries", rule="one of each per layer, at least 1", legal="[1, 1, 1]")
+            raise InvalidRequest(
+                f"a profile of {counts} entries", rule="one of each per layer, at least 1", legal="[1, 1, 1]"
+            )
         numbers = (*self.seconds, *self.outputs, *self.weights)
         if not all(0 <= number < float("inf") for number in numbers):
-            raise Refused("a profile with a number below zero, or none", rule="finite and not negative", legal="0")
+            raise InvalidRequest(
+                "a profile with a number below zero, or none", rule="finite and not negative", legal="0"
+            )
         if not 0 < self.bandwidth < float("inf"):
-            raise Refused(f"a bandwidth of {self.bandwidth}", rule="bytes/s, finite and above 0", legal="1.0e+10")
+            raise InvalidRequest(
+                f"a bandwidth of {self.bandwidth}", rule="bytes/s, finite and above 0", legal="1.0e+10"
+            )
 
     @classmethod
     def of(cls, shape: Network, rates: Rates | None = None) -> Profile:
@@ -80,7 +86,7 @@ class Profile:
 
     @classmethod
     def read(cls, path: str | Path) -> Profile:
-        """A measured one, as `python -m suite.partition` writes it. Raises Refused for a file that is none."""
+        """A measured one, as `python -m suite.partition` writes it. Raises InvalidRequest for a file that is none."""
         try:
             found: Any = json.loads(Path(path).read_text(encoding="utf-8"))
             layers = found["layers"]
@@ -90,8 +96,8 @@ class Profile:
                 tuple(float(layer["weights"]) for layer in layers),
                 float(found["bandwidth"]),
             )
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise Refused(
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InvalidRequest(
                 f"split={path}: {error}", rule="a profile of layers", legal="what python -m suite.partition writes"
             ) from error
 
@@ -135,9 +141,9 @@ class Partition:
 
 def any_replicas(profile: Profile, devices: int) -> Partition:
     """The best plan for exactly `devices` devices, each stage with replicas of its own: of equally quick ones that with
-    the fewest stages, then the longer early ones. Raises Refused for no device."""
+    the fewest stages, then the longer early ones. Raises InvalidRequest for no device."""
     if devices < 1:
-        raise Refused(f"a plan for {devices} devices", rule="at least 1", legal="1")
+        raise InvalidRequest(f"a plan for {devices} devices", rule="at least 1", legal="1")
     count, own, cut = profile.layers, _stage_seconds(profile), _cut_seconds(profile)
     # best[n][d] = (slowest, stages, minus each end, replicas) for the first n layers on d devices
     Found = tuple[float, int, tuple[int, ...], tuple[int, ...]]
@@ -157,17 +163,17 @@ def any_replicas(profile: Profile, devices: int) -> Partition:
 
 def equal(profile: Profile, stages: int, replicas: int = 1) -> Partition:
     """The best plan of `stages` stages with `replicas` each; one replica is a straight pipeline. Of equally quick ones
-    that whose stages differ least (sum of squares), then that with the longer early ones. Raises Refused for more
-    stages than layers."""
+    that whose stages differ least (sum of squares), then that with the longer early ones. Raises InvalidRequest for
+    more stages than layers."""
     count = profile.layers
     if not 1 <= stages <= count:
-        raise Refused(
+        raise InvalidRequest(
             f"stages={stages} for {count} layers",
             rule="every stage holds at least one layer",
             legal=f"stages={count}",
         )
     if replicas < 1:
-        raise Refused(f"{replicas} replicas", rule="at least 1", legal="1")
+        raise InvalidRequest(f"{replicas} replicas", rule="at least 1", legal="1")
     own, cut = _stage_seconds(profile), _cut_seconds(profile)
     slowest = {n: own(0, n, replicas) for n in range(1, count + 1)}
     for used in range(2, stages + 1):

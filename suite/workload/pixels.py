@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Protocol
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
+from suite.workload.shapes import Network
 
 HALF = (0.5,)
 
@@ -28,16 +29,28 @@ class Coloured(Protocol):
     def deviation(self) -> Sequence[float]: ...
 
 
+class ImageNetwork(Network):
+    """A network of images. image: side; colours: 1 or 3"""
+
+    content = "images"
+    image: int
+    colours: int
+
+    @property
+    def pixels(self) -> int:
+        return self.colours * self.image**2
+
+
 def check_pixels(shape: Coloured) -> None:
     """Refuses what is no mean or deviation of these colours; lists become tuples, as a shape is a key."""
     for name in ("mean", "deviation"):
         values = tuple(getattr(shape, name))
         if len(values) not in (1, shape.colours):
             what = f"model.shape.{name}={list(values)} for {shape.colours} colours"
-            raise Refused(what, rule="one for all colours, or one for each", legal=f"{[0.5] * shape.colours}")
+            raise InvalidRequest(what, rule="one for all colours, or one for each", legal=f"{[0.5] * shape.colours}")
         if not all(_number(value) and (name == "mean" or value > 0) for value in values):
             what, rule = f"model.shape.{name}={list(values)}", "numbers, of which no deviation is zero or below"
-            raise Refused(what, rule=rule, legal=f"{[0.5] * len(values)}")
+            raise InvalidRequest(what, rule=rule, legal=f"{[0.5] * len(values)}")
         object.__setattr__(shape, name, values)
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from suite.core.errors import Refused
-from suite.workload.shapes import LayerShape
+from suite.core.errors import InvalidRequest
+from suite.workload.shapes import LayerShape, Network
 
 PADDING, UNKNOWN, BEGIN, END = range(4)  # tokens of GNMT's vocabulary, before the words
 INTEGER = 8  # bytes of a token, or of a length
@@ -26,13 +26,14 @@ def lstm(inputs: int, hidden: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class ResidualLSTM:
+class ResidualLSTM(Network):
     """An embedding, `layers` LSTMs with a projection each and a way round both, and a classifier of the mean.
 
     The defaults are SpecTrain's sentiment network, which PipeOptim trains on IMDb. embedding, hidden: widths outside
     and inside of an LSTM; sequence: tokens of a text, padded or cut to that
     """
 
+    content = "labelled_text"
     layers: int = 4
     embedding: int = 128
     hidden: int = 128
@@ -84,7 +85,7 @@ class ResidualLSTM:
 
 
 @dataclass(frozen=True, slots=True)
-class GNMT:
+class GNMT(Network):
     """Google's translating network (Wu et al.) as its second reference version has it: suite.models.gnmt.
 
     The defaults are GNMT-8. encoder, decoder: LSTMs of either side, the encoder's first one bidirectional; hidden:
@@ -92,6 +93,7 @@ class GNMT:
     of both languages together, PADDING, UNKNOWN, BEGIN and END among them
     """
 
+    content = "sentence_pairs"
     encoder: int = 4
     decoder: int = 4
     hidden: int = 1024
@@ -198,4 +200,4 @@ def _whole(shape: Any, **least: int) -> None:
         value, at_least = getattr(shape, field.name), least.get(field.name, 1)
         if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
             what = f"model.shape.{field.name}={value}"
-            raise Refused(what, rule=f"a whole number, at least {at_least}", legal=str(at_least))
+            raise InvalidRequest(what, rule=f"a whole number, at least {at_least}", legal=str(at_least))

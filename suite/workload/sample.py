@@ -5,12 +5,9 @@ A text has a length, and throughput is told per token; an image is one.
 
 from __future__ import annotations
 
-from suite.workload.shapes import Network, Transformer
+from suite.workload.shapes import Network
 
 
 def counted_in(shape: Network) -> tuple[str, int]:
     """The word, and how many a sample has: ('token', 512) for a GPT of that sequence, ('image', 1)."""
-    if isinstance(shape, Transformer):
-        return "token", shape.sequence
-    tokens = getattr(shape, "tokens", None)
-    return ("image", 1) if tokens is None else ("token", int(tokens))
+    return ("image", 1) if shape.tokens is None else ("token", shape.tokens)

@@ -7,12 +7,10 @@ tokens; flops are those of matrix products only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from suite.core.errors import Refused
-from suite.core.values import shown
+from suite.core.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +42,48 @@ class LayerShape:
 
 
 class Network(Protocol):
-    """A model as splits, budgets and counts of flops see it: its layers in order. It is a key, too."""
+    """A model as splits, budgets and counts of flops see it: its layers in order. It is a key, too.
 
-    def __hash__(self) -> int: ...
+    A class that inherits from this one has the defaults below.
+
+    content: what its samples are, as data sources compare it: text, labelled_text, sentence_pairs or images
+    tied: whether its first and its last layer share a weight
+    """
+
+    content: str = ""
+    tied: bool = False
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
 
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
         """`width` is the bytes of one activation entry."""
 
+    @property
+    def tokens(self) -> int | None:
+        """Of one sample; None for a network of images."""
+        return None
+
+    @property
+    def pixels(self) -> int:
+        """Numbers of one image; 0 for a network of text."""
+        return 0
+
+    @property
+    def least_microbatch(self) -> int:
+        """Samples without which a batch norm has no spread to divide by."""
+        return 1
+
 
 @dataclass(frozen=True, slots=True)
-class Transformer:
+class Transformer(Network):
     """A GPT: learned positions, pre-norm blocks of attention and a 4x GELU perceptron, a final norm, a language head.
 
     attention_bias: biases on queries, keys and values, as published. A key's bias has zero gradient up to rounding, and
         Adam turns rounding into steps, so models whose *weights* are compared bit by bit have none.
     """
 
+    content = "text"
     layers: int
     hidden: int
     heads: int
@@ -71,16 +95,20 @@ class Transformer:
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary"):
             if getattr(self, name) < 1:
-                raise Refused(
+                raise InvalidRequest(
                     f"model.shape.{name}={getattr(self, name)}", rule="at least 1", legal=f"model.shape.{name}=1"
                 )
         if self.hidden % self.heads:
             legal = max(n for n in range(1, self.heads + 1) if self.hidden % n == 0)
-            raise Refused(
+            raise InvalidRequest(
                 f"model.shape.hidden={self.hidden} with model.shape.heads={self.heads}",
                 rule="heads divide the hidden width",
                 legal=f"model.shape.heads={legal}",
             )
+
+    @property
+    def tokens(self) -> int:
+        return self.sequence
 
     @property
     def parameters(self) -> int:
@@ -139,15 +167,3 @@ class Transformer:
     def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
         """Every layer in order; `width` is the bytes of one activation entry."""
         return (self.embedding(width), *[self.block(width)] * self.layers, self.head(width))
-
-
-def transformers(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Transformer]:
-    """The shapes of configs of models, built, by their names. Raises Refused for one that is no GPT's."""
-    shapes = {}
-    for model, config in models.items():
-        shape = config.get("shape")
-        if not isinstance(shape, Transformer):
-            what = f"models.{model}.shape={shown(shape)}"
-            raise Refused(what, rule="the shape of a GPT", legal=f"model@executor.models.{model}=gpt3_xl")
-        shapes[str(model)] = shape
-    return shapes

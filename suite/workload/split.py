@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.workload.partition import Profile, Rates, equal
 from suite.workload.shapes import Network
 
@@ -19,9 +19,9 @@ LOOKED = 100_000_000  # sums of layers that a split may look at: ten seconds
 
 
 def _check_size(count: int, stages: int) -> None:
-    """Raises Refused for a split that would be sought for longer than anybody waits."""
+    """Raises InvalidRequest for a split that would be sought for longer than anybody waits."""
     if count * count * stages > LOOKED:
-        raise Refused(
+        raise InvalidRequest(
             f"{count} layers on {stages} stages",
             rule=f"a split looks at layers^2 * stages, {count * count * stages} of them, at most {LOOKED}",
             legal=f"{int((LOOKED / stages) ** 0.5)} layers",
@@ -29,17 +29,18 @@ def _check_size(count: int, stages: int) -> None:
 
 
 def by_cost(costs: Sequence[float], stages: int) -> Split:
-    """Ranges of layer indices, one per stage, none empty, in order. Raises Refused for more stages than layers."""
+    """Ranges of layer indices, one per stage, none empty, in order. Raises InvalidRequest for more stages than
+    layers."""
     count = len(costs)
     if not 1 <= stages <= count:
-        raise Refused(
+        raise InvalidRequest(
             f"stages={stages} for {count} layers",
             rule="every stage holds at least one layer",
             legal=f"stages={count}",
         )
     _check_size(count, stages)
     if any(cost < 0 for cost in costs):
-        raise Refused(f"a layer cost of {min(costs)}", rule="costs are not negative", legal="0")
+        raise InvalidRequest(f"a layer cost of {min(costs)}", rule="costs are not negative", legal="0")
     total = [0.0]
     for cost in costs:
         total.append(total[-1] + cost)
@@ -95,11 +96,11 @@ def divide(shape: Network, stages: int, by: str, rates: Rates | None = None) -> 
         'pipedream' is PipeDream's rule on the profile that the network's shape gives with `rates`; the name of a file
         that ends in .json is a measured profile, as `python -m suite.partition` writes it
 
-    Raises Refused for more stages than layers, and for a profile of another network."""
+    Raises InvalidRequest for more stages than layers, and for a profile of another network."""
     if by.endswith(".json"):
         profile, layers = Profile.read(by), len(shape.shapes())
         if profile.layers != layers:
-            raise Refused(
+            raise InvalidRequest(
                 f"split={by} of {profile.layers} layers for a network of {layers}",
                 rule="a profile of the same network",
                 legal="split=pipedream",

@@ -192,7 +192,7 @@ def test_emulated_stages_and_replicas_keep_the_simulators_time(tmp_path: Path) -
     needs("mpiexec")
     column = "system=gpipe", "grid.inter=2", "grid.data=2", "batch.size=8"
     long = "executor.cost.forward=0.03", "executor.cost.backward=0.03"
-    deep = "system=axonn", "grid.inter=16", "batch.size=2", "measure.turns=2", *long
+    deep = "system=axonn", "grid.inter=16", "batch.size=2", "measure.rounds=2", *long
     runs = [*((f"system={system}", "grid.inter=4") for system in SYSTEMS), column, deep]
     listed = ",".join(f"[{','.join(repr(override) for override in one)}]" for one in runs)
     update = "executor.cost.reduce_bytes=4000000", "executor.cost.step=0.02"
@@ -221,6 +221,6 @@ def test_emulated_stages_and_replicas_keep_the_simulators_time(tmp_path: Path) -
         same_order(plan.schedule, entry.trace.spans, told.trace, plan.grid, plan.work)
         reduced = [(span.rank, span.bytes) for span in entry.trace.spans if span.category == REDUCE]
         assert sorted(reduced) == ([(rank, 4_000_000) for rank in range(4)] if plan.grid.data == 2 else [])
-        link = config.executor.more["network"]
+        link = Link(5.0e-4, bandwidth=1.0e12)
         alone = predict(config.changed({"executor.stragglers": None}), link).seconds
         assert predict(config, link).seconds > 1.02 * alone, "the straggler is felt"

@@ -52,7 +52,9 @@ def test_one_rank_trains_as_plain_pytorch_does(model: str, dtype: str, within: f
     assert len(set(theirs)) == 5, "weights move"
 
 
-@pytest.mark.parametrize("overrides", [["grid.data=2"], ["grid.inter=2"], ["grid.inter=2", "checkpoints=1"]])
+@pytest.mark.parametrize(
+    "overrides", [["grid.data=2"], ["grid.inter=2"], ["grid.inter=2", "activation_checkpointing=1"]]
+)
 def test_replicas_and_stages_train_a_network_without_norms_alike(overrides: list[str]) -> None:
     config = resolve([*SMALL, "model=vgg_narrow", "model.shape.convolutions=[1,1,1,1,1]", *overrides])
     found = run(2, lambda world: curve(EngineSystem, world, config))

@@ -19,14 +19,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 STDLIB_ONLY = ("core", "schedule", "weights", "memory", "workload")
-TORCH = re.compile(r"suite/(comm|conformance|models|pruning|engine)/|suite/gnn/(exchange|train)\.py$|baselines/")
+TORCH = re.compile(
+    r"suite/(comm|conformance|microbench|models|pruning|engine)/|suite/gnn/(exchange|train)\.py$|baselines/"
+    r"|suite/papers/\w+/probes(_\w+)?\.py$"
+)
+MACHINE_ROOMS = ("core", "comm", "engine", "memory", "gnn", "simulate")
 MPI = re.compile(r"suite/comm/mpi\.py$")
 HYDRA = re.compile(r"suite/config/compose\.py$|suite/[^/]+\.py$")
 PYDANTIC = re.compile(r"suite/config/")
 PRINTS = re.compile(r"suite/[^/]+\.py$|suite/.*/__main__\.py$")  # entry points talk to people
 BASELINE_AT_TOP = {"torch"}
 KERNELS = "baselines/sputnik/cuda.py"  # a Triton kernel finds its names at its module's top, which is imported late
-MAX_LINES = 400  # a module is one idea; a class is not spread over files to stay below it
+MAX_LINES = 500  # a module is one idea; a class is not spread over files to stay below it
 
 
 class Import(NamedTuple):
@@ -150,24 +154,36 @@ def test_suite_never_imports_baselines(imports: list[Import]) -> None:
 
 
 def test_report_imports_core_stats_and_claims_only_of_suite(imports: list[Import]) -> None:
-    own = ("suite.core", "suite.claims", "suite.stats", "suite.report")
+    rows = "suite.papers.common.claims", "suite.papers.common.reproduce_commands"
+    own = ("suite.core", *rows, "suite.stats", "suite.report")
     command = ("suite/report/__main__.py", "suite.cli")
     assert_none(
         i
         for i in within(imports, "suite/report")
         if i.root == "suite" and not i.inside(*own) and not (i.path == command[0] and i.inside(command[1]))
     )
-    assert_none(i for i in within(imports, "suite/claims") if i.root == "suite" and not i.inside(*own[:2]))
-    assert_none(i for i in within(imports, "suite/stats") if i.root == "suite" and not i.inside("suite.core", own[2]))
+    readers = [f"{name.replace('.', '/')}.py" for name in rows]
+    assert_none(i for i in imports if i.path in readers and i.root == "suite" and not i.inside("suite.core"))
+    stats = ("suite.core", "suite.stats")
+    assert_none(i for i in within(imports, "suite/stats") if i.root == "suite" and not i.inside(*stats))
 
 
-def test_analytic_imports_the_pure_parts_and_claims_only(imports: list[Import]) -> None:
-    """Formulas need no run: what would start one, or reads configs, is another's business."""
-    own = tuple(f"suite.{part}" for part in (*STDLIB_ONLY, "claims", "analytic", "config"))
-    assert_none(
-        i for i in within(imports, "suite/analytic") if not (i.root in sys.stdlib_module_names or i.inside(*own))
-    )
-    assert [i for i in within(imports, "suite/analytic") if i.inside("suite.memory")]
+def test_formulas_import_the_pure_parts_only(imports: list[Import]) -> None:
+    """Formulas need no run: no executor, no configuration, no model of a machine."""
+    counting = ("axonn.formulas", "samo.formulas", "common.model_states")
+    pure = (*counting, "axonn.closed_forms", "samo.closed_forms", "common.closed_forms", "common.finite_difference")
+    papers = (f"suite.papers.{name}" for name in (*pure, "common.answer", "common.plans"))
+    own = (*(f"suite.{part}" for part in STDLIB_ONLY), *papers)
+    files = {name: f"suite/papers/{name.replace('.', '/')}.py" for name in pure}
+    found = [i for i in imports if i.path in files.values()]
+    assert_none(i for i in found if i.root not in sys.stdlib_module_names and not i.inside(*own))
+    assert {i.path for i in found if i.inside("suite.memory")} >= {files[name] for name in counting}
+
+
+def test_machine_rooms_hold_no_evidence(imports: list[Import]) -> None:
+    """A claim is answered in suite/papers; what it measures does not know it."""
+    rooms = [f"suite/{room}" for room in MACHINE_ROOMS]
+    assert_none(i for i in within(imports, *rooms) if i.inside("suite.papers"))
 
 
 def test_baselines_import_third_parties_when_called(imports: list[Import]) -> None:
@@ -214,7 +230,7 @@ def test_what_every_command_starts_with_is_light() -> None:
     [
         "suite.config.compose",
         "suite.bench.runs",
-        "suite.analytic",
+        "suite.papers.common.figure_executor",
         "suite.report",
         "suite.simulate",
         "suite.data.text",

@@ -1,7 +1,7 @@
 """How long a batch takes where every op takes about a millisecond: the suite's engine beside the real packages.
 
-The systems and their settings are those of `experiment=overhead`, which run as `python -m suite` runs them, in turns
-A B A B; the samples of their records are the samples here.
+The systems and their settings are those of `experiment=overhead_bound`, which run as `python -m suite` runs them, in
+turns A B A B; the samples of their records are the samples here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from suite.bench.runs import expand
 from suite.core.record import Outcome, Record
 
 TURNS, BATCHES = 5, 6
-PLAN = ["experiment=overhead", f"measure.turns={TURNS}", f"measure.batches={BATCHES}", "measure.evaluate=0"]
+PLAN = ["experiment=overhead_bound", f"measure.rounds={TURNS}", f"measure.batches={BATCHES}", "measure.eval_batches=0"]
 TIMING = f"one batch, the slowest rank's perf_counter; systems take turns of {BATCHES} batches, after one that settles"
 PEERS = ("pytorch", "deepspeed_3d", "torch_1f1b", "torch_gpipe")
 ONE = ("axonn 1x1", "pytorch 1x1")

@@ -14,8 +14,8 @@ from suite.core.op import Kind, Op
 ROUNDS = {8 << 10: 200, 256 << 10: 100, 4 << 20: 30}  # samples per bytes of a message
 HALF = "half of a round trip, by rank 0's perf_counter; all carriers take turns, message by message"
 CARRIERS: dict[str, dict[str, Any]] = {
-    "suite over MPI": {"peer": False, "backend": "mpi", "settings": "comm.inline=16384; a new tensor per value"},
-    "suite over gloo": {"peer": False, "backend": "gloo", "settings": "comm.inline=16384; a new tensor per value"},
+    "suite over MPI": {"peer": False, "backend": "mpi", "settings": "comm.eager_bytes=16384; a new tensor per value"},
+    "suite over gloo": {"peer": False, "backend": "gloo", "settings": "comm.eager_bytes=16384; a new tensor per value"},
     "torch send/recv": {"peer": True, "backend": "gloo", "settings": "dist.send, dist.recv into memory that is there"},
     "mpi4py Send/Recv": {"peer": True, "backend": "mpi", "settings": "Send, Recv into memory that is there"},
 }

@@ -12,18 +12,20 @@ import shlex
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from suite import claims, count
+from suite import count
+from suite.bench import labels
 from suite.bench.runs import freeze
-from suite.claims import commands
 from suite.config.compose import composed
 from suite.config.plugins import build
 from suite.config.run import RunConfig
 from suite.core.claim import Claim, Judged, Verdict
 from suite.data import images, sentiment, translation
+from suite.papers.common import claims, reproduce_commands
 
 EXPERIMENT = ["python", "-m", "suite", "-m", "experiment=pipeoptim_published"]
 COUNT = ["python", "-m", "suite.count"]
@@ -36,7 +38,12 @@ def rows() -> dict[str, Claim]:
 
 @cache
 def known() -> dict[str, str]:
-    return commands.commands(claims.load(), claims.settings())
+    return reproduce_commands.commands(claims.load(), claims.settings())
+
+
+@cache
+def published() -> reproduce_commands.Published:
+    return reproduce_commands.Published.of(claims.load(), claims.settings())
 
 
 def command(name: str) -> str:
@@ -98,11 +105,11 @@ def test_what_a_claim_sets_stands_in_its_command() -> None:
             continue
         line, asked = known()[name], claim.setting
         if "epochs" in asked:
-            assert f"measure.turns={asked['epochs']} " in line
+            assert f"measure.rounds={asked['epochs']} " in line
             assert f"batch.size={asked['batch_size']} " in line
         if "dataset" in asked:
-            assert f"FOLDER/{commands.NAMES[str(asked['dataset'])]}" in line
-        if claim.system in commands.SYSTEMS:
+            assert f"FOLDER/{reproduce_commands.NAMES[str(asked['dataset'])]}" in line
+        if claim.system in reproduce_commands.SYSTEMS:
             shown = "naive" if claim.system == "gpipe" and claim.reach == "data" else claim.system
             told = [word.removeprefix("system=") for word in shlex.split(line) if word.startswith("system=")]
             assert shown in ",".join(told).split(",")
@@ -113,11 +120,11 @@ def test_what_a_claim_sets_stands_in_its_command() -> None:
     [
         ("table4.sgdm.alexnet.gpipe", ["system=naive", "model=alexnet", "batch.size=56", "milestones:[71440,107160]"]),
         ("table4.sgdm.alexnet.pipedream_2bw", ["milestones:[17880,26820]", "measure.batches=1786"]),  # 447 an epoch
-        ("table4.adamw.googlenet.pipeoptim", ["googlenet_cifar", "lr:0.001,milestones:[35190]", "measure.turns=120"]),
+        ("table4.adamw.googlenet.pipeoptim", ["googlenet_cifar", "lr:0.001,milestones:[35190]", "measure.rounds=120"]),
         ("table4.adam.residual_lstm.pipedream", ["optimizer=adam ", "Polynomial,lr:0.001,total:4900"]),
         ("table4.adamw.residual_lstm.pipedream", ["optimizer=adamw ", "Polynomial,lr:0.001,total:4900"]),
-        ("table4.adam.gnmt_8.pipeoptim", ["model=gnmt_8", "data=wmt16", "optimizer.lr=0.0003", "measure.turns=8"]),
-        ("table6.resnet_101.spectrain.max_top1", ["batch.size=90", "measure.batches=1112", "measure.evaluate=111"]),
+        ("table4.adam.gnmt_8.pipeoptim", ["model=gnmt_8", "data=wmt16", "optimizer.lr=0.0003", "measure.rounds=8"]),
+        ("table6.resnet_101.spectrain.max_top1", ["batch.size=90", "measure.batches=1112", "measure.eval_batches=111"]),
         ("table6.inception_v3.pipedream.total_time", ["batch.size=86", "measure.batches=1163"]),
         ("table5.gnmt_16.gpipe", ["model=gnmt_16", "batch.size=range(64,1024,8)", "${per_replica:${batch.size},4}"]),
         ("sec5a.tiny_imagenet_classes", ["python -m suite.count tiny_imagenet FOLDER/tiny_imagenet"]),
@@ -143,6 +150,37 @@ def test_a_claim_about_several_names_all_of_them_and_no_more() -> None:
     assert all("system=naive,pipeoptim " in line for line in everything)
 
 
+def test_renamed_claim_keeps_its_command() -> None:
+    """An id names a claim and says nothing about it."""
+    new = {claim.id: f"renamed.{number}" for number, claim in enumerate(claims.load())}
+
+    def renamed(argument: Any) -> Any:
+        if isinstance(argument, list | tuple):
+            return [renamed(each) for each in argument]
+        return new.get(argument, argument) if isinstance(argument, str) else argument
+
+    rows = [
+        replace(
+            claim,
+            id=new[claim.id],
+            answers=tuple(
+                replace(row, arguments={key: renamed(each) for key, each in row.arguments.items()})
+                for row in claim.answers
+            ),
+        )
+        for claim in claims.load()
+    ]
+    found = reproduce_commands.commands(rows, claims.settings())
+    assert found == {new[name]: line for name, line in known().items()}
+
+
+def test_section_is_no_ground_for_a_command() -> None:
+    """The place in the text decides nothing: a claim made of cells of Table VI trains with the largest batches."""
+    claim = rows()["pipeoptim.sec5d.speedup.resnet_101.pipedream"]
+    assert reproduce_commands.command(replace(claim, where="elsewhere"), published()) == known()[claim.id]
+    assert "batch.size=86 " in known()[claim.id]
+
+
 def one_of_each() -> list[list[str]]:
     """Runs that cover every training, every system and every kind of sweep."""
     chosen: list[list[str]] = []
@@ -165,7 +203,7 @@ def test_no_parent_refuses_them(folder: Path) -> None:
         config = accepted(run, folder)
         assert config.launch.device == "cuda"
         assert config.grid.plain() == {"data": 1, "inter": 4, "tensor": 1}
-        assert config.measure.validate_when == "turn"
+        assert config.measure.validate_when == "every_round"
 
 
 @pytest.mark.exhaustive
@@ -187,16 +225,16 @@ def test_the_rate_falls_where_the_paper_says(folder: Path) -> None:
 def test_what_nothing_has_run_shows_its_command() -> None:
     [cpu] = itertools.islice((claim for claim in rows().values() if claim.reach == "cpu"), 1)
     data = rows()["pipeoptim.table4.sgdm.alexnet.gpipe"]
-    none = Judged(data, Verdict.NOT_RUN, "no record", data.scope)
+    none = Judged(data, Verdict.NOT_RUN, "no record")
     ran = replace(none, record="records/a.json")  # which the record says, or nothing does
-    found = commands.filled([none, ran, replace(none, claim=cpu)], claims.settings())
+    found = reproduce_commands.filled([none, ran, replace(none, claim=cpu)], claims.settings())
     assert [item.command for item in found] == [command("table4.sgdm.alexnet.gpipe"), "", ""]
 
 
 def test_spectrain_trains_with_momentum_alone() -> None:
     """A claim that names no system is about all of them; what SpecTrain refuses stands in no command."""
     all_ways = replace(rows()["pipeoptim.sec5b.comparable_to_gpipe"], system="", versus=None, terms=())
-    lines = commands.command(all_ways, commands.tasks(claims.settings()), {}).split(" && ")
+    lines = reproduce_commands.command(all_ways, published()).split(" && ")
     with_it = [line for line in lines if "spectrain" in line]
     assert len(with_it) == 3
     assert all("optimizer=sgd " in line for line in with_it)
@@ -204,5 +242,18 @@ def test_spectrain_trains_with_momentum_alone() -> None:
 
 def test_a_claim_about_a_data_set_trains_on_no_other() -> None:
     on_reviews = replace(rows()["pipeoptim.sec5b.comparable_to_gpipe"], setting={"dataset": "imdb"})
-    lines = commands.command(on_reviews, commands.tasks(claims.settings()), {}).split(" && ")
+    lines = reproduce_commands.command(on_reviews, published()).split(" && ")
     assert [word for line in lines for word in line.split() if word.startswith("data=")] == ["data=imdb"] * 2
+
+
+def test_no_two_networks_share_a_label() -> None:
+    """A page finds a run by its label, and a newer record of a label stands in the place of an older one."""
+    networks: dict[str, set[tuple[str, ...]]] = {}
+    for words in parts():
+        for run in swept(words) if list(words[:5]) == EXPERIMENT else ():
+            chosen = dict(word.split("=", 1) for word in run)
+            label = f"{chosen['system']} 4x1{labels.suffix(run, chosen['system'], None)}"
+            networks.setdefault(label, set()).add((chosen["model"], chosen["data"], chosen["optimizer"]))
+    assert len(networks) > 50
+    assert [label for label, found in networks.items() if len(found) > 1] == []
+    assert {model for found in networks.values() for model, _, _ in found} >= {"alexnet", "resnet_101", "gnmt_8"}

@@ -18,14 +18,17 @@ import yaml
 from modelled import systems
 from omegaconf import OmegaConf
 
-from suite.bench import refuse
+from suite.bench import executors
 from suite.bench.override_files import read_files
+from suite.bench.rank import KINDS as RANKS
+from suite.bench.rank import kind_of
 from suite.bench.runs import expand, freeze
 from suite.config.compose import CONF, check_names, composed, groups, register, resolve
+from suite.config.executor import KINDS, starts_ranks
 from suite.config.locate import locate
 from suite.config.plugins import build
 from suite.config.run import RunConfig
-from suite.core.errors import Refused, UnknownName, Unsupported
+from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.members import lacking
 from suite.core.op import Kind, Op, Work
@@ -61,9 +64,10 @@ WANTED = {  # beside the folders of corpora
     **{("system", name): UNTIED for name in ("pipedream", "pipedream_2bw", "pipeoptim")},
     ("system", "spectrain"): (*UNTIED, "optimizer=sgd"),
     **{
-        ("weights", name): ("update.every=1", "memory=dense", *UNTIED) for name in ("stash", "double_buffer", "predict")
+        ("weights", name): ("update_interval=1", "memory=dense", *UNTIED)
+        for name in ("stash", "double_buffer", "predict")
     },
-    ("weights", "spectrain"): ("update.every=1", "memory=dense", "optimizer=sgd", *UNTIED),
+    ("weights", "spectrain"): ("update_interval=1", "memory=dense", "optimizer=sgd", *UNTIED),
     ("model", "gcn"): ("system=sparsity_aware",),
     ("executor", "full_graph"): ("system=sparsity_aware",),
     ("executor", "volumes"): ("system=sparsity_aware",),
@@ -111,7 +115,6 @@ def test_every_file_is_a_choice_of_a_group() -> None:
         "schedule",
         "weights",
         "memory",
-        "grid",
         "model",
         "data",
         "optimizer",
@@ -140,7 +143,7 @@ def test_every_simulated_system_is_accepted(choice: str) -> None:
 @pytest.mark.parametrize("choice", systems())
 def test_figures_simulate_a_system_as_its_own_file_has_it(choice: str) -> None:
     """Also where another system is chosen, and after a run in which its own keys were changed."""
-    composed(["executor=simulated", f"system={choice}", "++system.simulation.reductions=3.0"])
+    composed(["executor=simulated", f"system={choice}", "++system.simulation.allreduces_per_update=3.0"])
     config = _resolved((f"system={choice}",))
     wanted = [f"++executor.systems.{choice}=${{simulated_system:{choice}}}", "executor.figure=samo_memory"]
     found = composed(["system=naive", "executor=published", *wanted])["executor"]["systems"][choice]
@@ -156,7 +159,7 @@ def test_every_cost_model_costs_every_op(choice: str, tmp_path: Path) -> None:
     trace.write_bytes(gzip.compress(json.dumps(content).encode()))
     wanted = [f"executor.cost.trace={trace}"] if choice == "profiled" else []
     config = _resolved(("executor=emulated", "grid.inter=2", f"cost@executor.cost={choice}", *wanted))
-    cost = build(config.executor.more["cost"])
+    cost = config.executor.cost.build()
     assert all(cost.compute(Op(stage, kind, 0)) > 0 for stage in (0, 1) for kind in (Kind.FORWARD, Kind.BACKWARD))
     assert cost.update(1)
 
@@ -165,7 +168,7 @@ def test_every_cost_model_costs_every_op(choice: str, tmp_path: Path) -> None:
 def test_every_machine_builds(choice: str, tmp_path: Path) -> None:
     found = _composed((f"machine={choice}", f"reports={tmp_path}"))["machine"]
     if choice == "local":
-        with pytest.raises(Refused, match=r"suite\.doctor reports=.* writes .*machine\.json"):
+        with pytest.raises(InvalidRequest, match=r"suite\.doctor reports=.* writes .*machine\.json"):
             build(found)
     else:
         assert build(found).name == choice
@@ -181,7 +184,7 @@ def test_every_stack_says_why(choice: str) -> None:
 @pytest.mark.parametrize("choice", groups()["schedule"])
 def test_every_schedule_builds_and_is_legal(choice: str) -> None:
     schedule = build(_composed(overrides_of("schedule", choice))["schedule"])
-    assert isinstance(schedule, Schedule)
+    assert not lacking(schedule, Schedule)
     for stages in (1, 2, 5):
         assert check(schedule, stages, Work(0, 7, None, 0)).makespan > 0
 
@@ -240,10 +243,10 @@ def test_every_model_builds(choice: str) -> None:
 
     config = config_of("model", choice)
     shape = config.model.shape.build()
-    made = network(config)
     if choice == "gcn":  # its layers want a product: tests/laws/test_graphs.py
         assert shape.parameters(300, 24) == 300 * 16 + 16 * 16 + 16 * 24
         return
+    made = network(config)
     layers = made.layers(shape, dropout=config.model.dropout, dtype=config.model.dtype)
     assert len(layers) == len(shape.shapes())
     if isinstance(shape, Transformer):
@@ -260,33 +263,31 @@ def test_every_system_is_a_class_with_the_protocols_methods(choice: str) -> None
     system = locate(config.system.target)
     for method in ("probe", "train_batch", "evaluate", "observe", "memory", "close"):
         assert callable(getattr(system, method)), method
-    assert {"name", "paper", "what", "budget"} <= config.system.plain().keys()
+    assert {"name", "paper", "description", "has_memory_model"} <= config.system.plain().keys()
 
 
 @pytest.mark.parametrize("choice", groups()["executor"])
 def test_every_executor_builds_and_names_its_sources(choice: str) -> None:
-    executor = _composed(overrides_of("executor", choice))["executor"]
-    if choice == "real":
-        assert set(executor) == {"name"}
-        return
-    if "prepares" in executor:  # the parent builds this
-        assert callable(locate(executor["prepares"]).check)
-        return
-    if "replays" in executor:  # a rank builds this for the system and all its ranks
-        assert callable(locate(executor["replays"]))
-        assert executor["ranks"] == 1
-        return
-    if "_target_" in executor:  # no rank is started
-        made = build(executor)
+    executor = _resolved(overrides_of("executor", choice)).executor
+    if not executor.starts_ranks:
+        made = executors.without_ranks(executor)
         assert callable(made.run)
-    else:  # ranks build this in the system's place
-        made = locate(executor["system"])
-        for method in ("probe", "train_batch", "evaluate", "observe", "memory", "close"):
-            assert callable(getattr(made, method)), method
-    assert callable(made.check)
-    assert executor["sources"]
-    for folder in executor["sources"]:
+        assert callable(made.check)
+    else:
+        assert kind_of(executor).__init__
+        assert (executors.stand_in(executor) is None) == executor.trains
+    assert executor.sources or executor.kind in ("real", "replay")
+    for folder in executor.sources:
         assert list((CONF.parent / folder).glob("*.py")), folder
+
+
+def test_each_kind_of_executor_has_a_choice_and_its_classes() -> None:
+    chosen = {_composed(overrides_of("executor", choice))["executor"]["kind"] for choice in groups()["executor"]}
+    assert chosen == {*KINDS}
+    assert {kind for kind in KINDS if starts_ranks(kind)} == {*RANKS}
+    for method in ("train_batch", "stream", "score", "observe", "memory", "close"):
+        assert callable(getattr(executors.replay(), method))
+    assert callable(executors.preparation().check)
 
 
 @pytest.mark.parametrize("choice", groups()["data"])
@@ -396,11 +397,11 @@ def check_runs(experiment: str, runs: list[Any], plan: dict[str, Any]) -> None:
     labels = [run.label for run in runs]
     assert len(set(labels)) == len(labels)
     for run in runs:
-        if "nccl" in run.config.executor.more.get("carriers", ()):  # a row that says why it is not here
+        if "nccl" in run.settings["executor"].get("carriers", ()):  # a row that says why it is not here
             assert isinstance(run.refusal, Unsupported)
             assert "launch.device=cuda" in str(run.refusal)
         elif run.config.executor.name == "emulated" and run.config.system.name in PEERS:
-            assert isinstance(run.refusal, Refused), "a row that says why its order is not emulated"
+            assert isinstance(run.refusal, InvalidRequest), "a row that says why its order is not emulated"
         elif run.config.system.name == "spectrain" and "Adam" in run.config.optimizer.target:
             assert isinstance(run.refusal, Unsupported), "a row that says what it predicts by"
         else:
@@ -414,8 +415,8 @@ def check_runs(experiment: str, runs: list[Any], plan: dict[str, Any]) -> None:
 @pytest.mark.parametrize("choice", groups()["experiment"])
 def test_every_experiment_says_what_it_is_and_its_runs_are_accepted(choice: str) -> None:
     plan = _composed(overrides_of("experiment", choice))["experiment"]
-    assert {"name", "title", "question", "paper", "where", "reference", "seconds", "expect"} <= plan.keys()
-    assert plan["seconds"] > 0
+    assert {"name", "title", "question", "paper", "paper_ref", "reference", "expected_seconds", "expect"} <= plan.keys()
+    assert plan["expected_seconds"] > 0
     entries = [sorted(entry) for entry in plan["runs"]]
     assert all(entries.count(entry) == 1 for entry in entries), "two entries are one run"
     check_runs(choice, some_runs_of(choice, plan) if entries else runs_of(choice), plan)
@@ -435,20 +436,20 @@ def test_every_run_of_every_experiment_is_accepted(choice: str) -> None:
 
 
 def test_an_experiments_values_win_over_the_defaults_and_the_command_line_over_both() -> None:
-    default, own = resolve([]), resolve(["experiment=overhead"])
+    default, own = resolve([]), resolve(["experiment=overhead_bound"])
     assert default.batch.plain() == {"size": 16, "microbatch": 2}
     assert own.batch.plain() == {"size": 32, "microbatch": 1}
     assert own.measure.warm_up == 3
     assert own.model.name == "gpt_overhead"
     assert own.measure.deadline == default.measure.deadline
-    mine = resolve(["batch.size=64", "experiment=overhead", "model=gpt_tiny"])
+    mine = resolve(["batch.size=64", "experiment=overhead_bound", "model=gpt_tiny"])
     assert mine.batch.plain() == {"size": 64, "microbatch": 1}
     assert mine.model.name == "gpt_tiny"
 
 
 def test_in_every_run_of_an_experiment_the_command_line_wins() -> None:
-    runs = expand(["experiment=smoke_grid", "system.what=mine", "grid.inter=3", "seed=9"])
-    assert {run.config.system.what for run in runs} == {"mine"}
+    runs = expand(["experiment=smoke_grid", "system.description=mine", "grid.inter=3", "seed=9"])
+    assert {run.config.system.description for run in runs} == {"mine"}
     assert {run.config.grid.inter for run in runs} == {3}
     assert {run.config.seed for run in runs} == {9}
     entries = resolve(["experiment=smoke_grid"]).experiment.more["runs"]
@@ -481,9 +482,9 @@ def test_per_replica_leaves_the_faults_to_those_who_name_them() -> None:
     made = OmegaConf.create({"size": 8, "replicas": 0, "each": "${per_replica:${size},${replicas}}"})
     assert made.each == 8
     run = freeze(composed(["system=naive", "batch.size=7", "grid.data=2"]), "")
-    assert isinstance(run.refusal, Refused)
+    assert isinstance(run.refusal, InvalidRequest)
     assert freeze(composed(["system=naive", "grid.data=2"]), "").refusal is None
-    assert refuse.microbatches(resolve(["system=naive", "grid.data=2"])) == 1
+    assert resolve(["system=naive", "grid.data=2"]).microbatches == 1
 
 
 # -- names ----------------------------------------------------------------------------------------------------
@@ -500,7 +501,7 @@ def test_per_replica_leaves_the_faults_to_those_who_name_them() -> None:
         ("optimizer='adamm'", "adam"),
         ("grid.intr=2", "grid.inter"),
         ("model.shape.layer=2", "model.shape.layers"),
-        ("measure.turn=2", "measure.turns"),
+        ("measure.turn=2", "measure.rounds"),
         ("bach.size=2", "batch.size"),
         ("microbatch=2", "batch.microbatch"),
         ("sed=3", "seed"),
@@ -534,13 +535,13 @@ def test_a_sweep_names_several_choices() -> None:
 
 @pytest.mark.parametrize("choice", LAYOUTS)
 def test_a_value_that_a_choice_wants_is_asked_for_by_its_whole_name(choice: str) -> None:
-    with pytest.raises(Refused, match=r"data\.folder has no value; rule: .*; legal: data\.folder=VALUE"):
+    with pytest.raises(InvalidRequest, match=r"data\.folder has no value; rule: .*; legal: data\.folder=VALUE"):
         resolve([f"data={choice}"])
 
 
 @pytest.mark.parametrize("override", ["batch.size=[1", "grid.inter", "system=", "optimizer=sgd,adam"])
 def test_what_hydra_cannot_read_is_refused_in_one_line(override: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         resolve([override])
     assert "\n" not in str(caught.value)
 
@@ -557,10 +558,10 @@ def test_resolved_configs_are_plain_data() -> None:
     [
         ("launch.threads=2", True),
         ("launch.binding=none", True),
-        ("launch.starter=torchrun", True),
+        ("launch.launcher=torchrun", True),
         ("optimizer.lr=0.01", True),
         ("launch.deadline=7", False),
-        ("measure.turns=1", False),
+        ("measure.rounds=1", False),
         ("on_error=stop", False),
     ],
 )

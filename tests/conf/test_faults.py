@@ -34,14 +34,13 @@ class Mine(Transformer):
         {body}
 """
 EXECUTOR = """class Mine:
-    def __init__(self, *, name): pass
     def check(self, config): {check}
     def run(self, config): {body}
 """
 SYSTEM = """# @package _global_
 defaults: [override /{group}: null]
 {group}: {{_target_: {module}.Mine}}
-system: {{_target_: suite.engine.system.EngineSystem, name: mine, what: a test}}
+system: {{_target_: suite.engine.system.EngineSystem, name: mine, description: a test}}
 """
 NAMES = count()
 
@@ -53,12 +52,12 @@ def folder(tmp_path: Path, code: str, group: str) -> list[str]:
     if group in ("schedule", "weights"):
         (mine / "system").mkdir(parents=True)
         text = SYSTEM.format(group=group, module=module)
-        (mine / "system" / "mine.yaml").write_text(text + ("update: {every: 1}\n" if group == "weights" else ""))
+        (mine / "system" / "mine.yaml").write_text(text + ("update_interval: 1\n" if group == "weights" else ""))
         chosen = ["system=mine"]
     else:
         (mine / group).mkdir(parents=True)
         body = {
-            "executor": f"name: mine\n_target_: {module}.Mine\n",
+            "executor": f"kind: plugin\nname: mine\n_target_: {module}.Mine\n",
             "model": f"defaults: [gpt_tiny]\nname: mine\nshape: {{_target_: {module}.Mine}}\n",
         }
         (mine / group / "mine.yaml").write_text(body[group])

@@ -13,13 +13,13 @@ import pytest
 
 from suite.bench.runs import expand
 from suite.config.compose import CONF, groups, own_folders, resolve, searched
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 
 SCHEDULE = "from baselines.gpipe import GPipe\n\nclass {name}(GPipe):\n    pass\n"
 SYSTEM = """# @package _global_
 defaults: [override /schedule: null]
 schedule: {{_target_: {module}.{name}}}
-system: {{_target_: suite.engine.system.EngineSystem, name: {module}, what: a test}}
+system: {{_target_: suite.engine.system.EngineSystem, name: {module}, description: a test}}
 """
 
 
@@ -87,20 +87,20 @@ def test_several_folders_are_searched(own: Path, tmp_path: Path) -> None:
 def test_the_name_of_a_system_that_is_there_is_refused(own: Path) -> None:
     """Hydra would run the suite's without a word."""
     (own / "system" / "axonn.yaml").write_text(SYSTEM.format(module="own_order", name="Order"))
-    with pytest.raises(Refused, match="there is a system=axonn already; legal: system=axonn_of_mine"):
+    with pytest.raises(InvalidRequest, match="there is a system=axonn already; legal: system=axonn_of_mine"):
         resolve([named(own), "system=own_order"])
 
 
 @pytest.mark.parametrize("value", ["[no/such/folder]", "no/such/folder", "[.,no/such/folder]"])
 def test_a_folder_that_is_not_there_is_refused(value: str) -> None:
-    with pytest.raises(Refused, match="no folder no/such/folder"):
+    with pytest.raises(InvalidRequest, match="no folder no/such/folder"):
         resolve([f"launch.python_path={value}"])
 
 
 def test_without_a_folder_nothing_is_searched() -> None:
     assert own_folders(["launch.python_path=[]", "system=axonn"]) == []
     assert searched(["grid.inter=2"]) == []
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidRequest):
         resolve(["launch.python_path=[unclosed"])
 
 

@@ -14,7 +14,7 @@ from suite.__main__ import main
 from suite.bench.labels import key_of
 from suite.bench.runs import expand
 from suite.config import locate
-from suite.core.errors import Refused, SuiteError
+from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.exits import Exit
 
 LONGEST = 310  # characters of a refusal, without the user's own folder
@@ -62,16 +62,21 @@ WRONG = [
     Wrong("key", "grid.iner=2", "grid.iner", "grid.iner", "grid.inter"),
     Wrong("key", "gird.inter=2", "gird.inter", "gird.inter", "grid.inter"),
     Wrong("key", "batch.sise=32", "batch.sise", "batch.sise", "batch.size"),
-    Wrong("key", "update.buket=100", "update.buket", "update.buket", "update.bucket"),
+    Wrong(
+        "key", "optimizer.bucket_nume=100", "optimizer.bucket_nume", "optimizer.bucket_nume", "optimizer.bucket_numel"
+    ),
     Wrong("key", "grid.inter=2 comm.transprt=gloo", "comm.transprt", "comm.transprt", "comm.transport"),
     Wrong("key", "launch.threds=2", "launch.threds", "launch.threds", "launch.threads"),
     Wrong("key", "optimizer.lrr=0.1", "optimizer.lrr", "optimizer.lrr", "optimizer.lr"),
-    Wrong("key", "measure.turn=3", "measure.turn", "measure.turn", "measure.turns"),
+    Wrong("key", "measure.turn=3", "measure.turn", "measure.turn", "measure.rounds"),
     Wrong("key", f"{GRAPH} graph.source.vertexes=4096", "graph.source", "graph.source.vertexes", "vertices"),
     Wrong("key", f"{SIMULATED} machine.device_per_node=4", "machine", "device_per_node", "devices_per_node"),
     Wrong("key", "executor=check executor.tick.forward=2", "executor", "executor.tick.", "executor.ticks.forward"),
     Wrong("key", "executor=emulated executor.jiter.spread=0.1", "executor", "executor.jiter", "executor.jitter"),
+    Wrong("key", "executor=replay +executor.labl=mine", "executor.labl", "executor.labl", "executor.label"),
+    Wrong("key", "executor.jitter.spread=0.1", "executor.jitter.spread", "0.1", "executor=emulated"),
     # choices of a group and of a key
+    Wrong("choice", "executor.kind=replya", "executor.kind", "replya", "replay"),
     Wrong("choice", "model=gpt_tinny", "model", "gpt_tinny", "gpt_tiny"),
     Wrong("choice", "system=axon", "system", "axon", "axonn"),
     Wrong("choice", "optimizer=adm", "optimizer", "adm", "adam"),
@@ -84,11 +89,11 @@ WRONG = [
     Wrong("choice", "experiment=smoek", "experiment", "smoek", "smoke"),
     Wrong("choice", "model=", "model", "''", "gpt_tiny"),
     Wrong("choice", "grid.inter=2 comm.transport=infiniband", "comm.transport", "infiniband", "mpi"),
-    Wrong("choice", "launch.starter=mpirun", "launch.starter", "mpirun", "mpiexec"),
-    Wrong("choice", "measure.validate=epoch", "measure.validate", "epoch", "turn"),
+    Wrong("choice", "launch.launcher=mpirun", "launch.launcher", "mpirun", "mpiexec"),
+    Wrong("choice", "measure.validate=epoch", "measure.validate", "epoch", "every_round"),
     Wrong("choice", "rerun=always", "rerun", "always", "all"),
     Wrong("choice", "grid.inter=2 split=evenly", "split", "evenly", "even"),
-    Wrong("choice", "pruning=magnitude system=axonn_samo pruning.what=every", "pruning.what", "every", "all"),
+    Wrong("choice", "pruning=magnitude system=axonn_samo pruning.scope=every", "pruning.scope", "every", "all"),
     Wrong("choice", f"{GRAPH} exchange.assignment=random", "exchange.assignment", "random", "paper"),
     Wrong("choice", f"{GRAPH} partitioner=kahip partitioner.mode=fest", "partitioner.mode", "fest", "fast"),
     Wrong("choice", "executor=emulated executor.jitter.kind=normal", "executor.jitter", "normal", "lognormal"),
@@ -134,6 +139,7 @@ WRONG = [
     Wrong("argument", "optimizer=sgd optimizer.momentum=high", "optimizer.momentum", "high", "optimizer.momentum="),
     Wrong("argument", "schedule=gpipe +schedule.chunks=2", "schedule", "schedule.chunks", "~schedule.chunks"),
     Wrong("argument", f"{GRAPH} partitioner=metis +partitioner.ufacter=9", "partitioner", "ufacter", "ufactor"),
+    Wrong("argument", "executor=unit +executor.bathces=3", "executor.bathces", "executor.bathces", "executor.batches"),
     Wrong("argument", f"{GRAPH} graph.source.blocks=many", "graph.source.blocks", "many", "graph.source.blocks="),
     Wrong(
         "argument",
@@ -147,7 +153,7 @@ WRONG = [
     # types
     Wrong("type", "batch.size=many", "batch.size", "many", "batch.size=16"),
     Wrong("type", "grid.inter=1.5", "grid.inter", "1.5", "grid.inter=1"),
-    Wrong("type", "grid.inter=2 comm.inline=16K", "comm.inline", "16K", "comm.inline=16384"),
+    Wrong("type", "grid.inter=2 comm.eager_bytes=16K", "comm.eager_bytes", "16K", "comm.eager_bytes=16384"),
     Wrong("type", "grid.data=2 comm.pair_exchange=maybe", "comm.pair_exchange", "maybe", "comm.pair_exchange=true"),
     Wrong("type", "launch.memory_limit=64G", "launch.memory_limit", "64G", "launch.memory_limit="),
     Wrong("type", "measure.deadline=soon", "measure.deadline", "soon", "measure.deadline="),
@@ -155,35 +161,46 @@ WRONG = [
     Wrong("type", "model.shape.layers=six", "model.shape.layers", "six", "model.shape.layers="),
     Wrong("type", "executor=check executor.ticks.forward=1.5", "executor.ticks.forward", "1.5", "ticks.forward=1"),
     Wrong("type", "executor=emulated executor.network.latency=50us", "network.latency", "50us", "network.latency="),
+    Wrong(
+        "type", "executor=emulated executor.stragglers=2", "executor.stragglers", "2", "executor.stragglers={0: 1.5}"
+    ),
     Wrong("type", "batch=3", "batch", "3", "batch.size=16"),
+    Wrong("type", "system=deepspeed_3d system.zero_stage=abc", "system.zero_stage", "abc", "system.zero_stage=1"),
+    Wrong("type", "system=torch_gpipe system.data_parallel=x", "system.data_parallel", "x", "data_parallel=flat"),
+    Wrong("choice", "on_error=stp", "on_error", "stp", "on_error=stop"),
     Wrong("type", "grid.inter", "grid.inter", "grid.inter", "grid.inter="),
     Wrong("type", "system=axonn,gpipe", "system", "axonn,gpipe", "--multirun"),
     # bounds
     Wrong("bound", "grid.inter=0", "grid.inter", "0", "grid.inter=1"),
     Wrong("bound", "batch.size=-4", "batch.size", "-4", "batch.size=16"),
     Wrong("bound", "seed=-1", "seed", "-1", "seed=0"),
-    Wrong("bound", "grid.inter=2 comm.inline=-1", "comm.inline", "-1", "comm.inline=16384"),
+    Wrong("bound", "grid.inter=2 comm.eager_bytes=-1", "comm.eager_bytes", "-1", "comm.eager_bytes=16384"),
     Wrong("bound", "launch.deadline=0", "launch.deadline", "0", "launch.deadline="),
     Wrong("bound", "system=axonn_samo pruning.sparsity=90", "pruning.sparsity", "90", "pruning.sparsity=0.9"),
     Wrong("bound", "executor=emulated executor.jitter.spread=-1", "executor.jitter.spread", "-1", "spread=0.1"),
     Wrong("bound", "executor=emulated executor.cost.forward=-0.1", "executor.cost.forward", "-0.1", "forward=0"),
     Wrong("bound", f"{SIMULATED} machine.memory=-1", "machine.memory", "-1", "machine.memory=1.0e+9"),
+    Wrong("bound", f"{SIMULATED} machine.within.bandwidth=-1", "machine.within.bandwidth", "-1", "machine.within.band"),
+    Wrong("bound", "optimizer=sgd optimizer.momentum=-0.5", "optimizer.momentum", "-0.5", "optimizer.momentum=0.0"),
+    Wrong("bound", "optimizer=adam optimizer.beta2=1.0", "optimizer.beta2", "1.0", "optimizer.beta2=0.999"),
+    Wrong("bound", "optimizer=rmsprop optimizer.eps=-1", "optimizer.eps", "-1", "optimizer.eps=1e-08"),
     Wrong("bound", f"{GRAPH} exchange.replication=0", "exchange.replication", "0", "exchange.replication=1"),
     Wrong("bound", f"{GRAPH} graph.source.vertices=-5", "graph.source.vertices", "-5", "graph.source.vertices="),
+    Wrong("bound", "executor=messages grid.data=2 executor.sizes=[8,8]", "executor.sizes", "[8, 8]", "[8,1024,65536]"),
     # rules between keys
     Wrong("rule", "grid.data=3", "grid.data", "3", "batch.size=18"),
     Wrong("rule", "grid.data=100 batch.size=200", "grid.data", "100", "launch.max_ranks=100"),
     Wrong("rule", "model.shape.layers=1 grid.inter=4", "grid.inter", "4", "grid.inter=3"),
     Wrong("rule", "model.shape.heads=5", "model.shape.heads", "5", "model.shape.heads=4"),
-    Wrong("rule", "checkpoints=100", "checkpoints", "100", "checkpoints="),
+    Wrong("rule", "activation_checkpointing=100", "activation_checkpointing", "100", "activation_checkpointing="),
     Wrong("rule", "grid.tensor=2", "grid.tensor", "2", "grid.tensor=1"),
     Wrong("rule", "system=pytorch grid.inter=2", "grid.inter", "2", "grid.inter=1"),
     Wrong("rule", "system=torch_1f1b grid.inter=4 batch.size=4", "batch.microbatch", "2", "batch.microbatch=1"),
-    Wrong("rule", f"{UNTIED} weights=stash schedule=one_f_one_b", "update.every", "null", "update.every=1"),
+    Wrong("rule", f"{UNTIED} weights=stash schedule=one_f_one_b", "update_interval", "null", "update_interval=1"),
     Wrong("rule", "system=pipedream grid.inter=2", "model.shape.tied", "true", "model.shape.tied=false"),
     Wrong(
         "rule",
-        "system=pipedream_2bw model.shape.tied=false grid.inter=4 measure.settle=0",
+        "system=pipedream_2bw model.shape.tied=false grid.inter=4 measure.discard_first=0",
         "measure.batches",
         "2",
         "measure.batches=4",
@@ -192,14 +209,16 @@ WRONG = [
     Wrong("rule", f"{GRAPH} grid.data=4 exchange.replication=3", "exchange.replication", "3", "replication=2"),
     Wrong("rule", "system=sparsity_aware grid.inter=2", "grid.inter", "2", "grid.data=2"),
     Wrong("rule", "executor=check system=cagnet", "system", "cagnet", "executor=full_graph"),
-    Wrong("rule", "launch=torchrun grid.inter=2 comm.transport=mpi", "comm.transport", "mpi", "launch.starter=mpiexec"),
+    Wrong(
+        "rule", "launch=torchrun grid.inter=2 comm.transport=mpi", "comm.transport", "mpi", "launch.launcher=mpiexec"
+    ),
     Wrong("rule", "executor=check optimizer.lr=0.5", "optimizer.lr", "0.5", "executor=real"),
     Wrong("rule", "executor=emulated executor.stragglers={9:2} grid.inter=2", "stragglers", "9", "{1: 2}"),
     Wrong("rule", f"{SIMULATED} system=torch_1f1b", "system", "torch_1f1b", "system=axonn"),
-    Wrong("rule", "resume.every=10", "resume.every", "10", "resume.folder="),
+    Wrong("rule", "checkpoint.every=10", "checkpoint.every", "10", "checkpoint.folder="),
 ]
 # advice that depends on the user's files or needs another command
-NOT_APPLIED = {"resume.every=10", "system=axonn,gpipe"}
+NOT_APPLIED = {"checkpoint.every=10", "system=axonn,gpipe"}
 
 
 @pytest.fixture
@@ -228,7 +247,7 @@ def refusal(words: Sequence[str]) -> str:
     except SuiteError as error:
         errors = [error]
     assert len(errors) == 1
-    assert isinstance(errors[0], Refused), errors
+    assert isinstance(errors[0], InvalidRequest), errors
     return str(errors[0])
 
 

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from suite import SGD, Engine, Grid
 from suite.comm import here, started
 from suite.comm.process_group import TorchWorld
-from suite.core.errors import RankError, Refused
+from suite.core.errors import InvalidRequest, RankError
 from suite.core.protocols import World
 from suite.engine.host import prepare
 
@@ -91,7 +91,7 @@ def errors(world: World, grid: Grid) -> dict[str, str]:
         engine = made(world, grid, **more)
         try:
             list(engine.train(given))
-        except Refused as error:
+        except InvalidRequest as error:
             found[name] = str(error).partition(";")[0]
         with suppress(RankError):  # values that nobody receives
             engine.close()

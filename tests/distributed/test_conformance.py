@@ -1,4 +1,4 @@
-"""The laws on real ranks: the README's own system keeps them all, and so does every system of conf/system."""
+"""The laws on real ranks: the system of docs/extending.md keeps them all, and so does every system of conf/system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from suite.conformance.laws import Verdict, examine
 from suite.conformance.subject import Subject
 from suite.core.exits import Exit
 
-OWN = (ROOT / "README.md").read_text().partition("## Add a system")[2].partition("\n## ")[0]
+OWN = (ROOT / "docs/extending.md").read_text().partition("## Add a system")[2].partition("\n## ")[0]
 FILES = dict(re.findall(r"`(mine/[\w/.]+)`(?:(?!```).)*?```\w+\n(.*?)```", OWN, flags=re.S))
 
 
@@ -33,7 +33,7 @@ FEW, RANKS = {"composes", "order", "versions", "gradients"}, {"replay", "clocks"
 
 
 @pytest.mark.parametrize("laws", [FEW, pytest.param(FEW | RANKS, marks=pytest.mark.exhaustive)], ids=["few", "all"])
-def test_the_readmes_system_keeps_every_law(laws: set[str], tmp_path: Path) -> None:
+def test_the_documented_system_keeps_every_law(laws: set[str], tmp_path: Path) -> None:
     """As its reader asks, in the folder that holds `mine`."""
     needs("mpiexec")
     for name, text in FILES.items():
@@ -52,10 +52,10 @@ def test_the_readmes_system_keeps_every_law(laws: set[str], tmp_path: Path) -> N
     rest = "" if laws == FEW else "4 do not apply, "
     assert lines[-1].startswith(f"waves: {len(laws)} laws kept, {rest}")
     printed = {(shown := untimed(line))[8:18].strip(): shown for line in lines if line.startswith("law ")}
-    readme = {(shown := untimed(line))[8:18].strip(): shown for line in SHOWN}
-    assert len(readme) == 3
-    for law in readme.keys() & laws:  # "..." stands for words that are left out
-        assert all(part in printed[law] for part in readme[law].split("...")), printed[law]
+    documented = {(shown := untimed(line))[8:18].strip(): shown for line in SHOWN}
+    assert len(documented) == 3
+    for law in documented.keys() & laws:  # "..." stands for words that are left out
+        assert all(part in printed[law] for part in documented[law].split("...")), printed[law]
     assert not list(tmp_path.glob("reports*")), "it leaves nothing behind"
 
 

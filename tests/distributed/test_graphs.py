@@ -29,7 +29,7 @@ def test_every_grid_and_exchange_over_real_messages(ranks: int, launcher: str) -
 def test_a_run_from_the_command_line_leaves_what_it_promised(tmp_path: Path) -> None:
     """Bytes counted are the plan's, bytes held are those predicted, and the validation is a percent."""
     overrides = ["system=sparsity_aware", "partitioner=metis", "grid.data=2", "graph.source.vertices=2048"]
-    runs = expand([*overrides, "measure.turns=2", f"reports={tmp_path}"])
+    runs = expand([*overrides, "measure.rounds=2", f"reports={tmp_path}"])
     (record,) = measure(runs, Progress(1.0, io.StringIO()))
     assert (record.outcome, record.reason) == (Outcome.OK, "")
     planned = record.metrics["planned_bytes"].values[0]

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 from covering import covering
 
 from suite.core.record import Outcome, Record
 
+CONF = Path(__file__).parents[2] / "conf"
 LIMIT = 10.0  # seconds after which no process may be left
-FORMULAS, MEASURED = 2, 3  # records that SMALL leaves: computed first, then from ranks
+FORMULAS = len(yaml.safe_load((CONF / "experiment/formulas.yaml").read_text())["experiment"]["runs"])  # need no ranks
+MEASURED = 3  # records that SMALL leaves after those of the formulas
 SMALL = "scale.reproduce=[formulas,smoke,'single grid.inter=2']"
 TURNS = "scale.reproduce=[formulas,smoke_grid]"  # one process alone is never far enough to be stopped
 
@@ -77,7 +80,7 @@ def records(folder: Path) -> dict[str, Record]:
     ],
 )
 def test_killed(tmp_path: Path, number: signal.Signals, moment: str, starter: str) -> None:
-    more = [] if starter == "mpiexec" else [f"launch.starter={starter}"]
+    more = [] if starter == "mpiexec" else [f"launch.launcher={starter}"]
     more += [TURNS if "stopped" in moment else SMALL]
     parent = start(tmp_path, *more)
     end = time.monotonic() + 90

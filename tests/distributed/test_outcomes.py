@@ -21,10 +21,10 @@ from suite.core.record import Outcome, Record
 SUPPORT = Path(__file__).parents[1] / "support"
 SHORT = [
     "measure.warm_up=1",
-    "measure.settle=0",
-    "measure.turns=2",
+    "measure.discard_first=0",
+    "measure.rounds=2",
     "measure.batches=1",
-    "measure.evaluate=1",
+    "measure.eval_batches=1",
     "batch.size=8",
 ]
 
@@ -60,13 +60,18 @@ def no_rank_left() -> bool:
             marks=pytest.mark.exhaustive,
         ),
         pytest.param(  # over gloo
-            *("kill", Outcome.LOST_RANK, "rank 1 ended", ["grid.inter=2", "launch.starter=torchrun"]),
+            *("kill", Outcome.LOST_RANK, "rank 1 ended", ["grid.inter=2", "launch.launcher=torchrun"]),
             marks=pytest.mark.exhaustive,
         ),
-        ("hang", Outcome.TIMEOUT, "train_batch", ["grid.inter=2", "measure.deadline=3", "launch.beat=0.5"]),
+        (
+            "hang",
+            Outcome.TIMEOUT,
+            "train_batch",
+            ["grid.inter=2", "measure.deadline=3", "launch.heartbeat_interval=0.5"],
+        ),
         pytest.param(
             *("stop", Outcome.TIMEOUT, "no sign of life for 6 s"),
-            ["grid.inter=2", "launch.beat=1", "launch.silence=6"],
+            ["grid.inter=2", "launch.heartbeat_interval=1", "launch.heartbeat_timeout=6"],
             marks=pytest.mark.exhaustive,
         ),
         ("oom", Outcome.OOM, "allocate memory", ["launch.memory_limit=8000000000"]),
@@ -132,7 +137,7 @@ def test_a_fault_ends_nothing_but_itself(in_turns: list[Record]) -> None:
 def test_torchrun_starts_ranks_as_mpiexec_does(tmp_path: Path, in_turns: list[Record]) -> None:
     """The same losses, and a record that says what carried the values and in which order ops ran."""
     usual = in_turns[2]
-    (other,) = run([*SHORT, f"reports={tmp_path}", "grid.inter=2", "launch.starter=torchrun", "comm.order=static"])
+    (other,) = run([*SHORT, f"reports={tmp_path}", "grid.inter=2", "launch.launcher=torchrun", "comm.order=static"])
     assert usual.outcome is other.outcome is Outcome.OK, other.reason
     assert usual.series == other.series
     (away,) = usual.notes

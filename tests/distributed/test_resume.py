@@ -41,9 +41,20 @@ def test_the_same_command_goes_on_after_a_kill(tmp_path: Path) -> None:
     """A rank is killed in its third batch; the second process trains what is left, one batch and that of memory."""
     folder, reports = tmp_path / "checkpoints", tmp_path / "reports"
     small = ["model.shape.layers=2", "model.shape.hidden=32", "model.shape.sequence=16", "batch.size=8"]
-    small += ["measure.warm_up=1", "measure.settle=0", "measure.turns=2", "measure.batches=1", "measure.evaluate=1"]
-    command = [*small, f"reports={reports}", f"resume.folder={folder}", "resume.every=1", "rerun=failed"]
-    command += ["system._target_=faulty.Faulty", "system.name=faulty", "+system.fault=kill", "+system.resumes=true"]
+    small += [
+        "measure.warm_up=1",
+        "measure.discard_first=0",
+        "measure.rounds=2",
+        "measure.batches=1",
+        "measure.eval_batches=1",
+    ]
+    command = [*small, f"reports={reports}", f"checkpoint.folder={folder}", "checkpoint.every=1", "rerun=failed"]
+    command += [
+        "system._target_=faulty.Faulty",
+        "system.name=faulty",
+        "+system.fault=kill",
+        "+system.supports_checkpoints=true",
+    ]
     command += [f"launch.python_path=[{SUPPORT}]"]
     (killed,) = run(command)
     assert killed.outcome is Outcome.LOST_RANK, killed.reason

@@ -20,10 +20,10 @@ from suite.tune import main
 SHORT = [
     "batch.size=4",
     "tune.candidates=2",
-    "tune.turns=1",
+    "tune.rounds=1",
     "tune.batches=2",
-    "measure.settle=0",
-    "measure.evaluate=0",
+    "measure.discard_first=0",
+    "measure.eval_batches=0",
 ]
 
 
@@ -52,7 +52,7 @@ def test_two_plans_are_measured_and_one_is_kept(tmp_path: Path, capsys: pytest.C
 @pytest.mark.ranks
 def test_an_interrupt_leaves_cancelled_records_and_no_process(tmp_path: Path) -> None:
     needs("mpiexec")
-    long = [*SHORT[:2], "tune.turns=1", "tune.batches=100000", "model.shape.layers=2", "machine=h200"]
+    long = [*SHORT[:2], "tune.rounds=1", "tune.batches=100000", "model.shape.layers=2", "machine=h200"]
     process = subprocess.Popen(
         [sys.executable, "-m", "suite.tune", *long, f"reports={tmp_path}"],
         env={**os.environ, "TMPDIR": str(tmp_path)},  # every rank's command line names it

@@ -358,7 +358,7 @@ def test_the_store_holds_what_the_ledger_counts_after_every_op(system: str, grap
 def asynchronous() -> list[str]:
     """The systems of conf/system that update before a pipeline drains. Read: to compose them all takes seconds."""
     files = {name: yaml.safe_load((CONF / "system" / f"{name}.yaml").read_text()) for name in groups()["system"]}
-    return [name for name, content in files.items() if content.get("update", {}).get("every")]
+    return [name for name, content in files.items() if content.get("update_interval")]
 
 
 @pytest.mark.parametrize("name", asynchronous())
@@ -366,7 +366,7 @@ def test_every_asynchronous_system_of_conf_trains_by_its_config(name: str) -> No
     """A new YAML is tested by being there."""
     case, grid = gpt_case("untied", "float32", tied=False), Grid(inter=2)
     config = resolve([f"system={name}", "grid.inter=2"])
-    settings = told(case, config.weights.build(), SGD(0.05, momentum=0.9), config.update.every)
+    settings = told(case, config.weights.build(), SGD(0.05, momentum=0.9), config.update_interval)
     settings["schedule"] = config.schedule.build()
     replay = Replay(case.layers, grid=grid, **settings)
     losses = list(replay.train(epochs(case, 1)[0]))

@@ -21,7 +21,7 @@ from torch import nn
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
 from suite.comm import loopback
-from suite.core.errors import Refused, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.engine.live import LiveBytes
 from suite.engine.optimizer import SGD, Adam, AdamW, RMSprop, RuleState, predicted
@@ -118,7 +118,7 @@ def test_a_prediction_on_states_is_the_rules_own(form: str, rule: Any) -> None:
         if "index" in found:
             index = found["index"].long()
             weight = weight.reshape(-1) if state.half else weight.reshape(-1)[index]
-        flat = predicted(rule, RuleState([weight.reshape(-1)], moments, state.rule.updates), 3)[0]
+        flat = predicted(rule, RuleState([weight.reshape(-1)], moments, state.rule.updates), 3)
         right = flat.to(parameter.dtype)
         if "index" in found:
             right = torch.zeros(parameter.numel(), dtype=parameter.dtype).index_put_((index,), right)
@@ -237,7 +237,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("SpecTrain with Adam", settings(CASE, SpecTrain(), 1, Adam(0.01)), "SpecTrain with Adam; rule: .*momentum of SGD"),
     ("SpecTrain, plain SGD", settings(CASE, SpecTrain(), 1, SGD(0.1)), "SpecTrain with SGD without momentum"),
     ("SpecTrain with RMSprop", settings(CASE, SpecTrain(), 1, RMSprop(0.1, momentum=0.9)), "SpecTrain with RMSprop"),
-    ("2BW, m too small", settings(CASE, DoubleBuffer(), 1, SGD(0.1)), "2BW on 2 stages with update.every=1"),
+    ("2BW, m too small", settings(CASE, DoubleBuffer(), 1, SGD(0.1)), "2BW on 2 stages with update_every=1"),
     ("no drift", settings(CASE, Predict(), 1, Sign()), "Predict with Sign, which predicts nothing"),
     ("offload", settings(CASE, Predict(), 1, Adam(0.01), **AWAY), "host memory .*moment.*; rule: .*fetch"),
     ("clip", settings(CASE, Predict(), 1, SGD(0.1), clip=1.0), "clip=1.0 in an asynchronous pipeline"),
@@ -247,14 +247,14 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "dynamic loss scaling .* in an asynchronous pipeline",
     ),
     ("a flush", settings(CASE, Predict(), None, SGD(0.1)), "s=paper with a flush"),
-    ("s=paper, m=2", settings(CASE, Predict(), 2, SGD(0.1)), "update.every=2"),
+    ("s=paper, m=2", settings(CASE, Predict(), 2, SGD(0.1)), "update_every=2"),
     ("update_every=0", settings(CASE, Stash(), 0, SGD(0.1)), "update_every=0"),
 ]
 
 
 @pytest.mark.parametrize(("told", "says"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_what_cannot_be_is_refused_by_name_before_anything_is_trained(told: dict[str, Any], says: str) -> None:
-    with pytest.raises(Refused, match=f"{says}.*legal: "):
+    with pytest.raises(InvalidRequest, match=f"{says}.*legal: "):
         loopback.run(2, lambda world: Engine(CASE.layers, grid=Grid(inter=2), world=world, **told))
 
 
@@ -267,7 +267,7 @@ def test_a_tied_model_is_refused() -> None:
 
 def test_fewer_mini_batches_than_stages_are_refused_and_train_nothing() -> None:
     replay = Replay(CASE.layers, grid=Grid(inter=4), **settings(CASE, Predict(), 1, SGD(0.1)))
-    with pytest.raises(Refused, match=r"a stream of 3 microbatches through 4 stages; .*; legal: 4 microbatches"):
+    with pytest.raises(InvalidRequest, match=r"a stream of 3 microbatches through 4 stages; .*; legal: 4 microbatches"):
         list(replay.train(epoch(CASE, 3)))
     assert len(list(replay.train(epoch(CASE, 4)))) == 4
 
@@ -280,9 +280,9 @@ def test_single_batches_gradients_and_broken_streams_are_refused() -> None:
         engine.gradients(CASE.batch(0, 1, 1))
     losses = engine.train(epoch(CASE))
     next(losses)
-    with pytest.raises(Refused, match="a stream after one that was broken off"):
+    with pytest.raises(InvalidRequest, match="a stream after one that was broken off"):
         next(engine.train(epoch(CASE)))
-    with pytest.raises(Refused, match="within a batch"):
+    with pytest.raises(InvalidRequest, match="within a batch"):
         engine.save("nowhere")
 
 
@@ -321,7 +321,7 @@ def test_an_evaluation_between_batches_leaves_a_replay_going() -> None:
     streamed = Replay(case.layers, grid=Grid(inter=3), **settings(case, Stash(), 1, SGD(0.1)))
     going = streamed.train(epoch(case, 30))
     first = next(going)
-    with pytest.raises(Refused, match="an evaluation within a stream"):
+    with pytest.raises(InvalidRequest, match="an evaluation within a stream"):
         streamed.evaluate(batches[:1])
     assert len([first, *going]) == 30
     assert streamed.evaluate(batches[:1]) > 0
@@ -415,7 +415,7 @@ def test_a_stream_resumes_only_as_the_stream_it_was(tmp_path: Path) -> None:
     list(first.train(epoch(CASE)))
     first.save(tmp_path)
     for policy, every in ((Predict("inflight"), 2), (Predict(), 1), (None, None)):
-        with pytest.raises(Refused, match="a checkpoint resumes"):
+        with pytest.raises(InvalidRequest, match="a checkpoint resumes"):
             alone(**settings(CASE, policy, every, SGD(0.1))).load(tmp_path)
     alone(**settings(CASE, Stash(), 1, SGD(0.1))).load(tmp_path)
 
@@ -438,7 +438,7 @@ def test_a_drift_that_is_the_rules_own_state_is_not_written() -> None:
 
     rule = Own(0.1, momentum=0.9)
     state = RuleState([torch.zeros(3)], {"velocity": torch.ones(3)}, 1)
-    assert predicted(rule, state, 3)[0].tolist() == [3.0] * 3
+    assert predicted(rule, state, 3).tolist() == [3.0] * 3
     assert state.moments["velocity"].tolist() == [1.0] * 3
     engine = alone(**settings(CASE, Predict(), 1, rule))
     list(engine.train(epoch(CASE, 3)))

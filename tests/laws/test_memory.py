@@ -30,7 +30,7 @@ SMALL_TEXT = ["data.source.limit_bytes=400000", "batch.size=8"]
 
 def systems() -> list[str]:
     files = {name: yaml.safe_load((CONF / "system" / f"{name}.yaml").read_text()) for name in groups()["system"]}
-    return [name for name, content in files.items() if content["system"]["budget"]]
+    return [name for name, content in files.items() if content["system"]["has_memory_model"]]
 
 
 def configs(ranks: int) -> list[list[str]]:
@@ -46,19 +46,19 @@ def configs(ranks: int) -> list[list[str]]:
             ["weights.graph=recompute", "batch.microbatch=4"],
             ["model.shape.attention_bias=true", "model.shape.layers=1"],
             ["precision=bf16", "memory=dense"],
-            ["precision=bf16", "batch.microbatch=4", "update.bucket=20000", "model.shape.hidden=96"],
+            ["precision=bf16", "batch.microbatch=4", "optimizer.bucket_numel=20000", "model.shape.hidden=96"],
             ["precision=bf16", "batch.size=1", "batch.microbatch=1", "model.shape.sequence=8"],  # the step is the peak
-            ["precision=bf16", "checkpoints=1", "batch.microbatch=4"],
-            ["checkpoints=2", "model.shape.layers=8", "batch.microbatch=4"],
-            ["checkpoints=4", "weights.graph=recompute", "batch.microbatch=4"],
-            ["model=vgg_narrow", "data=digits", "optimizer=sgd", "checkpoints=1"],
+            ["precision=bf16", "activation_checkpointing=1", "batch.microbatch=4"],
+            ["activation_checkpointing=2", "model.shape.layers=8", "batch.microbatch=4"],
+            ["activation_checkpointing=4", "weights.graph=recompute", "batch.microbatch=4"],
+            ["model=vgg_narrow", "data=digits", "optimizer=sgd", "activation_checkpointing=1"],
             ["system=axonn_samo", "optimizer=sgd", "model.shape.tied=false"],
-            ["system=axonn_samo", "precision=bf16", "pruning.sparsity=0.5", "update.bucket=30000"],
+            ["system=axonn_samo", "precision=bf16", "pruning.sparsity=0.5", "optimizer.bucket_numel=30000"],
             [
                 "system=axonn_samo",
                 "precision=bf16",
                 "memory=samo_offload",
-                "update.bucket=5000",
+                "optimizer.bucket_numel=5000",
                 "model.shape.hidden=96",
             ],
             ["system=axonn_samo", "precision=bf16", "batch.size=1", "batch.microbatch=1", "model.shape.sequence=8"],
@@ -67,11 +67,14 @@ def configs(ranks: int) -> list[list[str]]:
         return [["grid.inter=4"], ["system=one_f_one_b", "grid.inter=4"], ["grid.inter=2", "grid.data=2"]]
     rows = [[f"system={name}", "grid.inter=2", *ASYNCHRONOUS.get(name, ())] for name in systems()]
     rows += [["system=axonn", "grid.data=2"], ["grid.inter=2", "weights.graph=recompute"]]
-    rows += [["precision=bf16", "grid.inter=2", "checkpoints=auto", "update.bucket=30000"]]
+    rows += [["precision=bf16", "grid.inter=2", "activation_checkpointing=auto", "optimizer.bucket_numel=30000"]]
     few = ["precision=bf16", "batch.size=2", "batch.microbatch=1", "model.shape.sequence=8"]  # the update is the peak
     rows += [["system=axonn_samo", "grid.data=2", "precision=bf16", "pruning=random"]]
-    rows += [[*few, "system=axonn_samo", "grid.data=2", "update.bucket=6000"]]
-    rows += [[*few, "grid.data=2", "update.bucket=20000"], [*few, "grid.data=2", "memory=dense", "update.chunk=null"]]
+    rows += [[*few, "system=axonn_samo", "grid.data=2", "optimizer.bucket_numel=6000"]]
+    rows += [
+        [*few, "grid.data=2", "optimizer.bucket_numel=20000"],
+        [*few, "grid.data=2", "memory=dense", "optimizer.buckets_per_reduction=null"],
+    ]
     images = ["system=axonn_no_memopt", "data=digits", "optimizer=sgd", "model.shape.image=64"]
     rows += [[*images, "model=vgg_narrow", "batch.microbatch=8", place] for place in ("grid.inter=2", "grid.data=2")]
     rows += [[*images, "model=wideresnet_narrow", "grid.inter=2", "batch.microbatch=4"]]

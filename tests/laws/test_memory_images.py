@@ -24,7 +24,7 @@ EIGHT = ["batch.size=8", "batch.microbatch=8"]
         [*VGG, *LARGE, "model.dtype=float64"],
         [*RESNET, *LARGE],
         [*RESNET, *LARGE, "precision=bf16"],
-        [*RESNET, *LARGE, "checkpoints=4"],
+        [*RESNET, *LARGE, "activation_checkpointing=4"],
         [*RESNET, "batch.size=16", "batch.microbatch=8", "model.shape.widen=4"],
         ["model=alexnet_narrow", *LARGE],
         ["model=vgg_16_narrow", *EIGHT],
@@ -32,7 +32,7 @@ EIGHT = ["batch.size=8", "batch.microbatch=8"]
         [*GOOGLENET, *EIGHT],
         [*GOOGLENET, *EIGHT, "model.shape.form=photographs", "model.shape.image=64", "precision=bf16"],
         [*INCEPTION, *EIGHT, "model.shape.image=16"],
-        [*INCEPTION, *EIGHT, "model.shape.form=photographs", "model.shape.image=80", "checkpoints=5"],
+        [*INCEPTION, *EIGHT, "model.shape.form=photographs", "model.shape.image=80", "activation_checkpointing=5"],
     ],
     ids=" ".join,
 )

@@ -155,10 +155,18 @@ def test_every_system_of_the_engine(tmp_path: Path) -> None:
         if resolve([f"system={name}"]).system.target != "suite.engine.system.EngineSystem":
             continue
         config = resolve([f"system={name}", *TINY, "batch.size=4", "grid.inter=2", "batch.microbatch=1"])
-        if config.update.every:
+        if config.update_interval:
             config = resolve([*STREAMED, f"system={name}", *TINY, "batch.size=4", "grid.inter=2", "batch.microbatch=2"])
         plain = config.plain()
-        parts = ("schedule", "weights", "memory", "precision", "update", "checkpoints")
+        parts = (
+            "schedule",
+            "weights",
+            "memory",
+            "precision",
+            "optimizer",
+            "update_interval",
+            "activation_checkpointing",
+        )
         compositions[str([plain[part] for part in parts])] = name, config
     assert len(compositions) >= 3
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from baselines.gpipe import GPipe
 from suite.conformance.orders import MICROBATCHES, STAGES, assert_closed_form, assert_legal, check_every_size, costs
-from suite.core.errors import IllegalSchedule, Refused
+from suite.core.errors import IllegalSchedule, InvalidRequest
 from suite.core.op import Kind, Op, Place, Program, Work
 from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven, OneFOneB, evaluation
@@ -251,5 +251,5 @@ def test_an_evaluation_that_trains_or_stops_is_named() -> None:
 
 @pytest.mark.parametrize("arguments", [{"pipeline_limit": 0}, {"cap": -1}, {"prefer": "sideways"}])
 def test_message_driven_refuses_with_a_legal_value(arguments: dict[str, object]) -> None:
-    with pytest.raises(Refused, match="legal: "):
+    with pytest.raises(InvalidRequest, match="legal: "):
         MessageDriven(**arguments)  # type: ignore[arg-type]

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from modelled import FREE, TINY, machine, simulated, stack, systems
 
 from baselines.gpipe import GPipe
-from suite.core.errors import IllegalSchedule, Refused
+from suite.core.errors import IllegalSchedule, InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Place, Program, Work, feeds
 from suite.core.perturb import Perturbation
-from suite.core.protocols import Chunk, Schedule
+from suite.core.protocols import Chunk, CostModel, Schedule
 from suite.core.trace import REDUCE, WAIT
 from suite.memory import Layout, offloaded
 from suite.schedule import MessageDriven, OneFOneB
@@ -48,7 +48,7 @@ sizes = {"stages": st.integers(1, 8), "microbatches": st.integers(1, 12), "seed"
 
 
 @dataclass
-class Drawn:
+class Drawn(CostModel):
     """Any op takes any time; the same op always the same. Times may be zero, and equal."""
 
     seed: int
@@ -253,8 +253,8 @@ def test_one_replica_stands_for_all(
 def test_one_replica_of_a_system_stands_for_all(name: str) -> None:
     """Ring reductions, buckets beside steps, blocking sends, split layers: as conf has each system."""
     modelled = simulated(name)
-    if modelled.bucket:
-        modelled = replace(modelled, layout=small_buckets, bucket=100, coarsening=2)
+    if modelled.bucket_numel:
+        modelled = replace(modelled, layout=small_buckets, bucket_numel=100, buckets_per_reduction=2)
     for data, inter, tensor in ((3, 2, 2), (4, 4, 1)):
         plan = Plan(TINY, modelled, Grid(data, inter, tensor if modelled.tensor else 1), 24, 2)
         on, software = machine(devices_per_node=plan.grid.size // data), stack(delay=0.1, collective=0.2)
@@ -297,7 +297,7 @@ def test_ranks_that_differ_each_keep_their_own_time(
 
 
 def test_stragglers_need_every_rank() -> None:
-    with pytest.raises(Refused, match="one replica for all, with ranks that differ"):
+    with pytest.raises(InvalidRequest, match="one replica for all, with ranks that differ"):
         simulate(OneFOneB(), Grid(data=2), Work(0, 1, None, 0), Fixed(1.0, 2.0), FREE, slower=Perturbation(spread=0.1))
 
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path("suite/engine/worker.py")
 COMMAND = (
     "system=axonn grid.inter={ranks} model=gpt_overhead batch.microbatch=1"
-    " measure.turns=2 measure.batches=6 measure.evaluate=0"
+    " measure.rounds=2 measure.batches=6 measure.eval_batches=0"
 )
 _WAIT = """{pad}until = perf_counter() + {share} * (perf_counter() - start)
 {pad}while perf_counter() < until:

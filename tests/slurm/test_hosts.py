@@ -15,7 +15,9 @@ from suite.config.compose import register
 from suite.core.record import Outcome, Record
 
 ROOT = Path(__file__).resolve().parents[2]
-SHORT = [*("measure.turns=1", "measure.batches=2", "measure.warm_up=1", "measure.settle=0", "measure.evaluate=2")]
+SHORT = [
+    *("measure.rounds=1", "measure.batches=2", "measure.warm_up=1", "measure.discard_first=0", "measure.eval_batches=2")
+]
 SHORT += ["launch.grace=30"]
 GRID = ["grid.inter=2", "grid.data=2"]
 
@@ -45,7 +47,7 @@ def batch(hosts: Cluster, folder: Path, *overrides: str) -> list[Record]:
 @pytest.mark.exhaustive
 def test_two_hosts_train_as_one_does(hosts: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)  # an earlier test's ranks were threads of this process
-    launch = ["launch.starter=srun", "launch.nodes=2"]
+    launch = ["launch.launcher=srun", "launch.nodes=2"]
     (far,) = batch(hosts, tmp_path, *SHORT, *GRID, *launch)
     assert far.outcome is Outcome.OK, far.reason
     assert far.provenance["carrier"] == "gloo"
@@ -59,8 +61,8 @@ def test_two_hosts_train_as_one_does(hosts: Cluster, tmp_path: Path, monkeypatch
 @pytest.mark.exhaustive
 def test_a_rank_of_another_host_that_hangs_tells_where(hosts: Cluster, tmp_path: Path) -> None:
     faulty = ["system._target_=faulty.Faulty", "+system.fault=hang", f"launch.python_path=[{ROOT / 'tests/support'}]"]
-    late = ["measure.deadline=5", "launch.beat=0.5", "measure.batches=4"]
-    (record,) = batch(hosts, tmp_path, *SHORT, "grid.inter=2", *faulty, *late, "launch.starter=srun", "launch.nodes=2")
+    late = ["measure.deadline=5", "launch.heartbeat_interval=0.5", "measure.batches=4"]
+    (record,) = batch(hosts, tmp_path, *SHORT, "grid.inter=2", *faulty, *late, "launch.launcher=srun", "launch.nodes=2")
     assert record.outcome is Outcome.TIMEOUT, record.reason
     assert f"on {hosts.hosts[1].name}:" in record.reason
     assert "faulty.py" in record.reason, "no stack of the stuck rank"

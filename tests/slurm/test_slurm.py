@@ -26,7 +26,10 @@ from suite.core.record import Outcome, Record
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 ROOT = SUPPORT.parents[1]
 DEADLY = ["launch=slurm", "executor=deadly", f"launch.python_path=[{SUPPORT}]"]
-QUICK = [*("measure.turns=1", "measure.batches=2", "measure.warm_up=0", "measure.settle=0"), "measure.evaluate=0"]
+QUICK = [
+    *("measure.rounds=1", "measure.batches=2", "measure.warm_up=0", "measure.discard_first=0"),
+    "measure.eval_batches=0",
+]
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +166,7 @@ def test_twenty_four_runs_one_cancelled_and_one_past_its_time_limit(slurm: Clust
     """A time limit is a minute at least, and Slurm looks at limits twice a minute."""
     jobs = [deadly(tmp_path, "well", n) for n in range(20)]
     jobs += [["launch=slurm", *QUICK, f"grid.inter={n}", f"reports={tmp_path}", f"tag=ranks{n}"] for n in (1, 2)]
-    long = ["launch=slurm", "grid.inter=2", "measure.turns=100000", f"reports={tmp_path}", "launch.time=1"]
+    long = ["launch=slurm", "grid.inter=2", "measure.rounds=100000", f"reports={tmp_path}", "launch.time=1"]
     jobs += [[*long, "tag=limit"], [*long[:-1], "tag=scancel"]]
     said = Saying()
     cancelled = False

@@ -29,7 +29,6 @@ from suite.bench.measure import measure
 from suite.bench.progress import Progress
 from suite.bench.runs import expand
 from suite.config.compose import CONF
-from suite.config.locate import TARGET
 from suite.core.errors import SuiteError
 from suite.core.record import Outcome, Record
 from tests.soak.configs import config
@@ -117,7 +116,7 @@ def carried_out(overrides: Sequence[str], folder: Path) -> list[Record]:
     runs = expand(told)
     if unread := {override for run in runs for override in run.settings.get("unread", ())}:
         runs += expand([override for override in told if override not in unread])
-    runs = [run for run in runs if run.refusal is not None or TARGET in run.settings["executor"]]
+    runs = [run for run in runs if run.refusal is not None or not run.outline.executor.starts_ranks]
     return measure(runs, Progress(1.0, io.StringIO()))
 
 

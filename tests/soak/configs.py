@@ -57,7 +57,12 @@ LINES = (
     *("a b=1", "model=[gpt_tiny,gcn]", "system=axonn,gpipe", "grid.inter=1,2", "grid.inter=range(1,3)", "-m", "--help"),
     *("experiment.runs=[[grid.inter=2]]", "experiment.runs=[a]", "experiment.runs=5", "experiment.runs=[[nowhere=1]]"),
     *("hydra.run.dir=x", "schedule@other=gpipe", "~schedule", "system=null", "model=null", "'seed=1'", "$seed=1"),
-    *("experiment.seconds=0", "experiment.seconds=text", "launch.python_path=nowhere", "launch.python_path=[1]"),
+    *(
+        "experiment.expected_seconds=0",
+        "experiment.expected_seconds=text",
+        "launch.python_path=nowhere",
+        "launch.python_path=[1]",
+    ),
     *("launch.mpiexec=nowhere", "data.folder=nowhere", "reports=null", "\u00fc=1", "@nowhere.yaml", "rerun=5"),
 )
 FILES = ("- grid.inter=2", "- 5", "grid.inter: 2", "[", "\u0000", "- '@x'", "- grid.inter=0\n- seed=-1", "", "- ''")
@@ -98,7 +103,7 @@ def answers() -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = {}
     for file in sorted((CONF / "experiment").glob("*.yaml")):
         text = file.read_text(encoding="utf-8")
-        if yaml.safe_load(text)["experiment"]["seconds"] <= 60:
+        if yaml.safe_load(text)["experiment"]["expected_seconds"] <= 60:
             for key, value in re.findall(r"([a-z_]+(?:\.[a-z_]+)+)=([\w.]+)", text):
                 found.setdefault(key, []).append(value)
     return found

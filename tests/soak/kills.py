@@ -33,12 +33,12 @@ MARK = "SUITE_SOAK"  # an environment variable that every process of a sweep inh
 ONE = ("rank", "launcher", "job")  # what goes on without what was killed
 KINDS = (*ONE, "parent", "group", "disk")
 SHORT = (
-    *("grid.inter=2", "measure.warm_up=0", "measure.turns=1", "measure.settle=0", "measure.batches=1"),
+    *("grid.inter=2", "measure.warm_up=0", "measure.rounds=1", "measure.discard_first=0", "measure.batches=1"),
     *("executor=emulated", "batch.size=4", "launch.deadline=100"),
 )
 COMMANDS = {  # each with how often it is taken
     ("-m", "suite", "-m", "system=axonn,gpipe,one_f_one_b", *SHORT): 5,
-    ("-m", "suite", "-m", "system=axonn", "seed=0,1", *SHORT[:5], "measure.evaluate=0", "model.shape.layers=2"): 1,
+    ("-m", "suite", "-m", "system=axonn", "seed=0,1", *SHORT[:5], "measure.eval_batches=0", "model.shape.layers=2"): 1,
     ("-m", "suite", "experiment=smoke_grid"): 1,
     ("-m", "suite.reproduce", "scale=smoke", "scale.reproduce=[formulas,smoke,'single grid.inter=2']"): 1,
 }

@@ -23,7 +23,13 @@ ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 300.0  # seconds after which a command hangs: more than all of its own deadlines
 GRIDS = ((1, 1), (1, 1), (2, 1), (2, 1), (1, 2), (3, 1), (4, 1), (2, 2), (1, 4))  # stages, replicas
 ALWAYS = (
-    *("measure.turns=1", "measure.settle=0", "launch.deadline=90", "measure.deadline=60", "graph.source.vertices=256"),
+    *(
+        "measure.rounds=1",
+        "measure.discard_first=0",
+        "launch.deadline=90",
+        "measure.deadline=60",
+        "graph.source.vertices=256",
+    ),
     *("graph.source.blocks=8",),
 )
 SMALL = {
@@ -35,19 +41,19 @@ SMALL = {
 }
 NETWORKS = ("gpt_tiny",) * 6 + tuple(SMALL)
 KEYS = {  # each of which is given now and then
-    "checkpoints": ("1", "2", "auto"),
-    "update.bucket": ("500", "10000"),
-    "update.chunk": ("1", "3"),
-    "update.clip": ("0.5",),
-    "update.every": ("1", "2", "4"),
+    "activation_checkpointing": ("1", "2", "auto"),
+    "optimizer.bucket_numel": ("500", "10000"),
+    "optimizer.buckets_per_reduction": ("1", "3"),
+    "optimizer.clip_norm": ("0.5",),
+    "update_interval": ("1", "2", "4"),
     "split": ("cost", "pipedream"),
     "comm.transport": ("mpi", "gloo"),
     "comm.order": ("static",),
-    "comm.inline": ("256", "4096"),
+    "comm.eager_bytes": ("256", "4096"),
     "comm.pair_exchange": ("false",),
     "measure.warm_up": ("0", "2"),
-    "measure.validate": ("turn",),
-    "launch.starter": ("torchrun",),
+    "measure.validate": ("every_round",),
+    "launch.launcher": ("torchrun",),
     "launch.threads": ("2",),
     "launch.binding": ("core",),
     "schedule.prefer": ("forward",),
@@ -92,13 +98,19 @@ def config(random: Random) -> list[str]:
     told = {"grid.inter": 1 if graphs else inter, "grid.data": data, "batch.microbatch": each}
     found += [f"{name}={value}" for name, value in told.items()]
     found += [f"batch.size={each * data * times}", f"measure.batches={random.choice((1, 2, 4))}"]
-    found += [f"measure.evaluate={random.choice((0, 1))}"]
+    found += [f"measure.eval_batches={random.choice((0, 1))}"]
     for group in random.sample(GROUPS[graphs], random.choice((0, 0, 1, 2))):
         found.append(f"{group}={random.choice(choices()[group])}")
     for name in random.sample(sorted(KEYS), random.choice((0, 0, 1, 2))):
         found.append(f"{name}={random.choice(KEYS[name])}")
     if random.random() < 0.1:
-        name = random.choice([key for key in base() if key.partition(".")[0] in ("update", "measure", "comm", "batch")])
+        name = random.choice(
+            [
+                key
+                for key in base()
+                if key.partition(".")[0] in ("optimizer", "update_interval", "measure", "comm", "batch")
+            ]
+        )
         found.append(f"{name}={near(random, base()[name])}")
     return list({each.partition("=")[0]: each for each in found}.values())
 

@@ -16,7 +16,7 @@ from suite.core.record import Outcome, Record, Source
 from tests.soak import composed, real
 from tests.soak.composed import Found
 
-COUNT, SEED = 15, 20261122
+COUNT, SEED = 20, 20261123
 
 
 def test_random_configs_are_refused_by_name_or_run_to_an_outcome(tmp_path: Path) -> None:

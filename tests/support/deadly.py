@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 from suite.config.run import RunConfig
 from suite.core.protocols import Carried
@@ -20,7 +19,7 @@ WAITS = {"slow": 1.0, "sleeps": 60.0}  # seconds
 class Deadly:
     """An executor that starts no ranks. log: a file that gets a line for every run that is begun."""
 
-    def __init__(self, *, name: str, how: str, log: str, **_: Any) -> None:
+    def __init__(self, *, how: str, log: str) -> None:
         self.how, self.log = how, Path(log)
 
     def check(self, config: RunConfig) -> None:

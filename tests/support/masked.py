@@ -11,6 +11,7 @@ from cases import Case
 from reference import SEED, Reference, as_tuple, drawing, initial
 
 from suite.core.grid import Grid
+from suite.core.protocols import MaskMethod
 from suite.engine.optimizer import RuleState
 from suite.engine.prune import Pruning
 from suite.engine.scale import Dynamic
@@ -37,7 +38,7 @@ def random_ticket(case: Case, sparsity: float, what: str = "weights") -> Indices
     return found
 
 
-class Given:
+class Given(MaskMethod):
     """A method of pruning that knows the ticket, and gives each stage its part when `after` batches are done."""
 
     def __init__(self, indices: Indices, after: int = 0) -> None:

@@ -17,7 +17,7 @@ CONFIG: dict[str, Any] = {
     "experiment": {"name": "single", "title": "One run"},
     "system": {"name": "axonn"},
     "batch": {"size": 16, "microbatch": 2},
-    "measure": {"turns": 2, "batches": 4},
+    "measure": {"rounds": 2, "batches": 4},
     "seed": 0,
     "reports": "reports",
 }

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from suite.comm.loopback import LoopbackWorld, run
-from suite.pruning.ticket import Indices, Key, Method, View, prunable
+from suite.core.protocols import MaskMethod
+from suite.pruning.ticket import Indices, Key, View, prunable
 from suite.workload.split import evenly
 
-Draw = Callable[[Method, View], Any]
+Draw = Callable[[MaskMethod, View], Any]
 
 
 def part(
@@ -42,7 +43,7 @@ def whole(layers: Sequence[nn.Module], **told: Any) -> View:
 
 
 def drawn(
-    made: Callable[[], Method], layers: Sequence[nn.Module], stages: int, draw: Draw | None = None, **told: Any
+    made: Callable[[], MaskMethod], layers: Sequence[nn.Module], stages: int, draw: Draw | None = None, **told: Any
 ) -> list[Any]:
     """What each of `stages` draws: its ticket, or what `draw` returns for its method and view."""
 

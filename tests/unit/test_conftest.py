@@ -225,7 +225,7 @@ def test_a_run_ends_with_what_it_skipped_and_why(skipping: Path, run: Pytest) ->
     [("mpiexec", 1), ("chromium,mpiexec,deepspeed", 4)],
 )
 def test_a_tool_that_must_be_here_is_not_skipped(skipping: Path, run: Pytest, tools: str, failed: int) -> None:
-    code, lines = run(f"--no-skip={tools}")
+    code, lines = run(f"--no-skip={tools}", "tests/test_skips.py")
     assert code == 1, lines
     said = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
     assert len(said) == failed, lines
@@ -237,7 +237,7 @@ def test_a_tool_that_must_be_here_is_not_skipped(skipping: Path, run: Pytest, to
 def test_a_module_that_skips_as_a_whole_is_no_exception(project: Path, run: Pytest) -> None:
     module = "import pytest\npytest.skip('chromium: gone', allow_module_level=True)\n"
     (project / "tests/test_module.py").write_text(module)
-    code, lines = run("--no-skip=chromium")
+    code, lines = run("--no-skip=chromium", "tests/test_module.py")
     assert code != 0
     assert any("--no-skip=chromium forbids: chromium: gone" in line for line in lines)
 
@@ -324,7 +324,7 @@ def test_ci_without_apt_fails_and_says_why(ci: Callable[..., tuple[int, str]]) -
 # -- workers --------------------------------------------------------------------------------------------------------
 
 
-def test_files_are_shared_out_and_all_that_starts_ranks_comes_last_in_one_worker() -> None:
+def test_ranks_come_first_in_one_worker_and_timed_tests_last_in_one() -> None:
     spec = importlib.util.spec_from_file_location("root_conftest", ROOT / "conftest.py")
     assert spec is not None
     assert spec.loader is not None
@@ -332,14 +332,18 @@ def test_files_are_shared_out_and_all_that_starts_ranks_comes_last_in_one_worker
     spec.loader.exec_module(conftest)
     shared = conftest.pytest_xdist_make_scheduler(SimpleNamespace(getvalue=lambda _: ["popen", "popen"]), None)
     files = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
-    starts = re.compile(r"^from ranks import .*run_ranks", re.M)
+    assert [start for start in (*conftest.RANKS, *conftest.LONG, *conftest.TIMED) if not (ROOT / start).exists()] == []
+    starts = re.compile(r"^from (ranks|standing) import .*(run_ranks|standing)", re.M)
     starting = {name for name, text in files.items() if starts.search(text) and "/benchmarks/" not in name}
-    together = {name for name in files if shared._split_scope(f"{name}::test_x[a-b]") == "ranks"}
-    assert starting <= together
-    assert "tests/distributed/test_kill.py" in together
-    assert {shared._split_scope(f"{name}::test_x") for name in files.keys() - together} == files.keys() - together
+    scope = {name: shared._split_scope(f"{name}::test_x[a-b]") for name in files}
+    ranks, timed = ({name for name in files if scope[name] == together} for together in ("ranks", "timed"))
+    assert starting <= ranks | timed
+    assert "tests/distributed/test_kill.py" in ranks
+    assert all(scope[name] == name for name in files.keys() - ranks - timed)
     items = [SimpleNamespace(nodeid=f"{name}::test_x") for name in sorted(files)]
     conftest.pytest_collection_modifyitems(SimpleNamespace(option=SimpleNamespace()), items)
     order = [item.nodeid.partition("::")[0] for item in items]
-    assert set(order[-len(together) :]) == together
+    assert set(order[: len(ranks)]) == ranks
+    assert order[len(ranks)] == conftest.LONG[0], "a file that takes a minute begins early"
+    assert set(order[-len(timed) :]) == timed
     assert "agreement" in order[-1], "what is timed runs when all else is done"

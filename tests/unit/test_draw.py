@@ -9,7 +9,7 @@ import pytest
 
 from suite.bench.reads import BOOKKEEPING, below
 from suite.config.compose import composed, groups
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.draw import ALWAYS, PAGES, PIPELINE, WHOLE_GRAPH, check_read, draw
 
 
@@ -34,8 +34,8 @@ def test_a_third_partys_pipeline_is_drawn_in_its_own_order(system: str, same: st
         (["system=torch_1f1b", "grid.inter=4", "draw.microbatches=3"], "at least as many microbatches as stages"),
         (["system=torch_gpipe", "schedule=message_driven"], "brings its own order"),
         (["system=torch_gpipe", "system.schedule=Schedule1F1B"], "Schedule1F1B runs .*legal: system=torch_1f1b"),
-        (["system=torch_gpipe", "update.every=1"], "the suite's engine has streams"),
-        (["system=sputnik", "update.every=1"], "the suite's engine has streams"),
+        (["system=torch_gpipe", "update_interval=1"], "the suite's engine has streams"),
+        (["system=sputnik", "update_interval=1"], "the suite's engine has streams"),
         (["system=naive", "draw.microbatches=3"], "its batch is 1"),
         (["system=axonn", "grid.tensor=2"], "splits no layer"),
         (["system=gpipe", "weights=stash"], "its versions bridge updates"),
@@ -43,7 +43,7 @@ def test_a_third_partys_pipeline_is_drawn_in_its_own_order(system: str, same: st
     ],
 )
 def test_what_does_not_run_is_not_drawn(overrides: list[str], rule: str) -> None:
-    with pytest.raises(Refused, match=f"rule: .*{rule}"):
+    with pytest.raises(InvalidRequest, match=f"rule: .*{rule}"):
         draw(overrides)
 
 
@@ -56,9 +56,7 @@ def test_pytorch_is_one_stage_and_naive_one_microbatch() -> None:
 
 
 def test_ranks_that_run_the_same_order_are_counted() -> None:
-    assert "4 ranks per stage (3x2x2)" in draw(
-        ["system=megatron_lm", "grid=default", "grid.inter=3", "grid.data=2", "grid.tensor=2"]
-    )
+    assert "4 ranks per stage (3x2x2)" in draw(["system=megatron_lm", "grid.inter=3", "grid.data=2", "grid.tensor=2"])
     assert "ranks per stage" not in draw(["system=axonn", "grid.inter=3"])
 
 
@@ -81,7 +79,7 @@ FLUSH = (*ALWAYS, *PIPELINE)
             {
                 "grid": ["grid.inter=2", "grid.data=2"],
                 "schedule": ["schedule=gpipe"],
-                "update.every": ["update.every=2"],
+                "update_interval": ["update_interval=2"],
                 "draw.microbatches": ["draw.microbatches=3"],
                 "draw.forward": ["draw.forward=2"],
                 "draw.backward": ["draw.backward=1"],
@@ -125,13 +123,13 @@ def test_every_key_changes_a_drawing_or_is_refused(
         if not any(f"{key}.".startswith(f"{one}.") or f"{one}.".startswith(f"{key}.") for one in read)
         and not below(key, [*BOOKKEEPING, *PAGES])
     ]
-    assert {"model", "batch.size", "optimizer.lr", "executor", "precision", "measure.turns"} <= {*unread}
+    assert {"model", "batch.size", "optimizer.lr", "executor", "precision", "measure.rounds"} <= {*unread}
     for key in unread:
         for sign in ("", "+", "++", "~"):
-            with pytest.raises(Refused, match="does not depend on it"):
+            with pytest.raises(InvalidRequest, match="does not depend on it"):
                 check_read([f"{sign}{key}=1"], name, read)
     own = base if any(word.startswith("reports=") for word in base) else [*base, f"reports={tmp_path}"]
-    assert draw([*own, "experiment=single", "tag=mine", "system.what=mine", "launch.name=mine"]) == before
+    assert draw([*own, "experiment=single", "tag=mine", "system.description=mine", "launch.name=mine"]) == before
     for key in ("model=vgg_narrow", "batch.size=32"):
-        with pytest.raises(Refused, match="does not depend on it"):
+        with pytest.raises(InvalidRequest, match="does not depend on it"):
             draw([*base, key])

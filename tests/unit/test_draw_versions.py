@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.draw import draw
 from suite.schedule.draw import columns
 
@@ -46,14 +46,14 @@ def test_a_graph_that_is_kept_reads_once() -> None:
 
 
 def test_what_a_policy_cannot_serve_is_not_drawn() -> None:
-    with pytest.raises(Refused, match=r"2BW on 4 stages with update\.every=2"):
-        draw(["system=pipedream_2bw", "grid.inter=4", "update.every=2"])
+    with pytest.raises(InvalidRequest, match=r"2BW on 4 stages with update_interval=2"):
+        draw(["system=pipedream_2bw", "grid.inter=4", "update_interval=2"])
 
 
 @pytest.mark.parametrize(
     ("override", "told"),
     [
-        ("update.every=often", "update.every=often; rule: a whole number"),
+        ("update_interval=often", "update_interval=often; rule: a whole number"),
         ("system.name=5", "system.name=5; rule: text"),
         ("draw.microbatches=many", "draw.microbatches=many; rule: a whole number"),
         ("draw.forward=0", "draw.forward=0; rule: at least 1"),
@@ -63,7 +63,7 @@ def test_what_a_policy_cannot_serve_is_not_drawn() -> None:
     ],
 )
 def test_what_is_no_drawing_is_refused_by_name(override: str, told: str) -> None:
-    with pytest.raises(Refused, match=told):
+    with pytest.raises(InvalidRequest, match=told):
         draw(["system=pipeoptim", override])
 
 

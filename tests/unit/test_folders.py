@@ -14,7 +14,7 @@ from suite.__main__ import main, run
 from suite.bench import provenance
 from suite.bench.runs import expand
 from suite.bench.tune import again
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.exits import Exit
 from suite.core.files import check_file, check_folder
 from suite.core.record import Outcome
@@ -22,7 +22,7 @@ from suite.core.record import Outcome
 ROOT = Path(__file__).resolve().parents[2]
 CHECKED = ["executor=check", "system=axonn", "grid.inter=2"]  # a run without ranks
 SHORT = ["model.shape.layers=2", "model.shape.hidden=32", "model.shape.sequence=16", "batch.size=8"]
-SHORT += ["measure.settle=0", "measure.turns=1", "measure.batches=2", "measure.evaluate=0"]
+SHORT += ["measure.discard_first=0", "measure.rounds=1", "measure.batches=2", "measure.eval_batches=0"]
 
 
 @pytest.fixture
@@ -74,9 +74,9 @@ def test_folders_and_files_that_can_be_written_are_left_as_they_were(tmp_path: P
     assert check_folder(tmp_path / "a" / "b", "reports").is_dir()
     assert check_file(tmp_path / "c.json", "--json") == tmp_path / "c.json"
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-    with pytest.raises(Refused, match="is a folder"):
+    with pytest.raises(InvalidRequest, match="is a folder"):
         check_file(tmp_path, "--json")
-    with pytest.raises(Refused, match=r"reports=.*null"):
+    with pytest.raises(InvalidRequest, match=r"reports=.*null"):
         check_folder(tmp_path / "a\0b", "reports")
 
 
@@ -88,14 +88,14 @@ def test_checkpoints_that_cannot_be_written_refuse_the_run(
 
     monkeypatch.setattr("suite.bench.measure.Session.__init__", starts)
     for folder in (blocked, blocked.parent, Path("/proc/x")):
-        (record,) = run([*SHORT, f"reports={tmp_path}", f"resume.folder={folder}"])
+        (record,) = run([*SHORT, f"reports={tmp_path}", f"checkpoint.folder={folder}"])
         assert record.outcome is Outcome.UNSUPPORTED
-        assert record.reason.startswith(f"resume.folder={folder}: ")
+        assert record.reason.startswith(f"checkpoint.folder={folder}: ")
 
 
 @pytest.mark.exhaustive
 def test_a_save_that_fails_is_the_outcome_of_the_run(tmp_path: Path) -> None:
-    command = [*SHORT, f"reports={tmp_path}", f"resume.folder={tmp_path / 'saves'}", "resume.every=1"]
+    command = [*SHORT, f"reports={tmp_path}", f"checkpoint.folder={tmp_path / 'saves'}", "checkpoint.every=1"]
     (run_,) = expand(command)
     (tmp_path / "saves").mkdir()
     (tmp_path / "saves" / provenance.key(run_)).touch()  # where its folder of checkpoints would be

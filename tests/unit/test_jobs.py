@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from covering import cells
 
 from suite.core.exits import Exit
 from suite.core.record import Outcome, Record
@@ -82,13 +83,8 @@ def test_a_job_that_dies_ends_itself_alone_and_what_is_asked_for_is_made_again(t
     assert begun(tmp_path) == Counter([how for how, outcome in FATES.items() if outcome is not Outcome.OK])
 
 
-@pytest.mark.parametrize(
-    "launcher",
-    [
-        "hydra/launcher=joblib hydra.launcher.n_jobs=2",
-        pytest.param("hydra/launcher=submitit_local", marks=pytest.mark.exhaustive),
-    ],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("launcher", ["hydra/launcher=joblib hydra.launcher.n_jobs=2", "hydra/launcher=submitit_local"])
 def test_hydras_other_launchers_end_no_sweep_either(launcher: str, tmp_path: Path) -> None:
     found = made(tmp_path, "-m", *launcher.split(), "executor.how=killed,well,slow")
     assert found.returncode == Exit.SOME_FAILED, found.stderr
@@ -185,14 +181,14 @@ def test_a_sweep_that_is_gone_leaves_no_job(launcher: str, tmp_path: Path) -> No
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("sweep", [["-m", "executor.how=sleeps,slow"], ["executor.how=sleeps"]], ids=["sweep", "run"])
-def test_a_signal_to_the_command_alone_ends_its_jobs_too(
-    tmp_path: Path, number: signal.Signals, sweep: list[str]
-) -> None:
+@pytest.mark.parametrize(
+    ("number", "sweep"),
+    cells([signal.SIGTERM, signal.SIGINT], ["-m executor.how=sleeps,slow", "executor.how=sleeps"]),
+)
+def test_a_signal_to_the_command_alone_ends_its_jobs_too(tmp_path: Path, number: signal.Signals, sweep: str) -> None:
     """As `kill` sends it: a terminal would send it to every process."""
     process = subprocess.Popen(
-        line(tmp_path, *sweep),
+        line(tmp_path, *sweep.split()),
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -12,7 +12,7 @@ from suite import reproduce
 from suite.__main__ import run as made
 from suite.bench.runs import Run, expand
 from suite.config.compose import resolve
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.exits import Exit
 from suite.core.record import Outcome, Record, Source
 
@@ -51,12 +51,12 @@ def test_an_entry_of_a_scale_may_have_overrides_and_the_command_line_stands_behi
     entry = "samo_fig1 executor.widths=[128,256] tag='two words'"
     wanted = ["experiment=samo_fig1", "executor.widths=[128,256]", "tag=two words", "seed=3"]
     assert reproduce.command(entry, ["seed=3"]) == wanted
-    assert reproduce.command("overhead") == ["experiment=overhead"]
+    assert reproduce.command("overhead_bound") == ["experiment=overhead_bound"]
 
 
-@pytest.mark.parametrize("entry", ["", "overhead tag='", 3, None, ["overhead"]])
+@pytest.mark.parametrize("entry", ["", "overhead_bound tag='", 3, None, ["overhead_bound"]])
 def test_an_entry_that_is_none_is_refused(entry: object) -> None:
-    with pytest.raises(Refused, match=r"scale\.reproduce holds .*; rule: an experiment and overrides"):
+    with pytest.raises(InvalidRequest, match=r"scale\.reproduce holds .*; rule: an experiment and overrides"):
         reproduce.command(entry)
 
 
@@ -113,7 +113,7 @@ def test_every_entry_that_wants_a_gpu_is_accepted_and_says_so(entry: str) -> Non
     run = run_of(entry)
     assert run.refusal is None, run.refusal
     assert run.config.launch.device == "cuda"
-    assert run.config.experiment.seconds > 0
+    assert run.config.experiment.expected_seconds > 0
 
 
 def test_what_wants_a_scheduler_goes_there_all_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.exits import Exit
 from suite.core.record import Outcome
 from suite.sweep import Plan, counted, ended, plan_of, sweep, together
@@ -51,7 +51,7 @@ def test_how_a_job_died_is_said(status: int, outcome: Outcome, words: str) -> No
 
 def test_arguments_that_hydra_does_not_take_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "argv", ["suite"])
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidRequest):
         sweep(["-m", "--nothing-of-hydras", "system=axonn,gpipe", f"reports={tmp_path}"])
 
 
@@ -60,7 +60,7 @@ def test_a_dry_run_counts_one_run_as_one() -> None:
     assert "1 has a record" in counted([Plan((), recorded=1)])
 
 
-@pytest.mark.parametrize("key", ["reports", "resume.folder"])
+@pytest.mark.parametrize("key", ["reports", "checkpoint.folder"])
 @pytest.mark.parametrize("where", ["/proc/nobody", "FILE/below"])
 def test_a_dry_run_refuses_a_folder_that_cannot_be_written(key: str, where: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()

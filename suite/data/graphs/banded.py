@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.data.graphs.drawn import Drawn
 from suite.data.graphs.draws import Draws, Ints, blocks, distinct
 
@@ -36,7 +36,7 @@ class ProteinLike(Drawn):
         super().__post_init__()
         if not 1 <= self.smallest <= self.largest or self.bridges < 0:
             what = f"protein_like: smallest={self.smallest}, largest={self.largest}, bridges={self.bridges}"
-            raise Refused(what, rule="1 <= smallest <= largest, 0 <= bridges", legal="2.5, 20, 2")
+            raise InvalidRequest(what, rule="1 <= smallest <= largest, 0 <= bridges", legal="2.5, 20, 2")
 
     def _edges(self, seed: int) -> tuple[Ints, Ints]:
         n, stream = self.vertices, Draws(seed, "edges")
@@ -58,7 +58,7 @@ class ProteinLike(Drawn):
             first = first[own[: n - distance] == own[distance:]]
             if not len(first):
                 what = f"{self.name}: blocks of at most {np.diff(starts).max()} vertices lack {missing} edges"
-                raise Refused(what, rule=f"room for degree={self.degree}", legal="a larger `smallest`")
+                raise InvalidRequest(what, rule=f"room for degree={self.degree}", legal="a larger `smallest`")
             if len(first) > missing:  # of the last distance, some by chance
                 first = first[stream.order(len(first))[:missing]]
             ends.append((first, first + distance))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.data.graphs.drawn import Drawn
 from suite.data.graphs.draws import Draws, Floats, Ints, blocks, distinct
 
@@ -58,14 +58,18 @@ class Communities(Drawn):
         object.__setattr__(self, "regions", tuple(self.regions))
         if len(self.mixing) != len(self.regions) or min((0.0, *self.mixing)) < 0 or min((1, *self.regions)) < 1:
             what = f"{self.name}: mixing={self.mixing}, regions={self.regions}"
-            raise Refused(what, rule="as many, not negative and at least 1", legal="mixing=[0.5], regions=[16]")
+            raise InvalidRequest(what, rule="as many, not negative and at least 1", legal="mixing=[0.5], regions=[16]")
         if not (0 <= self.far < 1 and 0 <= self.hub <= 1 and 0 < self.nearest < 0.5 and self.bundle >= 1):
             what = f"{self.name}: far={self.far}, hub={self.hub}, nearest={self.nearest}, bundle={self.bundle}"
-            raise Refused(what, rule="shares, nearest under one half, bundle at least 1", legal="far=0.05, hub=0.75")
+            raise InvalidRequest(
+                what, rule="shares, nearest under one half, bundle at least 1", legal="far=0.05, hub=0.75"
+            )
         if not (self.tail > 1 and self.reach > 0 and 0 < self.smallest <= self.largest and 0 <= self.span <= 1):
             numbers = (self.tail, self.reach, self.smallest, self.largest, self.span)
             what = "{}: tail={}, reach={}, smallest={}, largest={}, span={}".format(self.name, *numbers)
-            raise Refused(what, rule="tail above 1, the others above 0", legal="tail=2.5, reach=0.4, smallest=1.5")
+            raise InvalidRequest(
+                what, rule="tail above 1, the others above 0", legal="tail=2.5, reach=0.4, smallest=1.5"
+            )
 
     def _edges(self, seed: int) -> tuple[Ints, Ints]:
         n, shape, stream = self.vertices, Draws(seed, "shape"), Draws(seed, "edges")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.data.graphs.draws import Draws, Ints
 from suite.data.graphs.graph import Graph
 
@@ -40,13 +40,13 @@ class Drawn:
 
     def __post_init__(self) -> None:
         if self.vertices < 1:
-            raise Refused(f"{self.name}: vertices={self.vertices}", rule="at least 1", legal="vertices=1024")
+            raise InvalidRequest(f"{self.name}: vertices={self.vertices}", rule="at least 1", legal="vertices=1024")
         if not 0 <= self.degree < self.vertices + (self.vertices == 1):
             what = f"{self.name}: degree={self.degree} with vertices={self.vertices}"
-            raise Refused(what, rule="0 <= degree < vertices", legal=f"degree={min(16, self.vertices - 1)}")
+            raise InvalidRequest(what, rule="0 <= degree < vertices", legal=f"degree={min(16, self.vertices - 1)}")
         if self.features < 0 or self.classes < 0:
             what = f"{self.name}: features={self.features}, classes={self.classes}"
-            raise Refused(what, rule="not negative; 0 for none", legal=f"features={FEATURES}, classes={CLASSES}")
+            raise InvalidRequest(what, rule="not negative; 0 for none", legal=f"features={FEATURES}, classes={CLASSES}")
 
     @property
     def name(self) -> str:
@@ -102,7 +102,7 @@ def shares(vertices: int, train: float, validation: float, seed: int) -> dict[st
     """Masks of train, validation and test by exact counts; a vertex is in one, and at least one is in train."""
     if not (0 < train <= 1 and 0 <= validation <= 1 - train + 1e-12):
         what = f"train={train}, validation={validation}"
-        raise Refused(what, rule="shares of a whole, the rest is test", legal="train=0.6, validation=0.2")
+        raise InvalidRequest(what, rule="shares of a whole, the rest is test", legal="train=0.6, validation=0.2")
     order = Draws(seed, "parts").order(vertices)
     first = max(1, round(train * vertices))
     second = min(vertices, first + round(validation * vertices))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,7 +25,7 @@ class Draws:
 
     def __init__(self, seed: int, purpose: str) -> None:
         if seed < 0:
-            raise Refused(f"seed={seed}", rule="not negative", legal="0")
+            raise InvalidRequest(f"seed={seed}", rule="not negative", legal="0")
         self._bits = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(zlib.crc32(purpose.encode()),)))
 
     def raw(self, count: int) -> NDArray[np.uint64]:
@@ -62,12 +62,12 @@ def distinct(
 ) -> tuple[Ints, Ints]:
     """`wanted` different undirected edges of those that `draw(count)` gives, without self loops: u < v.
 
-    What is drawn beyond them is left out by chance, from `stream`. Raises Refused where so many do not come together in
-    ROUNDS rounds: a graph of such edges has hardly more.
+    What is drawn beyond them is left out by chance, from `stream`. Raises InvalidRequest where so many do not come
+    together in ROUNDS rounds: a graph of such edges has hardly more.
     """
     if wanted > vertices * (vertices - 1) // 2:
         what = f"{name}: {wanted} different edges between {vertices} vertices"
-        raise Refused(what, rule=f"degree at most {vertices - 1}", legal=str(vertices - 1))
+        raise InvalidRequest(what, rule=f"degree at most {vertices - 1}", legal=str(vertices - 1))
     codes: Ints = np.zeros(0, np.int64)
     gain = 1.0  # of a round: different new edges per edge drawn
     for _ in range(ROUNDS):
@@ -83,7 +83,7 @@ def distinct(
     surplus = len(codes) - wanted
     if surplus < 0:
         what = f"{name}: {len(codes)} different edges of {wanted} after {ROUNDS} rounds"
-        raise Refused(what, rule="an edge comes once", legal="a smaller degree, or more vertices")
+        raise InvalidRequest(what, rule="an edge comes once", legal="a smaller degree, or more vertices")
     if surplus:
         codes = np.delete(codes, np.argpartition(stream.raw(len(codes)), surplus - 1)[:surplus])
     return codes // vertices, codes % vertices

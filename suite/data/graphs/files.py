@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import io, sparse
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.data.graphs.drawn import CLASSES, FEATURES, TRAIN, VALIDATION, dressed
 from suite.data.graphs.graph import Graph
 from suite.data.graphs.reading import DAMAGED, PIECE, REAL, WHOLE, archive, existing, sealed, table
@@ -53,7 +53,7 @@ class FromFile:
             _whole(field, value, range(LARGEST))
         for field, share in (("train", self.train), ("validation", self.validation)):
             if isinstance(share, bool) or not isinstance(share, int | float):
-                raise Refused(f"{field}={share!r}", rule="a share of the vertices", legal=f"{field}=0.2")
+                raise InvalidRequest(f"{field}={share!r}", rule="a share of the vertices", legal=f"{field}=0.2")
 
     @property
     def name(self) -> str:
@@ -87,13 +87,17 @@ class MatrixMarket(FromFile):
             ended = _ended(path)
             rows, columns, _entries, form, kind, _symmetry = io.mminfo(path)
             if form != "coordinate" or kind not in ("real", "integer", "unsigned-integer", "pattern"):
-                raise Refused(f"{path}: {form} of {kind}", rule="coordinates of numbers", legal="coordinate real")
+                raise InvalidRequest(
+                    f"{path}: {form} of {kind}", rule="coordinates of numbers", legal="coordinate real"
+                )
             _bounded(path, max(rows, columns))
             matrix = sparse.coo_array(io.mmread(ended)) if rows == columns else None
         except DAMAGED as error:
-            raise Refused(f"{path}: {error}", rule="the Matrix Market format", legal="%%MatrixMarket ...") from error
+            raise InvalidRequest(
+                f"{path}: {error}", rule="the Matrix Market format", legal="%%MatrixMarket ..."
+            ) from error
         if matrix is None:
-            raise Refused(f"{path}: {rows} x {columns}", rule="a square matrix", legal=f"{rows} x {rows}")
+            raise InvalidRequest(f"{path}: {rows} x {columns}", rule="a square matrix", legal=f"{rows} x {rows}")
         weights = None if kind == "pattern" else matrix.data
         return matrix.coords[0], matrix.coords[1], weights, rows
 
@@ -105,12 +109,12 @@ class Npz(FromFile):
         said = archive(path, {"format": ("SU", (0,))})["format"].item()
         form = said.decode("ascii", "replace") if isinstance(said, bytes) else said
         if form not in ("csr", "csc", "coo"):
-            raise Refused(f"{path}: a matrix in {form} form", rule="csr, csc or coo", legal="csr")
+            raise InvalidRequest(f"{path}: a matrix in {form} form", rule="csr, csc or coo", legal="csr")
         ends = ("row", "col") if form == "coo" else ("indices", "indptr")
         held = archive(path, {"shape": WHOLE, "data": REAL, ends[0]: WHOLE, ends[1]: WHOLE})
         shape = tuple(held["shape"].tolist())
         if len(shape) != 2 or shape[0] != shape[1]:
-            raise Refused(f"{path}: a matrix of {shape}", rule="square", legal="one row per vertex")
+            raise InvalidRequest(f"{path}: a matrix of {shape}", rule="square", legal="one row per vertex")
         _bounded(path, shape[0])
         data, first, second = held["data"], held[ends[0]], held[ends[1]]
         try:
@@ -122,7 +126,7 @@ class Npz(FromFile):
                 packed.check_format(full_check=True)  # before its indices are followed
                 matrix = sparse.coo_array(packed)
         except DAMAGED as error:
-            raise Refused(f"{path}: {error}", rule="what scipy.sparse.save_npz writes", legal="csr") from error
+            raise InvalidRequest(f"{path}: {error}", rule="what scipy.sparse.save_npz writes", legal="csr") from error
         weights = matrix.data.astype(np.float64) if matrix.data.dtype.kind == "b" else matrix.data
         return matrix.coords[0], matrix.coords[1], weights, int(matrix.shape[0])
 
@@ -150,21 +154,25 @@ class EdgeList(FromFile):
     def _read(self, path: Path) -> Edges:
         rows = table(path, np.float64, delimiter=_delimiter(path))
         if rows.size and rows.shape[1] not in (2, 3):
-            raise Refused(f"{path}: {rows.shape[1]} columns", rule="source, target, and a weight or none", legal="0 1")
+            raise InvalidRequest(
+                f"{path}: {rows.shape[1]} columns", rule="source, target, and a weight or none", legal="0 1"
+            )
         if not len(rows) and self.vertices is None:
-            raise Refused(f"{path}: no edge, and no number of vertices", rule="one of both", legal="vertices=1")
+            raise InvalidRequest(f"{path}: no edge, and no number of vertices", rule="one of both", legal="vertices=1")
         ends = rows[:, :2] - self.first if rows.size else np.zeros((0, 2))
         odd = np.flatnonzero(((ends != np.floor(ends)) | ~(np.abs(ends) < EXACT - 1)).any(axis=1))
         if len(odd):
             text = next(islice(_lines(path), int(odd[0]), None))
-            raise Refused(
+            raise InvalidRequest(
                 f"{path}: edge {odd[0]} is {text!r}", rule="vertices are whole numbers below 2^53", legal="0 1"
             )
         ids = ends.astype(np.int64)
         weights = rows[:, 2] if rows.size and rows.shape[1] == 3 else None
         if self.compact:
             if len(ids) and ids.min() < 0:
-                raise Refused(f"{path}: vertex {ids.min() + self.first}", rule=f"numbered from {self.first}", legal="0")
+                raise InvalidRequest(
+                    f"{path}: vertex {ids.min() + self.first}", rule=f"numbered from {self.first}", legal="0"
+                )
             numbers, places = np.unique(ids, return_inverse=True)
             ids, counted = places.reshape(ids.shape), max(len(numbers), 1)
         else:
@@ -198,7 +206,7 @@ def _lines(path: Path) -> Iterator[str]:
                 if text := re.split("[#%]", line, maxsplit=1)[0].strip():
                     yield text
     except DAMAGED as error:  # a text that cannot be decoded is a ValueError
-        raise Refused(f"{path}: {error}", rule="a text of edges", legal="0 1") from error
+        raise InvalidRequest(f"{path}: {error}", rule="a text of edges", legal="0 1") from error
 
 
 def _delimiter(path: Path) -> str | None:
@@ -207,10 +215,10 @@ def _delimiter(path: Path) -> str | None:
 
 def _bounded(path: Path, vertices: int) -> None:
     if vertices > LARGEST:
-        raise Refused(f"{path}: {vertices} vertices", rule=f"at most {LARGEST}", legal="compact=true for gaps")
+        raise InvalidRequest(f"{path}: {vertices} vertices", rule=f"at most {LARGEST}", legal="compact=true for gaps")
 
 
 def _whole(field: str, value: object, legal: range) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value not in legal:
         rule = f"a whole number from {legal[0]} to {legal[-1]}"
-        raise Refused(f"{field}={value!r}", rule=rule, legal=f"{field}={legal[0]}")
+        raise InvalidRequest(f"{field}={value!r}", rule=rule, legal=f"{field}={legal[0]}")

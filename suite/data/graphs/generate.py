@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.data.graphs.banded import ProteinLike
 from suite.data.graphs.communities import AmazonLike, PapersLike, RedditLike
 from suite.data.graphs.drawn import Drawn, shares
@@ -35,11 +35,11 @@ class RMAT(Drawn):
         super().__post_init__()
         if self.vertices & (self.vertices - 1):
             near = 1 << (self.vertices.bit_length() - 1)
-            raise Refused(f"rmat: {self.vertices} vertices", rule="a power of two", legal=f"vertices={near}")
+            raise InvalidRequest(f"rmat: {self.vertices} vertices", rule="a power of two", legal=f"vertices={near}")
         rest = 1 - self.a - self.b - self.c
         if min(self.a, self.b, self.c, rest + 1e-9) < 0:
             what = f"rmat: a={self.a}, b={self.b}, c={self.c}, rest {rest:g}"
-            raise Refused(what, rule="chances that sum to 1", legal="a=0.57, b=0.19, c=0.19")
+            raise InvalidRequest(what, rule="chances that sum to 1", legal="a=0.57, b=0.19, c=0.19")
 
     @property
     def name(self) -> str:
@@ -87,16 +87,18 @@ class Planted(Drawn):
     def __post_init__(self) -> None:
         if self.degree != -1.0 and self.degree != self.inside + self.outside:
             what = f"planted: degree={self.degree}, inside={self.inside}, outside={self.outside}"
-            raise Refused(what, rule="the degree is their sum", legal=f"degree={self.inside + self.outside}")
+            raise InvalidRequest(what, rule="the degree is their sum", legal=f"degree={self.inside + self.outside}")
         object.__setattr__(self, "degree", self.inside + self.outside)
         super().__post_init__()
         if not 1 <= self.classes <= self.blocks <= self.vertices or self.features < 1:
             counts = (self.classes, self.blocks, self.vertices, self.features)
             what = "planted: classes={}, blocks={}, vertices={}, features={}".format(*counts)
-            raise Refused(what, rule="1 <= classes <= blocks <= vertices, 1 <= features", legal="classes=8, blocks=64")
+            raise InvalidRequest(
+                what, rule="1 <= classes <= blocks <= vertices, 1 <= features", legal="classes=8, blocks=64"
+            )
         if min(self.inside, self.outside) < 0 or (self.blocks == 1 and self.outside):
             what = f"planted: inside={self.inside}, outside={self.outside}, blocks={self.blocks}"
-            raise Refused(what, rule="not negative, and outside=0 for one block", legal="inside=14, outside=2")
+            raise InvalidRequest(what, rule="not negative, and outside=0 for one block", legal="inside=14, outside=2")
 
     @property
     def pairs(self) -> int:

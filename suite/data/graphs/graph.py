@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 
 HASHED = 1 << 22  # entries that are widened and hashed at a time: 32 MiB
 RANDOM = ("features", "labels")
@@ -60,11 +60,13 @@ class Graph:
             mask = np.asarray(getattr(self, part))
             mask = np.zeros(n, np.bool_) if mask.shape == (0,) else mask
             if mask.shape != (n,) or mask.dtype != np.bool_:
-                raise Refused(f"{self.name}: {part} is {mask.dtype} {mask.shape}", rule=f"bool ({n},), one per vertex")
+                raise InvalidRequest(
+                    f"{self.name}: {part} is {mask.dtype} {mask.shape}", rule=f"bool ({n},), one per vertex"
+                )
             object.__setattr__(self, part, mask)
         strange = [name for name in self.random if name not in RANDOM]
         if strange:
-            raise Refused(
+            raise InvalidRequest(
                 f"{self.name}: random={self.random}", rule=f"of {', '.join(RANDOM)}", legal="features, labels"
             )
 
@@ -91,13 +93,15 @@ class Graph:
         merge: an edge that comes twice is one, and every edge has weight 1; `weights` must be None
 
         Weights of an edge that comes twice are added up, and an edge of weight 0 is none; the notes count both. Raises
-        Refused for ids out of range and for weights that are not finite, with the first of them.
+        InvalidRequest for ids out of range and for weights that are not finite, with the first of them.
         """
         u, v = _ids(name, "source", sources, vertices), _ids(name, "target", targets, vertices)
         if len(u) != len(v):
-            raise Refused(f"{name}: {len(u)} sources and {len(v)} targets", rule="one of each per edge")
+            raise InvalidRequest(f"{name}: {len(u)} sources and {len(v)} targets", rule="one of each per edge")
         if merge and weights is not None:
-            raise Refused(f"{name}: weights of edges that are merged", rule="all are 1 then", legal="weights=None")
+            raise InvalidRequest(
+                f"{name}: weights of edges that are merged", rule="all are 1 then", legal="weights=None"
+            )
         w = _weights(name, weights, len(u))
         said = list(notes)
         if symmetrise:
@@ -162,8 +166,8 @@ def operator(graph: Graph, *, loops: bool = True) -> sparse.csr_array:
     D_out and D_in are the row and column sums of A + I. A symmetric A gives a symmetric operator bit for bit. A vertex
     that has a self loop already keeps that and gets no second one, so that a graph whose published form has loops
     (Reddit) gives the matrix that was published. An isolated vertex keeps its loop alone; with loops=False its row and
-    column are empty. Raises Refused where the weights of a vertex do not sum to a positive number or an entry of the
-    operator is not finite, with the vertex and the number. Source: sparse_gnn, section 2.1;
+    column are empty. Raises InvalidRequest where the weights of a vertex do not sum to a positive number or an entry of
+    the operator is not finite, with the vertex and the number. Source: sparse_gnn, section 2.1;
     Kipf and Welling, Semi-Supervised Classification with Graph Convolutional Networks, equation 2.
     """
     matrix = graph.adjacency.astype(np.float64)
@@ -183,7 +187,9 @@ def operator(graph: Graph, *, loops: bool = True) -> sparse.csr_array:
         bad = np.flatnonzero(~np.isfinite(degrees) | (weighed & (degrees <= 0)))
         if len(bad):
             what = f"{graph.name}: {side}-degree {degrees[bad[0]]:g} of vertex {bad[0]}"
-            raise Refused(what, rule="weights of a vertex sum to a finite number above 0", legal="positive weights")
+            raise InvalidRequest(
+                what, rule="weights of a vertex sum to a finite number above 0", legal="positive weights"
+            )
         with np.errstate(divide="ignore"):
             scales.append(np.where(weighed, 1.0 / np.sqrt(degrees), 0.0))
     # the two scales first: their product does not know which of them is the row's
@@ -192,21 +198,22 @@ def operator(graph: Graph, *, loops: bool = True) -> sparse.csr_array:
     bad = np.flatnonzero(~np.isfinite(matrix.data))
     if len(bad):
         what = f"{graph.name}: operator {matrix.data[bad[0]]:g} of edge {rows[bad[0]]} -> {matrix.indices[bad[0]]}"
-        raise Refused(what, rule="weights whose degrees have a finite product of roots", legal="weights near 1")
+        raise InvalidRequest(what, rule="weights whose degrees have a finite product of roots", legal="weights near 1")
     return matrix
 
 
 def permuted(matrix: sparse.csr_array, order: ArrayLike) -> sparse.csr_array:
     """The matrix with rows and columns renamed alike: its row and column `new` are the old ones of order[new].
 
-    order: [n], each of 0 .. n - 1 once. Indices stay sorted. Raises Refused for another order, with what is wrong.
+    order: [n], each of 0 .. n - 1 once. Indices stay sorted. Raises InvalidRequest for another order, with what is
+    wrong.
     """
     n = matrix.shape[0]
     old = np.asarray(order)
     whole = old.shape == (n,) and np.issubdtype(old.dtype, np.integer)
     if not whole or not np.array_equal(np.sort(old), np.arange(n)):
         kinds = f"{len(np.unique(old))} different ones" if old.size else "none"
-        raise Refused(
+        raise InvalidRequest(
             f"an order of shape {old.shape}, {kinds}, for {n} vertices", rule="each vertex once", legal="arange"
         )
     place = np.empty(n, matrix.indices.dtype)
@@ -225,16 +232,16 @@ def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 def _ids(name: str, side: str, given: ArrayLike, vertices: int) -> NDArray[Any]:
     """Vertex numbers as the smallest integers that hold them, so that a matrix of them is made without a copy."""
     if vertices < 1:
-        raise Refused(f"{name}: {vertices} vertices", rule="at least 1", legal="1")
+        raise InvalidRequest(f"{name}: {vertices} vertices", rule="at least 1", legal="1")
     ids = np.asarray(given)
     if ids.ndim != 1:
-        raise Refused(f"{name}: the {side}s have {ids.ndim} dimensions", rule="one, of vertex numbers")
+        raise InvalidRequest(f"{name}: the {side}s have {ids.ndim} dimensions", rule="one, of vertex numbers")
     if ids.size and not np.issubdtype(ids.dtype, np.integer):
-        raise Refused(f"{name}: {side}s are {ids.dtype}", rule="vertex numbers are integers", legal="int64")
+        raise InvalidRequest(f"{name}: {side}s are {ids.dtype}", rule="vertex numbers are integers", legal="int64")
     bad = np.flatnonzero((ids < 0) | (ids >= vertices)) if ids.size else ids
     if len(bad):
         what = f"{name}: {side} {ids[bad[0]]} of edge {bad[0]}, and {len(bad) - 1} more, in a graph of {vertices}"
-        raise Refused(what, rule=f"vertices are 0 to {vertices - 1}", legal=str(vertices - 1))
+        raise InvalidRequest(what, rule=f"vertices are 0 to {vertices - 1}", legal=str(vertices - 1))
     return ids.astype(np.int32 if vertices <= np.iinfo(np.int32).max else np.int64, copy=False)
 
 
@@ -243,9 +250,11 @@ def _weights(name: str, given: ArrayLike | None, edges: int) -> NDArray[Any]:
         return np.ones(edges, np.float32)
     w = np.asarray(given)
     if w.shape != (edges,):
-        raise Refused(f"{name}: weights of shape {w.shape} for {edges} edges", rule="one per edge", legal=f"({edges},)")
+        raise InvalidRequest(
+            f"{name}: weights of shape {w.shape} for {edges} edges", rule="one per edge", legal=f"({edges},)"
+        )
     if w.dtype.kind not in "biuf":
-        raise Refused(f"{name}: weights are {w.dtype}", rule="real numbers", legal="float64")
+        raise InvalidRequest(f"{name}: weights are {w.dtype}", rule="real numbers", legal="float64")
     w = w if w.dtype == np.float32 else w.astype(np.float64)
     _finite(name, "weight", w)
     return w
@@ -255,26 +264,30 @@ def _finite(name: str, what: str, values: NDArray[Any]) -> None:
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         found = f"{name}: {what} {values.flat[bad[0]]} at {bad[0]}, and {len(bad) - 1} more of {values.size}"
-        raise Refused(found, rule="finite numbers", legal="1.0")
+        raise InvalidRequest(found, rule="finite numbers", legal="1.0")
 
 
 def _check_matrix(name: str, matrix: sparse.csr_array) -> None:
     if not isinstance(matrix, sparse.csr_array):
-        raise Refused(f"{name}: the adjacency is a {type(matrix).__name__}", rule="a csr_array", legal="Graph.of")
+        raise InvalidRequest(
+            f"{name}: the adjacency is a {type(matrix).__name__}", rule="a csr_array", legal="Graph.of"
+        )
     if matrix.shape[0] != matrix.shape[1] or matrix.shape[0] < 1:
-        raise Refused(f"{name}: an adjacency of {matrix.shape}", rule="square, of a vertex or more", legal="(1, 1)")
+        raise InvalidRequest(
+            f"{name}: an adjacency of {matrix.shape}", rule="square, of a vertex or more", legal="(1, 1)"
+        )
     if matrix.dtype not in (np.float32, np.float64):
-        raise Refused(f"{name}: an adjacency of {matrix.dtype}", rule="float32 or float64", legal="float32")
+        raise InvalidRequest(f"{name}: an adjacency of {matrix.dtype}", rule="float32 or float64", legal="float32")
     fresh = sparse.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)  # no flag to believe
     if not fresh.has_canonical_format:
-        raise Refused(f"{name}: indices are unsorted or come twice", rule="sorted, each once", legal="Graph.of")
+        raise InvalidRequest(f"{name}: indices are unsorted or come twice", rule="sorted, each once", legal="Graph.of")
     _finite(name, "weight", matrix.data)
 
 
 def _check_features(name: str, features: NDArray[Any], n: int) -> None:
     if features.dtype != np.float32 or features.ndim != 2 or len(features) != n:
         shape = f"{features.dtype} {features.shape}"
-        raise Refused(f"{name}: features are {shape}", rule=f"float32 ({n}, f), a row per vertex")
+        raise InvalidRequest(f"{name}: features are {shape}", rule=f"float32 ({n}, f), a row per vertex")
     for start in range(0, n, 1 << 14):
         if not np.isfinite(features[start : start + (1 << 14)]).all():
             _finite(name, "feature", features)
@@ -283,12 +296,12 @@ def _check_features(name: str, features: NDArray[Any], n: int) -> None:
 def _check_labels(name: str, labels: NDArray[Any] | None, classes: int, n: int) -> None:
     if labels is None:
         if classes:
-            raise Refused(f"{name}: {classes} classes without labels", rule="0 classes", legal="classes=0")
+            raise InvalidRequest(f"{name}: {classes} classes without labels", rule="0 classes", legal="classes=0")
         return
     if labels.dtype != np.int64 or labels.shape != (n,):
-        raise Refused(f"{name}: labels are {labels.dtype} {labels.shape}", rule=f"int64 ({n},), one per vertex")
+        raise InvalidRequest(f"{name}: labels are {labels.dtype} {labels.shape}", rule=f"int64 ({n},), one per vertex")
     low, high = int(labels.min()), int(labels.max())
     if low < -1 or high >= classes or classes < 1:
-        raise Refused(
+        raise InvalidRequest(
             f"{name}: labels from {low} to {high} of {classes} classes", rule=f"-1 for none, and below {classes}"
         )

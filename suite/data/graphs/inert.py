@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 
 NUMBERS = "biuf"  # kinds of arrays that are read: no objects, no records
 
@@ -63,7 +63,8 @@ class _Rebuilt(_Kept):
 
     def __new__(cls, kind: Any, *given: Any) -> Any:
         if kind is not _Matrix:
-            raise pickle.UnpicklingError(f"copyreg._reconstructor of {getattr(kind, '__name__', kind)}")
+            name = kind.__name__ if isinstance(kind, type) else kind
+            raise pickle.UnpicklingError(f"copyreg._reconstructor of {name}")
         return _Matrix(*given)
 
 
@@ -104,21 +105,23 @@ class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _NAMES:
             known = ", ".join(sorted({".".join(pair) for pair in _NAMES}))
-            raise Refused(f"{self._path}: the pickle calls {module}.{name}", rule=f"it may name {known}")
+            raise InvalidRequest(f"{self._path}: the pickle calls {module}.{name}", rule=f"it may name {known}")
         return _NAMES[module, name]
 
 
 def read(path: Path) -> Any:
     """What a pickle of plain values, arrays of numbers, csr matrices and dictionaries holds. Nothing of it is run.
 
-    Raises Refused with the name for one that calls anything else, and for one that is damaged.
+    Raises InvalidRequest with the name for one that calls anything else, and for one that is damaged.
     """
     try:
         return _plain(path, _Reader(path, path.read_bytes()).load())
-    except Refused:
+    except InvalidRequest:
         raise
     except Exception as error:  # a damaged or a hostile file may fail anywhere
-        raise Refused(f"{path}: {error or type(error).__name__}", rule="a pickle of arrays and dictionaries") from error
+        raise InvalidRequest(
+            f"{path}: {error or type(error).__name__}", rule="a pickle of arrays and dictionaries"
+        ) from error
 
 
 def _plain(path: Path, value: Any) -> Any:
@@ -132,7 +135,7 @@ def _plain(path: Path, value: Any) -> Any:
         return [_plain(path, item) for item in value]
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return value
-    raise Refused(
+    raise InvalidRequest(
         f"{path}: a {type(value).__name__.strip('_').lower()}", rule="arrays, csr matrices, lists and numbers"
     )
 
@@ -143,7 +146,7 @@ def _numbers(path: Path, value: _Array) -> NDArray[Any]:
     order: Any = kind.state[1] if kind.state else "="
     made = np.dtype(str(kind.given[0])).newbyteorder("=" if order == "|" else order)
     if made.kind not in NUMBERS:
-        raise Refused(f"{path}: an array of {made}", rule="arrays of numbers", legal="float32")
+        raise InvalidRequest(f"{path}: an array of {made}", rule="arrays of numbers", legal="float32")
     raw = data.encode("latin1") if isinstance(data, str) else bytes(data)
     return np.frombuffer(raw, made).reshape(shape, order="F" if columns_first else "C").astype(made.newbyteorder("="))
 

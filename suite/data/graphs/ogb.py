@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.data.graphs.graph import Graph
 from suite.data.graphs.reading import COLUMN, COUNT, PAIRS, TABLE, archive, classes_of, located, mask_of, sealed, table
 
@@ -70,7 +70,7 @@ class Ogb:
         split = self.split or SPLITS.get(self.name)
         if split is None:
             what, legal = f"{self.name}: no split is known", ", ".join(SPLITS)
-            raise Refused(what, rule="the name of a folder under split", legal=f"split=time, or one of {legal}")
+            raise InvalidRequest(what, rule="the name of a folder under split", legal=f"split=time, or one of {legal}")
         root = Path(self.folder)
         nested = [root / name for name in (self.name.replace("-", "_"), UNPACKED.get(self.name, "")) if name]
         root = next((folder for folder in nested if (folder / "raw").is_dir()), root)
@@ -96,10 +96,14 @@ def _text(found: dict[str, Path], features: bool) -> Read:
     n, m = (_one(found[count], table(found[count], np.int64)) for count in ("vertex count", "edge count"))
     edges = table(found["edges"], np.int64, columns=2).T
     if edges.shape[1] != m:
-        raise Refused(f"{found['edges']}: {edges.shape[1]} edges", rule=f"{m}, as {found['edge count'].name} has it")
+        raise InvalidRequest(
+            f"{found['edges']}: {edges.shape[1]} edges", rule=f"{m}, as {found['edge count'].name} has it"
+        )
     rows = table(found["features"], np.float32) if features else None
     if rows is not None and len(rows) != n:
-        raise Refused(f"{found['features']}: {len(rows)} rows", rule=f"{n}, as {found['vertex count'].name} has it")
+        raise InvalidRequest(
+            f"{found['features']}: {len(rows)} rows", rule=f"{n}, as {found['vertex count'].name} has it"
+        )
     return edges, rows, table(found["labels"], np.float64), n
 
 
@@ -110,9 +114,9 @@ def _binary(found: dict[str, Path], features: bool) -> Read:
     n, m = (_one(path, data[name]) for name in ("num_nodes_list", "num_edges_list"))
     edges = data["edge_index"]
     if edges.shape != (2, m):
-        raise Refused(f"{path}: edge_index of shape {edges.shape}", rule=f"(2, {m}), as num_edges_list has it")
+        raise InvalidRequest(f"{path}: edge_index of shape {edges.shape}", rule=f"(2, {m}), as num_edges_list has it")
     if features and data["node_feat"].shape[:1] != (n,):
-        raise Refused(
+        raise InvalidRequest(
             f"{path}: node_feat of shape {data['node_feat'].shape}", rule=f"({n}, f), as num_nodes_list has it"
         )
     return edges, data.get("node_feat"), archive(found["labels"], {"node_label": COLUMN})["node_label"], n
@@ -121,5 +125,5 @@ def _binary(found: dict[str, Path], features: bool) -> Read:
 def _one(path: Path, counts: NDArray[Any]) -> int:
     """A data set of node property prediction is one graph."""
     if counts.size != 1:
-        raise Refused(f"{path}: {counts.size} graphs", rule="one graph", legal="a data set named ogbn-...")
+        raise InvalidRequest(f"{path}: {counts.size} graphs", rule="one graph", legal="a data set named ogbn-...")
     return int(counts.reshape(-1)[0])

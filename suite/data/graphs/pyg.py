@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.data.graphs.graph import Graph
 from suite.data.graphs.inert import read
 from suite.data.graphs.reading import COLUMN, REAL, TABLE, WHOLE, archive, classes_of, located, mask_of, sealed, table
@@ -47,11 +47,11 @@ class Reddit:
         n = len(features)
         if len(types) != n or tuple(graph["shape"]) != (n, n):
             what = f"{self.folder}: {n} features, {len(types)} types, a graph of {tuple(graph['shape'])}"
-            raise Refused(what, rule="one of each per vertex", legal=f"({n}, {n})")
+            raise InvalidRequest(what, rule="one of each per vertex", legal=f"({n}, {n})")
         strange = np.flatnonzero(~np.isin(types, (1, 2, 3)))
         if len(strange):
             what = f"{data}: type {types[strange[0]]} of vertex {strange[0]}"
-            raise Refused(what, rule="1 is train, 2 validation, 3 test", legal="1")
+            raise InvalidRequest(what, rule="1 is train, 2 validation, 3 test", legal="1")
         labels, classes = classes_of(data, held["label"], n)
         return Graph.of(
             self.name,
@@ -104,7 +104,7 @@ class Planetoid:
         known = self._matrix("allx", allx).shape[0]
         if len(held_out) != self._matrix("tx", tx).shape[0] or not len(held_out) or held_out.min() < known:
             what = f"{listed}: {len(held_out)} vertices from {held_out.min(initial=known)}, features of {tx.shape[0]}"
-            raise Refused(what, rule=f"as many, numbered from {known}", legal=str(known))
+            raise InvalidRequest(what, rule=f"as many, numbered from {known}", legal=str(known))
         n = int(held_out.max()) + 1
         features, labels = np.zeros((n, allx.shape[1]), np.float32), np.full(n, -1, np.int64)
         for places, rows, hot in ((np.arange(known), allx, ally), (held_out, tx, ty)):
@@ -143,20 +143,22 @@ class Planetoid:
 
     def _matrix(self, end: str, value: Any) -> sparse.csr_array:
         if not isinstance(value, sparse.csr_array):
-            raise Refused(f"ind.{self.name}.{end} is a {type(value).__name__}", rule="a csr matrix of features")
+            raise InvalidRequest(f"ind.{self.name}.{end} is a {type(value).__name__}", rule="a csr matrix of features")
         return value
 
     def _labels(self, hot: Any, count: int) -> NDArray[np.int64]:
         """From one column per class; a row of zeros has no label."""
         if not isinstance(hot, np.ndarray) or hot.ndim != 2 or len(hot) != count:
             shape = hot.shape if isinstance(hot, np.ndarray) else type(hot).__name__
-            raise Refused(f"ind.{self.name}: labels {shape}", rule=f"({count}, classes), a column per class")
+            raise InvalidRequest(f"ind.{self.name}: labels {shape}", rule=f"({count}, classes), a column per class")
         return np.where(hot.any(axis=1), hot.argmax(axis=1), -1).astype(np.int64)
 
     def _edges(self, lists: Any, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
         """Both directions of every edge, each once."""
         if not isinstance(lists, dict):
-            raise Refused(f"ind.{self.name}.graph is a {type(lists).__name__}", rule="a list of neighbours per vertex")
+            raise InvalidRequest(
+                f"ind.{self.name}.graph is a {type(lists).__name__}", rule="a list of neighbours per vertex"
+            )
         u = np.repeat(np.array([*lists], np.int64), [len(near) for near in lists.values()])
         v = np.array([other for near in lists.values() for other in near], np.int64)
         for ids in (u, v):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 
 PIECE = 1 << 22  # bytes that are hashed at a time
 
@@ -34,14 +34,14 @@ KINDS = {"iu": "whole numbers", "biuf": "numbers", "SU": "text"}
 def located(name: str, folder: str | os.PathLike[str], wanted: Sequence[str | Sequence[str]]) -> list[Path]:
     """The paths of `wanted` in a folder; of several names for one thing, the first that is there.
 
-    Raises Refused with what is missing and what is there instead.
+    Raises InvalidRequest with what is missing and what is there instead.
     """
     root = Path(folder)
     groups = [(names,) if isinstance(names, str) else tuple(names) for names in wanted]
     expected = ", ".join(" or ".join(names) for names in groups)
     legal = f"the folder that holds {groups[0][0]}"
     if not root.is_dir():
-        raise Refused(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
+        raise InvalidRequest(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
     paths = []
     for names in groups:
         here = [root / one for one in names if (root / one).is_file() and (root / one).stat().st_size]
@@ -49,7 +49,7 @@ def located(name: str, folder: str | os.PathLike[str], wanted: Sequence[str | Se
             inside = sorted(path.name for path in (root / names[0]).parent.glob("*"))
             shown = ", ".join(inside[:8]) + (", ..." if len(inside) > 8 else "")
             what = f"{name}: {root} has no {names[0]}, or an empty one; {shown or 'nothing'} is where it should be"
-            raise Refused(what, rule=f"it holds {expected}", legal=legal)
+            raise InvalidRequest(what, rule=f"it holds {expected}", legal=legal)
         paths.append(here[0])
     return paths
 
@@ -58,9 +58,9 @@ def existing(name: str, file: str | os.PathLike[str]) -> Path:
     """The path of a file that is there and not empty."""
     path = Path(file)
     if not path.is_file():
-        raise Refused(f"{name}: there is no file {str(file)!r}", rule="a file to read", legal="its path")
+        raise InvalidRequest(f"{name}: there is no file {str(file)!r}", rule="a file to read", legal="its path")
     if not path.stat().st_size:
-        raise Refused(f"{name}: {path} is empty", rule="a file of a graph", legal="one of some bytes")
+        raise InvalidRequest(f"{name}: {path} is empty", rule="a file of a graph", legal="one of some bytes")
     return path
 
 
@@ -85,34 +85,34 @@ def table(path: Path, kind: Any, *, columns: int | None = None, delimiter: str |
             warnings.simplefilter("ignore", UserWarning)  # of a file without a line: no rows is an answer
             rows = np.loadtxt(path, dtype=kind, delimiter=delimiter, comments=("#", "%"), ndmin=2)
     except DAMAGED as error:
-        raise Refused(f"{path}: {error}", rule=f"rows of {np.dtype(kind).name} numbers", legal="0,1") from error
+        raise InvalidRequest(f"{path}: {error}", rule=f"rows of {np.dtype(kind).name} numbers", legal="0,1") from error
     if not rows.size:
         rows = rows.reshape(0, columns or 0)
     if columns is not None and rows.shape[1] != columns:
         what = f"{path}: {rows.shape[1]} columns in {rows.shape[0]} rows"
-        raise Refused(what, rule=f"{columns} of them", legal=",".join("01234"[:columns]))
+        raise InvalidRequest(what, rule=f"{columns} of them", legal=",".join("01234"[:columns]))
     return rows
 
 
 def archive(path: Path, wanted: Mapping[str, Form]) -> dict[str, NDArray[Any]]:
-    """The arrays of these names and forms in an .npz, without pickles. Raises Refused for a damaged or another file,
-    for a missing name and for an array of another form."""
+    """The arrays of these names and forms in an .npz, without pickles. Raises InvalidRequest for a damaged or another
+    file, for a missing name and for an array of another form."""
     try:
         with np.load(path, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
-                raise Refused(f"{path}: a single array", rule="an archive of arrays", legal=", ".join(wanted))
+                raise InvalidRequest(f"{path}: a single array", rule="an archive of arrays", legal=", ".join(wanted))
             lacking = [name for name in wanted if name not in file.files]
             if lacking:
                 what = f"{path}: it holds {', '.join(file.files) or 'nothing'}, and no {lacking[0]}"
-                raise Refused(what, rule=f"it holds {', '.join(wanted)}", legal=lacking[0])
+                raise InvalidRequest(what, rule=f"it holds {', '.join(wanted)}", legal=lacking[0])
             arrays = {name: file[name] for name in wanted}
     except DAMAGED as error:
-        raise Refused(f"{path}: {error}", rule="a numpy archive of plain arrays", legal="numpy.savez") from error
+        raise InvalidRequest(f"{path}: {error}", rule="a numpy archive of plain arrays", legal="numpy.savez") from error
     for name, (kinds, dimensions) in wanted.items():
         array = arrays[name]
         if array.dtype.kind not in kinds or array.ndim not in dimensions:
             rule = f"{KINDS[kinds]} in {' or '.join(map(str, dimensions))} dimensions"
-            raise Refused(f"{path}: {name} is {array.dtype} of shape {array.shape}", rule=rule)
+            raise InvalidRequest(f"{path}: {name} is {array.dtype} of shape {array.shape}", rule=rule)
     return arrays
 
 
@@ -120,25 +120,27 @@ def classes_of(path: Path, raw: NDArray[Any], vertices: int) -> tuple[NDArray[np
     """Labels and how many classes there are, from one number per vertex; what is nan or negative is no label."""
     flat = raw.reshape(-1)
     if raw.shape not in ((vertices,), (vertices, 1)):
-        raise Refused(f"{path}: labels of shape {raw.shape}", rule=f"one per vertex, ({vertices}, 1)", legal="one task")
+        raise InvalidRequest(
+            f"{path}: labels of shape {raw.shape}", rule=f"one per vertex, ({vertices}, 1)", legal="one task"
+        )
     if raw.dtype.kind not in "biuf":
-        raise Refused(f"{path}: labels are {raw.dtype}", rule="numbers", legal="int64")
+        raise InvalidRequest(f"{path}: labels are {raw.dtype}", rule="numbers", legal="int64")
     known = np.isfinite(flat) & (flat >= 0)
     odd = np.flatnonzero(known & (flat != np.floor(np.where(known, flat, 0))))
     if len(odd):
-        raise Refused(f"{path}: label {flat[odd[0]]} of vertex {odd[0]}", rule="whole numbers", legal="0")
+        raise InvalidRequest(f"{path}: label {flat[odd[0]]} of vertex {odd[0]}", rule="whole numbers", legal="0")
     labels = np.where(known, np.where(known, flat, 0), -1).astype(np.int64)
     if not known.any():
-        raise Refused(f"{path}: no vertex of {vertices} has a label", rule="at least one", legal="0")
+        raise InvalidRequest(f"{path}: no vertex of {vertices} has a label", rule="at least one", legal="0")
     return labels, int(labels.max()) + 1
 
 
 def mask_of(path: Path, ids: NDArray[Any], vertices: int) -> NDArray[np.bool_]:
-    """[n] bool from vertex numbers. Raises Refused for one out of range."""
+    """[n] bool from vertex numbers. Raises InvalidRequest for one out of range."""
     bad = np.flatnonzero((ids < 0) | (ids >= vertices))
     if len(bad):
         what = f"{path}: vertex {ids[bad[0]]} in row {bad[0]} of a graph of {vertices}"
-        raise Refused(what, rule=f"vertices are 0 to {vertices - 1}", legal=str(vertices - 1))
+        raise InvalidRequest(what, rule=f"vertices are 0 to {vertices - 1}", legal=str(vertices - 1))
     mask = np.zeros(vertices, np.bool_)
     mask[ids] = True
     return mask

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import MissingDependency, Refused
+from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.protocols import Missing, Ready
 from suite.gnn.partition.kahip import kaffpa
 from suite.gnn.partition.metis import kway
 from suite.gnn.partition.pattern import Rows, check, connected, directed, entries
+from suite.gnn.partition.protocol import Partitioner
 from suite.gnn.plan import volumes
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gvb:
+class Gvb(Partitioner):
     """GVB-style: small total and maximum send volume of matrix @ X, exact for directed matrices too.
 
     starts: METIS partitions, of the seeds seed, seed + 1, ...
@@ -73,9 +74,11 @@ class Gvb:
         for name, least in (("starts", 1), ("kahip", 0), ("effort", 1), ("ufactor", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise Refused(f"{name}={value}", rule=f"a whole number, at least {least}", legal=f"{name}={least}")
+                raise InvalidRequest(
+                    f"{name}={value}", rule=f"a whole number, at least {least}", legal=f"{name}={least}"
+                )
         if not 0 <= self.imbalance < float("inf"):
-            raise Refused(
+            raise InvalidRequest(
                 f"imbalance={self.imbalance}", rule="a share of the mean, not negative", legal="imbalance=0.1"
             )
 

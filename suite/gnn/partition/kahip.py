@@ -12,15 +12,16 @@ from importlib.util import find_spec
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import MissingDependency, Refused, UnknownName
+from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
 from suite.core.protocols import Missing, Ready
 from suite.gnn.partition.pattern import Rows, check, connected
+from suite.gnn.partition.protocol import Partitioner
 
 MODES = {"fastsocial": 3, "ecosocial": 4, "strongsocial": 5, "fast": 0, "eco": 1, "strong": 2}
 
 
 @dataclass(frozen=True)
-class Kahip:
+class Kahip(Partitioner):
     """KaFFPa, one call. A vertex weighs its degree + 1, as for METIS.
 
     mode: fastsocial is as quick as METIS on graphs with communities and up to a hundred times slower on those without
@@ -39,7 +40,7 @@ class Kahip:
         if self.mode not in MODES:
             raise UnknownName("mode", self.mode, MODES)
         if not 0 <= self.imbalance < float("inf"):
-            raise Refused(f"imbalance={self.imbalance}", rule="a share, not negative", legal="imbalance=0.03")
+            raise InvalidRequest(f"imbalance={self.imbalance}", rule="a share, not negative", legal="imbalance=0.03")
 
     def probe(self) -> Ready | Missing:
         return Ready() if find_spec("kahip") else Missing("kahip is not installed: pip install '.[gnn]'")

@@ -12,16 +12,17 @@ from importlib.util import find_spec
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import MissingDependency, Refused
+from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.protocols import Missing, Ready
 from suite.gnn.partition.pattern import Rows, check, connected
+from suite.gnn.partition.protocol import Partitioner
 
 # vertices a part: METIS left parts of sparse random graphs of up to 3 empty (k = 2 to 40), of 4 or more none
 DEALT = 4
 
 
 @dataclass(frozen=True)
-class Metis:
+class Metis(Partitioner):
     """Multilevel k-way. A vertex weighs its degree + 1: edges are the work of a product, vertices the rows held.
 
     ufactor: thousandths by which the heaviest part may exceed the mean; 30 is METIS' own default k ways
@@ -35,7 +36,7 @@ class Metis:
 
     def __post_init__(self) -> None:
         if isinstance(self.ufactor, bool) or not isinstance(self.ufactor, int) or self.ufactor < 1:
-            raise Refused(f"ufactor={self.ufactor}", rule="thousandths, at least 1", legal="ufactor=30")
+            raise InvalidRequest(f"ufactor={self.ufactor}", rule="thousandths, at least 1", legal="ufactor=30")
 
     def probe(self) -> Ready | Missing:
         return Ready() if find_spec("pymetis") else Missing("pymetis is not installed")

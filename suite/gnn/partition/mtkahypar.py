@@ -14,15 +14,16 @@ from importlib.util import find_spec
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import MissingDependency, Refused, UnknownName
+from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
 from suite.core.protocols import Missing, Ready
 from suite.gnn.partition.pattern import Rows, check, connected, directed
+from suite.gnn.partition.protocol import Partitioner
 
 PRESETS = ("deterministic", "deterministic_quality")  # others find other parts each time that they are asked
 
 
 @dataclass(frozen=True)
-class MtKahypar:
+class MtKahypar(Partitioner):
     """Km1 of nets v + N(v), exact for directed matrices. A vertex weighs its degree + 1, as for METIS.
 
     preset: deterministic, or deterministic_quality, which takes longer; neither takes notice of a seed
@@ -41,7 +42,7 @@ class MtKahypar:
         if self.preset not in PRESETS:
             raise UnknownName("preset", self.preset, PRESETS)
         if not 0 <= self.imbalance < float("inf"):
-            raise Refused(f"imbalance={self.imbalance}", rule="a share, not negative", legal="imbalance=0.03")
+            raise InvalidRequest(f"imbalance={self.imbalance}", rule="a share, not negative", legal="imbalance=0.03")
 
     def probe(self) -> Ready | Missing:
         return Ready() if find_spec("mtkahypar") else Missing("mtkahypar is not installed: pip install '.[gnn]'")

@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 
 Rows = Any  # integer array
 
 
 def check(matrix: csr_array, k: int, seed: int = 0) -> None:
-    """Raises Refused for a matrix that is not square, for fewer than one part, and for a negative seed."""
+    """Raises InvalidRequest for a matrix that is not square, for fewer than one part, and for a negative seed."""
     rows, columns = matrix.shape
     if rows != columns:
-        raise Refused(f"a matrix of shape {matrix.shape}", rule="square: one row and column per vertex")
+        raise InvalidRequest(f"a matrix of shape {matrix.shape}", rule="square: one row and column per vertex")
     for name, value, least in (("k", k, 1), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise Refused(f"{name}={value}", rule=f"a whole number, at least {least}", legal=f"{name}={least}")
+            raise InvalidRequest(f"{name}={value}", rule=f"a whole number, at least {least}", legal=f"{name}={least}")
 
 
 def directed(matrix: csr_array) -> csr_array:

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.protocols import Missing, Ready
 from suite.gnn.partition.pattern import Rows, check
+from suite.gnn.partition.protocol import Partitioner
 from suite.gnn.plan import check_parts
 
 WHOLE = re.compile(r"[+-]?0*([0-9]{1,10})")
@@ -19,7 +20,7 @@ LARGEST = 2**31 - 1  # part ids are int32, and sizes count vertices that int32 n
 
 
 @dataclass(frozen=True)
-class Block:
+class Block(Partitioner):
     """Runs of vertices in the order that they are numbered in, of equal numbers but for one."""
 
     name: str = "block"
@@ -38,7 +39,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Random:
+class Random(Partitioner):
     """Vertices by chance, equal numbers but for one: what the paper's rows without a partitioner have (Section 5
     permutes at random)."""
 
@@ -60,7 +61,7 @@ class Random:
 
 
 @dataclass(frozen=True)
-class External:
+class External(Partitioner):
     """A partition that another program left in a text file, such as Graph-VB's or gpmetis'.
 
     file: whole numbers between blanks or line ends. form: `parts` has the part of each vertex, in their order; `sizes`
@@ -77,14 +78,14 @@ class External:
 
     def __post_init__(self) -> None:
         if self.form not in ("auto", "parts", "sizes"):
-            raise Refused(f"form={self.form}", rule="auto, parts or sizes", legal="form=auto")
+            raise InvalidRequest(f"form={self.form}", rule="auto, parts or sizes", legal="form=auto")
 
     def probe(self) -> Ready | Missing:
         return Ready() if Path(self.file).is_file() else Missing(f"there is no file {self.file}")
 
     def parts(self, matrix: csr_array, k: int, seed: int) -> Rows:
-        """(n,) int32. Raises Refused for a file that is not there, is no list of whole numbers, has another length,
-        sum or part ids out of range."""
+        """(n,) int32. Raises InvalidRequest for a file that is not there, is no list of whole numbers, has another
+        length, sum or part ids out of range."""
         check(matrix, k, seed)
         n, numbers = matrix.shape[0], self._numbers()
         sizes = self.form == "sizes"
@@ -95,13 +96,13 @@ class External:
         if len(numbers) != k or (numbers < 0).any() or int(numbers.sum()) != n:
             what = f"{Path(self.file).name}: {len(numbers)} numbers that sum to {int(numbers.sum())}"
             rule = f"the part of each of {n} vertices, or {k} sizes of parts that sum to {n}"
-            raise Refused(what, rule=rule, legal=f"a partition of {n} vertices into {k} parts")
+            raise InvalidRequest(what, rule=rule, legal=f"a partition of {n} vertices into {k} parts")
         return np.repeat(np.arange(k, dtype=np.int32), numbers)
 
     def _long(self, numbers: Rows, n: int) -> Rows:
         if len(numbers) != n:
             what = f"{Path(self.file).name}: {len(numbers)} part ids for {n} vertices"
-            raise Refused(what, rule="one part id per vertex", legal=f"a file of {n} numbers")
+            raise InvalidRequest(what, rule="one part id per vertex", legal=f"a file of {n} numbers")
         return numbers
 
     def _numbers(self) -> Rows:
@@ -109,11 +110,11 @@ class External:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise Refused(f"{path.name} cannot be read: {error}", rule="a text file of whole numbers") from error
+            raise InvalidRequest(f"{path.name} cannot be read: {error}", rule="a text file of whole numbers") from error
         words = [(line, word) for line, words in enumerate(text.split("\n"), start=1) for word in words.split()]
         for number, (line, word) in enumerate(words, start=1):
             found = WHOLE.fullmatch(word)
             if not found or int(found[1]) > LARGEST:
                 what = f"{path.name}: number {number} of {len(words)} is {word[:20]!r}, in line {line}"
-                raise Refused(what, rule=f"whole numbers up to {LARGEST}", legal="0")
+                raise InvalidRequest(what, rule=f"whole numbers up to {LARGEST}", legal="0")
         return np.array([int(word) for _, word in words], np.int64)

@@ -8,17 +8,17 @@ import os
 import tempfile
 import time
 import zipfile
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import MissingDependency, Refused
+from suite.config.protocols import PartitionMethod
+from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.protocols import Missing, Ready
 from suite.gnn.partition.pattern import Rows, check
 from suite.gnn.plan import Volumes, check_parts, volumes
@@ -27,14 +27,13 @@ FORMAT = 1  # of a kept partition
 HERE = Path(__file__).parent
 
 
-@runtime_checkable
-class Partitioner(Protocol):
+class Partitioner(PartitionMethod, Protocol):
     """Which part each vertex is in. A frozen dataclass: the fields that it compares by are the settings that a kept
     partition goes by.
 
     objective: what it makes small; seedable: whether another seed gives another partition; packages: distributions
     whose releases decide what it finds, none where it is as quick to ask again as to look up.
-    One may also have notes(), what a reader of its partitions should know, such as a part of it that is not here.
+    A class that inherits from this one has defaults of `name` and `notes`.
     """
 
     @property
@@ -107,24 +106,23 @@ def partition(partitioner: Partitioner, matrix: csr_array, k: int, *, seed: int,
     """The partition of `matrix` into k parts. A costly one is kept in `folder`, and taken from there when the pattern,
     k, the partitioner, its settings and packages, the seed and the code here are the same.
 
-    Raises MissingDependency where the partitioner cannot run, Refused for what it cannot partition.
+    Raises MissingDependency where the partitioner cannot run, InvalidRequest for what it cannot partition.
     """
     check(matrix, k, seed)
     ready = partitioner.probe()
     if isinstance(ready, Missing):
-        raise MissingDependency(f"what partitioner={_name(partitioner)} needs", ready.reason)
+        raise MissingDependency(f"what partitioner={partitioner.name} needs", ready.reason)
     kept = None
     if folder is not None and partitioner.packages:
         key = fingerprint(partitioner, matrix, k, seed)
-        kept = folder / f"{_name(partitioner)}-{k}-{key[:20]}.npz"
-        with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, Refused):
+        kept = folder / f"{partitioner.name}-{k}-{key[:20]}.npz"
+        with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, InvalidRequest):
             parts, seconds, notes = _read(kept, key, matrix.shape[0], k)
             return Partition(parts, k, seconds, True, Quality.of(volumes(matrix, parts, k)), notes)
     start = time.perf_counter()
     parts = partitioner.parts(matrix, k, seed if partitioner.seedable else 0)
     seconds = time.perf_counter() - start
-    told = getattr(partitioner, "notes", tuple)
-    quality, notes = Quality.of(volumes(matrix, parts, k)), tuple(told())
+    quality, notes = Quality.of(volumes(matrix, parts, k)), tuple(partitioner.notes())
     if kept is not None:
         _write(kept, key, parts, seconds, notes)
     return Partition(parts, k, seconds, False, quality, notes)
@@ -135,7 +133,7 @@ def fingerprint(partitioner: Partitioner, matrix: csr_array, k: int, seed: int) 
     digest = hashlib.sha256()
     for array in (matrix.indptr, matrix.indices):
         digest.update(np.ascontiguousarray(array, np.int64).data)
-    said: Mapping[str, Any] = {
+    said = {
         "partitioner": f"{type(partitioner).__module__}.{type(partitioner).__qualname__}",
         "settings": {f.name: getattr(partitioner, f.name) for f in fields(partitioner) if f.compare}
         if is_dataclass(partitioner)
@@ -149,10 +147,6 @@ def fingerprint(partitioner: Partitioner, matrix: csr_array, k: int, seed: int) 
     for file in sorted(HERE.glob("*.py")):
         digest.update(file.read_bytes())
     return digest.hexdigest()
-
-
-def _name(partitioner: Partitioner) -> str:
-    return str(getattr(partitioner, "name", type(partitioner).__name__.lower()))
 
 
 def _release(package: str) -> str:

@@ -74,6 +74,7 @@
     const parts = new URLSearchParams();
     if (link.dataset.filter) parts.set(link.dataset.filter, link.dataset.to);
     if (link.dataset.verdict) parts.set("verdict", link.dataset.verdict);
+    if (link.dataset.evidence) parts.set("evidence", link.dataset.evidence);
     link.href = String(parts) ? `#claims?${parts}` : "#claims";
   }
   addEventListener("hashchange", follow);

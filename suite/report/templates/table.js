@@ -30,3 +30,31 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
     });
   });
 }
+// A region that is wider than its place is marked, so that its hint shows; tables that are folded away have no width.
+if ("ResizeObserver" in window) {
+  const mark = (region) => region.toggleAttribute("data-wide", region.scrollWidth > region.clientWidth + 1);
+  const seen = new ResizeObserver((entries) => {
+    for (const { target } of entries) mark(target.closest(".scroll"));
+  });
+  for (const region of document.querySelectorAll(".scroll")) {
+    seen.observe(region);
+    if (region.firstElementChild) seen.observe(region.firstElementChild);
+  }
+}
+// A link to something that is folded away unfolds it.
+const unfold = () => {
+  let name = location.hash.slice(1);
+  try {
+    name = decodeURIComponent(name);
+  } catch {
+    return;
+  }
+  const wanted = document.getElementById(name);
+  if (!wanted) return;
+  const section = wanted.matches("section") ? wanted.querySelector(":scope > details.runs") : null;
+  if (section) section.open = true;
+  for (let at = wanted.parentElement; at; at = at.parentElement) if (at.matches("details")) at.open = true;
+  wanted.scrollIntoView();
+};
+addEventListener("hashchange", unfold);
+unfold();

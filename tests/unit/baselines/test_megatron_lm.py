@@ -18,7 +18,7 @@ import baselines.megatron_lm
 from baselines.common import Plan
 from baselines.megatron_lm import Arguments, MegatronLM, arguments
 from baselines.megatron_weights import renamed
-from suite.core.errors import Refused, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Missing, Ready
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -32,7 +32,7 @@ def told(*overrides: str) -> Arguments:
 def table_2() -> dict[str, dict[str, Any]]:
     """The four plans that AxoNN prints for Megatron-LM, by model: keys of a config, and the GPUs."""
     found: dict[str, dict[str, Any]] = {}
-    for row in yaml.safe_load((ROOT / "suite/claims/axonn.yaml").read_text()):
+    for row in yaml.safe_load((ROOT / "suite/papers/axonn/claims.yaml").read_text()):
         *_, table, size, system, quantity = ("", *row["id"].split("."))[-5:]
         if (table, system) == ("table2", "megatron_lm") and quantity in KEYS:
             plan = found.setdefault(size, {"model": row["setting"]["model"], "gpus": row["setting"]["gpus"]})
@@ -45,7 +45,7 @@ def test_the_plans_of_table_2_are_megatron_s_to_take(size: str) -> None:
     plan = table_2()[size]
     gpus = plan.pop("gpus")
     config = config_of(
-        ["system=megatron_lm", "precision=fp16", "checkpoints=1", *(f"{k}={v}" for k, v in plan.items())]
+        ["system=megatron_lm", "precision=fp16", "activation_checkpointing=1", *(f"{k}={v}" for k, v in plan.items())]
     )
     found, shape = arguments(config), config.model.shape.arguments
     tensor, inter = plan["grid.tensor"], plan["grid.inter"]
@@ -82,7 +82,13 @@ def test_plain_is_float32_without_recomputation_or_clipping() -> None:
 
 
 def test_what_is_asked_for_is_told() -> None:
-    found = told("precision=bf16", "checkpoints=2", "update.clip=0.5", "system.reduce=float32", "optimizer=sgd")
+    found = told(
+        "precision=bf16",
+        "activation_checkpointing=2",
+        "optimizer.clip_norm=0.5",
+        "system.reduce=float32",
+        "optimizer=sgd",
+    )
     assert found.transformer["recompute_granularity"] == "full"
     assert found.transformer["recompute_method"] == "uniform"
     assert found.transformer["recompute_num_layers"] == 2
@@ -101,11 +107,15 @@ def test_what_is_asked_for_is_told() -> None:
     [
         (["grid.inter=3"], Unsupported, ["4 blocks on 3 stages", "legal: grid.inter=2"]),
         (["split=cost"], Unsupported, ["split=cost", "legal: grid.inter=1 split=even"]),
-        (["grid.tensor=3"], Refused, ["grid.tensor=3", "legal: grid.tensor=2"]),
-        (["checkpoints=3"], Refused, ["checkpoints=3 with 4 blocks", "legal: checkpoints=2"]),
+        (["grid.tensor=3"], InvalidRequest, ["grid.tensor=3", "legal: grid.tensor=2"]),
+        (
+            ["activation_checkpointing=3"],
+            InvalidRequest,
+            ["activation_checkpointing=3 with 4 blocks", "legal: activation_checkpointing=2"],
+        ),
         (["model.dropout=0.1"], Unsupported, ["model.dropout=0.1", "legal: model.dropout=0.0"]),
         (["optimizer=sgd", "optimizer.dampening=0.5"], Unsupported, ["legal: optimizer.dampening=0.0"]),
-        (["system.reduce=bf16"], Refused, ["system.reduce"]),
+        (["system.reduce=bf16"], InvalidRequest, ["system.reduce"]),
         (["model.dtype=float64"], Unsupported, ["legal: model.dtype=float32"]),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from baselines.pipedream import DoubleBuffer, Stash
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.op import Kind, Op, Work
 from suite.weights import Ledger
 from tests.support.ledgers import DEPTHS, entries, epochs, follow
@@ -80,14 +80,14 @@ def test_a_kept_graph_reads_the_same_versions(policy: type[Stash | DoubleBuffer]
 
 
 def test_updates_that_two_versions_cannot_serve_are_refused() -> None:
-    with pytest.raises(Refused, match=r"2BW on 4 stages with update_every=3; .*; legal: update_every=4"):
+    with pytest.raises(InvalidRequest, match=r"2BW on 4 stages with update_every=3; .*; legal: update_every=4"):
         DoubleBuffer().check(4, 3)
     for stages, every in ((4, 4), (4, 9), (1, 1)):
         DoubleBuffer().check(stages, every)
     Stash().check(4, 1)
     Stash().check(4, 3)
     for policy in (Stash(), DoubleBuffer()):
-        with pytest.raises(Refused, match=r"with a flush"):
+        with pytest.raises(InvalidRequest, match=r"with a flush"):
             policy.check(4, None)
         assert not policy.predicts
     for made in (Stash, DoubleBuffer):

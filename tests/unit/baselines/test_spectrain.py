@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from baselines.spectrain import SpecTrain
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.op import Kind, Work
 from tests.support.ledgers import DEPTHS, entries, epochs, follow
 
@@ -36,9 +36,9 @@ def test_one_stage_trains_serially() -> None:
 
 def test_what_its_count_does_not_hold_for_is_refused() -> None:
     SpecTrain().check(4, 1)
-    with pytest.raises(Refused, match=r"SpecTrain with update_every=4; .*legal: update_every=1"):
+    with pytest.raises(InvalidRequest, match=r"SpecTrain with update_every=4; .*legal: update_every=1"):
         SpecTrain().check(4, 4)
-    with pytest.raises(Refused, match="SpecTrain with a flush"):
+    with pytest.raises(InvalidRequest, match="SpecTrain with a flush"):
         SpecTrain().check(4, None)
     with pytest.raises(UnknownName, match="did you mean 'keep'"):
         SpecTrain("kept")

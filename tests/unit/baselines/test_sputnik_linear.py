@@ -11,7 +11,7 @@ from torch import nn
 
 from baselines.sputnik.linear import SparseLinear, kernels_of
 from baselines.sputnik.structure import structure_of
-from suite.core.errors import Refused, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 
 SQUARE = CASES["square"]
 
@@ -128,18 +128,18 @@ def test_after_buffers_were_written_the_longest_row_is_theirs() -> None:
     [([0, 0], "2 places"), ([3, 1], "2 places"), ([-1, 2], "2 places"), ([5, 30], "2 places"), ([], "0 places")],
 )
 def test_places_that_are_none_are_refused(places: list[int], told: str) -> None:
-    with pytest.raises(Refused, match=f"{told} of a weight of 5 x 6;"):
+    with pytest.raises(InvalidRequest, match=f"{told} of a weight of 5 x 6;"):
         structure_of(torch.tensor(places, dtype=torch.int32), outputs=5, inputs=6)
 
 
 def test_a_weight_beyond_32_bits_is_refused() -> None:
-    with pytest.raises(Refused, match="65536 x 32768 entries"):
+    with pytest.raises(InvalidRequest, match="65536 x 32768 entries"):
         structure_of(torch.tensor([0]), outputs=65536, inputs=32768)
 
 
 def test_activations_of_another_width_are_refused() -> None:
     _, sparse = layer_of(SQUARE, torch.float32)
-    with pytest.raises(Refused, match="31 features into 16"):
+    with pytest.raises(InvalidRequest, match="31 features into 16"):
         sparse(torch.ones(4, 31))
 
 

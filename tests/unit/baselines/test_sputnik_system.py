@@ -26,7 +26,7 @@ from suite.comm import loopback
 from suite.config.compose import composed, resolve
 from suite.config.locate import locate
 from suite.config.run import RunConfig
-from suite.core.errors import Refused, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Carried, Missing, Ready
 from suite.core.record import Source
@@ -193,7 +193,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(tmp_path: Path) -> None:
 
 def test_recomputed_layers_train_alike() -> None:
     batches = [arrays(case_of("float32").batch(number, 4, 1)) for number in range(3)]
-    plain, again = one(config_of()), one(config_of(checkpoints=1))
+    plain, again = one(config_of()), one(config_of(activation_checkpointing=1))
     assert [plain.train_batch(batch) for batch in batches] == [again.train_batch(batch) for batch in batches]
 
 
@@ -261,7 +261,7 @@ def test_what_a_system_notes_reaches_its_record() -> None:
     ("changes", "told"),
     [
         ({"pruning__ticket": None, "pruning__name": "none"}, "pruning=none"),
-        ({"pruning__what": "all"}, "pruning.what=all"),
+        ({"pruning__scope": "all"}, "pruning.scope=all"),
         ({"pruning__ticket__scope": "global"}, "pruning.ticket.scope=global"),
         ({"memory__name": "samo"}, "memory=samo"),
     ],
@@ -302,7 +302,7 @@ def test_a_ticket_of_another_model_is_refused(tmp_path: Path) -> None:
     ticket.save(path, places, wrong)
     share = f"pruning.sparsity={1 - ticket.density(places, wrong)}"
     config = config_of(Grid(), "pruning=saved", f"pruning.ticket.path={path}", share)
-    with pytest.raises(Refused, match="has 512 entries, this model's 1024"):
+    with pytest.raises(InvalidRequest, match="has 512 entries, this model's 1024"):
         one(config)
 
 
@@ -311,7 +311,7 @@ def test_a_ticket_of_a_deeper_model_is_refused(tmp_path: Path) -> None:
     case = Case("deep", gpt.layers(deep), gpt.loss, text(deep))
     for layers, told in ((9, "prunes layer 5, the last is 4"), (5, r"prunes \w+.weight of layer 4, which has none")):
         path, _ = saved(tmp_path, case, 0.8, layers)
-        with pytest.raises(Refused, match=told):
+        with pytest.raises(InvalidRequest, match=told):
             one(config_of(Grid(), "pruning=saved", f"pruning.ticket.path={path}", "pruning.sparsity=0.8"))
 
 

@@ -22,7 +22,7 @@ def base() -> RunConfig:
 
 def config(half: str | None = None, *, clip: float | None = None, scale: dict[str, Any] | None = None) -> RunConfig:
     rate = {"_target_": "suite.engine.rate.Steps", "lr": 0.5, "milestones": [1]}
-    changes = {"precision.half": half, "precision.loss_scale": scale, "update.clip": clip, "optimizer.lr": rate}
+    changes = {"precision.half": half, "precision.loss_scale": scale, "optimizer.clip_norm": clip, "optimizer.lr": rate}
     return base().changed(changes)
 
 

@@ -75,13 +75,13 @@ def test_versions_of_four_stages(tmp_path: Path, system: str, gaps: list[int], c
     [
         (["system=deepspeed_3d", "system.order=null"], "the order of system=deepspeed_3d; rule: its ranks do not run"),
         (["system=pytorch", "grid.inter=2"], "pytorch on 2 ranks"),
-        (["system=sputnik", "update.every=1"], "update.every=1 under system=sputnik"),
+        (["system=sputnik", "update_interval=1"], "update_interval=1 under system=sputnik"),
         (["grid.inter=4000"], "8 microbatches on 4000 stages; rule: 2 * microbatches * stages^2 is 256000000, at most"),
         (["batch.size=15"], "grid.data * batch.microbatch divides batch.size"),
-        (["~executor.ticks.update"], "executor.ticks of forward, backward; rule: of forward, backward, update"),
-        (["executor.ticks.backward=1.5"], "executor.ticks.backward=1.5; rule: backward is a whole number"),
-        (["executor.ticks.backward=0"], "executor.ticks.backward=0; rule: a whole number, at least 1 for a pass"),
-        (["system=pipedream_2bw", "grid.inter=4", "update.every=2"], "update.every"),
+        (["~executor.ticks.update"], "there is no executor.ticks.update; rule: executor.kind=check requires it"),
+        (["executor.ticks.backward=1.5"], "executor.ticks.backward=1.5; rule: a whole number"),
+        (["executor.ticks.backward=0"], "executor.ticks.backward=0; rule: at least 1"),
+        (["system=pipedream_2bw", "grid.inter=4", "update_interval=2"], "update_interval"),
     ],
 )
 def test_what_cannot_be_checked_is_refused(tmp_path: Path, overrides: list[str], told: str) -> None:

@@ -19,9 +19,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from suite.bench.effects import Effects, leaves
+from suite.bench.executors import without_ranks
 from suite.bench.measure import measure
 from suite.bench.progress import Progress
-from suite.bench.reads import BOOKKEEPING, DECLARED, EXECUTORS, SYSTEMS, TRAINING, below, reads
+from suite.bench.reads import BOOKKEEPING, DECLARED, MICROBENCHMARKS, PLUGINS, SYSTEMS, below, reads
 from suite.bench.runs import expand, freeze
 from suite.bench.store import decisive
 from suite.config import checks
@@ -29,13 +30,13 @@ from suite.config.base import Settings
 from suite.config.compose import CONF, compose_both, composed, groups, register, resolve
 from suite.config.locate import locate
 from suite.config.places import check_parts
-from suite.config.plugins import Plugin, build
+from suite.config.plugins import Plugin
 from suite.config.refusals import every_key
 from suite.config.run import RunConfig
-from suite.core.errors import DoesNotFit, MissingDependency, Refused, SuiteError, Unsupported
+from suite.core.errors import DoesNotFit, InvalidRequest, MissingDependency, SuiteError, Unsupported
 from suite.core.record import Outcome
 
-STREAM = ("update.every=1", "model.shape.tied=false", "batch.microbatch=4")
+STREAM = ("update_interval=1", "model.shape.tied=false", "batch.microbatch=4")
 CASES: dict[str, tuple[str, ...]] = {  # runs without ranks, small enough to be made for each key
     "check": ("executor=check", "grid.inter=3", "grid.data=2"),
     "check, a stream": ("executor=check", "grid.inter=3", "weights=predict", *STREAM),
@@ -50,11 +51,11 @@ CASES: dict[str, tuple[str, ...]] = {  # runs without ranks, small enough to be 
     "volumes": ("executor=volumes", "system=sparsity_aware", "graph.source.vertices=2048", "grid.data=4"),
 }
 CLASS = "names a class, of which the config has the arguments"
-PREPARES = "suite.gnn.prepare.Prepared"  # an executor of runs on whole graphs
 INSIDE = "belongs to a part of the machine that this run does not use"
 SAME: dict[str, dict[str, str]] = {  # keys that are read and change no result of a case, with the reason
     case: {
         "executor._target_": CLASS,
+        "executor.kind": "selects the keys that the run has",
         "system.simulation.layout._target_": CLASS,
         "system.simulation.layout._partial_": "says that the layout is made later, as it must be",
         "weights._target_": CLASS,
@@ -83,7 +84,12 @@ SAME: dict[str, dict[str, str]] = {  # keys that are read and change no result o
     for case in CASES
 }
 SAME["simulated search"] |= dict.fromkeys(
-    ("system.simulation.bucket", "system.simulation.layout.bucket", "system.simulation.coarsening", "update.chunk"),
+    (
+        "system.simulation.bucket_numel",
+        "system.simulation.layout.bucket",
+        "system.simulation.buckets_per_reduction",
+        "optimizer.buckets_per_reduction",
+    ),
     "is more than a stage of gpt_tiny holds",
 )
 SAME["simulated search"] |= dict.fromkeys(
@@ -113,9 +119,9 @@ def changed(unresolved: Mapping[str, Any], key: str, value: Any) -> dict[str, An
 OTHERS = {  # of text: another value of the same kind
     "even": ("cost",), "weights": ("all",), "float32": ("float64", "bfloat16"), "float16": ("bfloat16",),
     "paper": ("authors", "auto", "lean", "interleaved"), "recompute": ("keep", "swap"), "keep": ("recompute",),
-    "fused": ("staged",), "given": ("search",), "auto": ("layers", "gloo"), "layers": ("blocks",),
+    "fused": ("staged",), "given": ("search",), "search": ("given",), "auto": ("layers", "gloo"), "layers": ("blocks",),
     "interval": ("layer", "none"), "layer": ("none", "interval"), "none": ("both", "forward"),
-    "both": ("none",), "end": ("turn",), "velocity": ("next",),
+    "both": ("none",), "end": ("every_round",), "velocity": ("next",),
 }  # fmt: skip
 CLASSES = {
     "schedule": "baselines.gpipe.GPipe",
@@ -165,10 +171,10 @@ def result(config: dict[str, Any]) -> Any:
     if run.refusal is not None:
         return "refused"
     try:
-        left = run.config.executor.build().run(run.config)
+        left = without_ranks(run.config.executor).run(run.config)
     except DoesNotFit:
         return "does not fit"
-    except Refused:
+    except InvalidRequest:
         return "refused"
     except MissingDependency:
         return None
@@ -249,7 +255,7 @@ def test_every_choice_changes_a_result_or_is_refused(case: str) -> None:
     for group, choice in ((g, c) for g, names in groups().items() if g not in spare for c in names):
         try:
             config, unresolved = compose_both([*CASES[case], f"{group}={choice}"])
-        except Refused:  # it wants a value of its own
+        except InvalidRequest:  # it wants a value of its own
             continue
         left = result(deepcopy(config))
         if left not in (None, "refused", usual_result(case)) and effects_of(config, unresolved).idle(group) is not None:
@@ -262,7 +268,7 @@ def test_every_choice_changes_a_result_or_is_refused(case: str) -> None:
 )
 def test_an_executor_of_figures_reads_its_own_keys_alone(overrides: tuple[str, ...]) -> None:
     """It is made from them, and carries out a config without any other."""
-    executor = build(both(overrides)[0]["executor"])
+    executor = without_ranks(checks.checked_run(both(overrides)[0]).executor)
     executor.check(None)
     assert executor.run(None).metrics
 
@@ -315,8 +321,9 @@ def tracked(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return seen
 
 
-HARNESS = (  # read by what drives a system's ranks: suite.bench.rank and session
-    *("launch", "measure", "comm", "executor", "resume", "batch.size", "data", "grid", "system._target_"),
+HARNESS = (  # read by what drives a system's ranks: suite.bench.rank, session and the prediction of memory
+    *("launch", "measure", "comm", "executor", "checkpoint", "batch.size", "data", "grid", "system._target_"),
+    "pruning.searches",
 )
 
 
@@ -344,20 +351,18 @@ def test_a_system_looks_up_the_keys_of_its_entry(overrides: tuple[str, ...], mon
     one_stage = {"split"}  # a plan of one stage looks it up, and nothing depends on it
     assert {key for key in seen if not below(key, [*known, *BOOKKEEPING, *DECLARED])} <= one_stage
     wanted = [key for key, _ in leaves(run.settings) if below(key, known) and not below(key, HARNESS)]
-    unpruned = {"pruning.sparsity", "pruning.what"} if config.pruning.ticket is None else set()
+    unpruned = {"pruning.sparsity", "pruning.scope"} if config.pruning.ticket is None else set()
     assert {key for key in wanted if key not in seen} <= unpruned
 
 
 @pytest.mark.parametrize("group", ["executor", "system"])
 def test_every_executor_and_system_has_an_entry(group: str) -> None:
+    of_kind = {"plugin": PLUGINS, "microbenchmark": MICROBENCHMARKS}
     for choice in groups()[group]:
         text = yaml.safe_load((CONF / group / f"{choice}.yaml").read_text())
         part = text.get("system", text) if group == "system" else text
-        named = part.get("_target_") or (part.get("system") if group == "executor" else None)
-        known = SYSTEMS if group == "system" else EXECUTORS
-        assert named in known or (group == "executor" and part.get("prepares", part.get("replays", "")) in TRAINING), (
-            choice
-        )
+        known = SYSTEMS if group == "system" else of_kind.get(part["kind"])
+        assert known is None or part["_target_"] in known, choice
 
 
 XL = (
@@ -376,37 +381,49 @@ XL = (
     [
         (XL, "memory=offload", "executor.account=layers"),
         (XL, "optimizer=sgd", "executor.account=layers"),
-        (XL, "checkpoints=4", "leave out checkpoints and set system.simulation.checkpoints=layer"),
+        (
+            XL,
+            "activation_checkpointing=4",
+            "leave out activation_checkpointing and set system.simulation.activation_checkpointing=layer",
+        ),
         (XL, "precision=fp16", "executor.account=layers"),
-        (XL, "update.bucket=1000", "leave out update.bucket and set system.simulation.bucket=4000000"),
-        (XL, "update={bucket: 1000}", "leave out update.bucket and set system.simulation.bucket=4000000"),
+        (
+            XL,
+            "optimizer.bucket_numel=1000",
+            "leave out optimizer.bucket_numel and set system.simulation.bucket_numel=4000000",
+        ),
+        (
+            XL,
+            "optimizer={bucket_numel: 1000}",
+            "leave out optimizer.bucket_numel and set system.simulation.bucket_numel=4000000",
+        ),
         (XL, "optimizer.lr=0.1", "executor=real"),
-        (XL, "update.clip=1.0", "executor=real"),
+        (XL, "optimizer.clip_norm=1.0", "executor=real"),
         ((*XL, "system=axonn_samo", "pruning=none"), "pruning.sparsity=0.5", "pruning=magnitude"),
-        (XL, "measure.turns=3", "executor=real"),
-        ((*XL, "system=axonn_samo"), "update.chunk=2", "executor=real"),
+        (XL, "measure.rounds=3", "executor=real"),
+        ((*XL, "system=axonn_samo"), "optimizer.buckets_per_reduction=2", "executor=real"),
         (
             (*XL, "system=axonn_samo"),
             "system.simulation.layout.sparsity=0.5",
             "leave out system.simulation.layout.sparsity and set pruning=magnitude pruning.sparsity=0.9",
         ),
         ((*XL, "executor.plan=search"), "batch.microbatch=4", "executor.plan=given"),
-        (("system=pytorch",), "update.chunk=2", "system=axonn"),
+        (("system=pytorch",), "optimizer.buckets_per_reduction=2", "system=axonn"),
         (("system=torch_gpipe", "grid.inter=2"), "memory=offload", "system=axonn"),
         (("system=deepspeed_3d",), "weights.graph=recompute", "system=axonn"),
         ((), "machine=perlmutter", "executor=simulated"),
-        ((), "system.simulation.bucket=1000", "executor=simulated"),
+        ((), "system.simulation.bucket_numel=1000", "executor=simulated"),
         ((), "graph=reddit_like", "system=sparsity_aware executor=full_graph"),
         ((), "draw.width=9", "python -m suite.draw draw.width=..."),
         ((), "pruning.sparsity=0.5", "pruning=magnitude memory=samo"),
         ((), "comm.transport=gloo", "grid.data=2"),
-        ((), "launch.nodes=2", "launch.starter=srun"),
-        ((), "resume.every=7", "resume.folder=FOLDER"),
-        (("measure.evaluate=0",), "measure.validate=turn", "measure.evaluate=2"),
+        ((), "launch.nodes=2", "launch.launcher=srun"),
+        ((), "checkpoint.every=7", "checkpoint.folder=FOLDER"),
+        (("measure.eval_batches=0",), "measure.validate=every_round", "measure.eval_batches=2"),
         (("system=sparsity_aware",), "batch.size=32", "system=axonn"),
         (("system=sparsity_aware", "executor=volumes"), "exchange.overlap=true", "executor=full_graph"),
         (("executor=check",), "launch.threads=2", "executor=real"),
-        (("executor=emulated", "grid.inter=2"), "executor.copy=1.0", "update.every=1"),
+        (("executor=emulated", "grid.inter=2"), "executor.copy=1.0", "update_interval=1"),
         (("executor=emulated", "grid.inter=2"), "seed=3", "executor=real"),
         (("executor=messages", "grid.data=2"), "model=gpt3_xl", "executor=real"),
         (("executor=published", "executor.figure=samo_memory"), "system=gpipe", "executor=real"),
@@ -431,23 +448,24 @@ SIMULATED = ("executor=simulated", "grid.inter=2")
         (SIMULATED, "precision=fp16"),
         (SIMULATED, "precision.half=float16"),
         (SIMULATED, "weights=stash"),
-        (SIMULATED, "checkpoints=4"),
-        (SIMULATED, "update.bucket=4"),
-        ((*SIMULATED, "system=axonn_samo"), "update.chunk=2"),
-        (SIMULATED, "update.clip=1.0"),
-        (SIMULATED, "measure.turns=3"),
+        (SIMULATED, "activation_checkpointing=4"),
+        (SIMULATED, "optimizer.bucket_numel=4"),
+        ((*SIMULATED, "system=axonn_samo"), "optimizer.buckets_per_reduction=2"),
+        (SIMULATED, "optimizer.clip_norm=1.0"),
+        ((*SIMULATED, "executor.account=layers"), "optimizer.buckets_per_reduction=2"),
+        (SIMULATED, "measure.rounds=3"),
         (("executor=simulated",), "graph=rmat"),
         ((*SIMULATED, "system=axonn_samo"), "system.simulation.layout.sparsity=0.5"),
-        ((*SIMULATED, "executor.account=layers"), "system.simulation.bucket=1000"),
+        ((*SIMULATED, "executor.account=layers"), "system.simulation.bucket_numel=1000"),
         ((*SIMULATED, "executor.plan=search"), "batch.microbatch=4"),
         ((), "graph=rmat"),
         ((), "machine=perlmutter"),
         ((), "pruning.sparsity=0.5"),
         ((), "comm.transport=gloo"),
-        ((), "resume.every=7"),
+        ((), "checkpoint.every=7"),
         (("executor=check",), "launch.threads=2"),
         (("executor=emulated", "grid.inter=2"), "seed=3"),
-        (("system=pytorch",), "update.chunk=2"),
+        (("system=pytorch",), "optimizer.buckets_per_reduction=2"),
         (("system=torch_1f1b",), "schedule=gpipe"),
         (("system=torch_1f1b",), "+schedule.cap=2"),
         (("system=deepspeed_3d",), "schedule=gpipe"),
@@ -488,7 +506,9 @@ def test_a_simulated_system_is_not_pruned_on_demand() -> None:
 
 def test_an_entry_of_an_experiment_gives_no_idle_key() -> None:
     useless, useful = expand(
-        ["experiment.runs=[['system=pytorch','update.chunk=2'],['system=axonn','update.chunk=2']]"]
+        [
+            "experiment.runs=[['system=pytorch','optimizer.buckets_per_reduction=2'],['system=axonn','optimizer.buckets_per_reduction=2']]"
+        ]
     )
     assert isinstance(useless.refusal, Unsupported)
     assert useful.refusal is None
@@ -497,10 +517,13 @@ def test_an_entry_of_an_experiment_gives_no_idle_key() -> None:
 def test_a_key_of_the_command_line_is_for_the_runs_that_read_it() -> None:
     pair = "experiment.runs=[['system=pytorch'],['system=axonn']]"
     usual = expand([pair])[0]
-    alone, pipeline = expand([pair, "update.chunk=2"])
+    alone, pipeline = expand([pair, "optimizer.buckets_per_reduction=2"])
     assert (alone.label, alone.refusal) == ("pytorch 1x1", None)
     assert decisive({**alone.settings, "experiment": {}}) == decisive({**usual.settings, "experiment": {}})
-    assert (pipeline.label, pipeline.config.update.chunk) == ("axonn 1x1 update.chunk=2", 2)
+    assert (pipeline.label, pipeline.config.optimizer.buckets_per_reduction) == (
+        "axonn 1x1 optimizer.buckets_per_reduction=2",
+        2,
+    )
     assert all(run.refusal for run in expand([pair, "machine=h200"]))
 
 
@@ -513,11 +536,11 @@ def test_a_refused_key_has_a_record_of_its_own() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("key", "changes"),
-    [("seed=7", True), ("optimizer=sgd", True), ("update.bucket=1000", False), ("memory=offload", False)],
+    [("seed=7", True), ("optimizer=sgd", True), ("optimizer.bucket_numel=1000", False), ("memory=offload", False)],
 )
 def test_plain_pytorch_trains_by_the_keys_of_its_entry(key: str, changes: bool, tmp_path: Path) -> None:
     """On a rank: what is refused for it changes no loss."""
-    small = ["system=pytorch", "batch.size=4", "measure.turns=1", "measure.evaluate=0", f"reports={tmp_path}"]
+    small = ["system=pytorch", "batch.size=4", "measure.rounds=1", "measure.eval_batches=0", f"reports={tmp_path}"]
     assert (expand([*small, key])[0].refusal is None) == changes
     runs = [freeze(composed(words), "") for words in (small, [*small, key])]
     first, second = measure(runs, Progress(1.0, io.StringIO()))

@@ -14,18 +14,19 @@ from typing import Any, TypeVar
 import pytest
 from configs import altered, unchecked
 
-from suite.bench import emulate, refuse
+from suite.bench import emulate
 from suite.bench.emulate import Emulated, Plan, hops, metrics, predict
-from suite.bench.runs import freeze
+from suite.bench.runs import check, freeze
 from suite.comm import loopback
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
-from suite.core.errors import Refused, UnknownName, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Place, Work
-from suite.core.protocols import Chunk, Missing
+from suite.core.protocols import Chunk, CostModel
 from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, WAIT, Trace
 from suite.schedule.check import check as check_schedule
+from suite.simulate.machine import Link
 
 NETWORK = {"latency": 0.001, "bandwidth": 1.0e6}
 
@@ -103,7 +104,6 @@ def test_every_op_is_run_and_its_bytes_are_sent(base: RunConfig) -> None:
         assert made.evaluate([]) is None
         assert made.memory() == (None, {})
     assert len(set(map(id, [made.buffers[1000] for _, _, made in found]))) == 3
-    assert Emulated.probe(config) != Missing("")
 
 
 def test_a_rank_alone_sleeps_what_its_ops_cost(base: RunConfig) -> None:
@@ -162,7 +162,7 @@ def test_one_replica_reduces_nothing(base: RunConfig) -> None:
     assert REDUCE not in {span.category for span in trace}
 
 
-class TwoChunks:
+class TwoChunks(CostModel):
     """A cost model of one's own: the second chunk is reduced beside the first one's step."""
 
     def __init__(self, second: Any = 0, message: Any = 0) -> None:
@@ -181,7 +181,7 @@ class TwoChunks:
 def test_any_cost_model_will_do(base: RunConfig) -> None:
     config = altered(base, executor__cost={"_target_": f"{__name__}.TwoChunks"})
     on_time(lambda: emulated(config), lambda ranks: [(ranks[0][1][-1].seconds, 0.03)], 0.15)
-    assert predict(config, NETWORK).seconds == pytest.approx(8 * 0.001 + 0.03)
+    assert predict(config, Link(**NETWORK)).seconds == pytest.approx(8 * 0.001 + 0.03)
 
 
 def test_a_static_order_is_emulated_and_predicted_as_such(base: RunConfig) -> None:
@@ -197,7 +197,7 @@ def test_a_static_order_is_emulated_and_predicted_as_such(base: RunConfig) -> No
         step = next(program, ())
     assert step == ()
     assert static.schedule.in_flight(Place(1, 3), work) == plan.schedule.in_flight(Place(1, 3), work)
-    either = {predict(altered(config, comm__order=order), NETWORK).seconds for order in ("any", "static")}
+    either = {predict(altered(config, comm__order=order), Link(**NETWORK)).seconds for order in ("any", "static")}
     assert len(either) == 1  # even ops: the checker's order is the one that messages make
 
 
@@ -214,12 +214,12 @@ def test_a_prediction_by_hand(base: RunConfig, replicas: int) -> None:
         batch={"size": 2 * replicas, "microbatch": 1},
         executor__cost=fixed(message_bytes=1000, step=0.005),
     )
-    told = predict(config, NETWORK)
+    told = predict(config, Link(**NETWORK))
     assert told.seconds == pytest.approx(0.099, abs=1e-9)
     assert told.bytes == 4000 * replicas
     slow = altered(config, executor__stragglers={1: 2.0})
     later = (2 * 0.01 + 2 * 0.02) if replicas == 1 else 0.06  # on the stage that everybody waits for
-    assert predict(slow, NETWORK).seconds == pytest.approx(0.099 + later, abs=1e-9)
+    assert predict(slow, Link(**NETWORK)).seconds == pytest.approx(0.099 + later, abs=1e-9)
 
 
 def test_a_hop_is_counted_where_somebody_waited() -> None:
@@ -254,54 +254,74 @@ def test_without_a_network_the_runs_own_messages_are_one(base: RunConfig) -> Non
 
 def test_what_ranks_do_not_need_is_not_asked_for(base: RunConfig) -> None:
     """More stages than the model has layers, and no text."""
-    refuse.check(altered(base, grid__inter=16, data__folder="nowhere", model__shape__vocabulary=7))
+    check(altered(base, grid__inter=16, data__folder="nowhere", model__shape__vocabulary=7))
     assert freeze(altered(base, grid__inter=16).plain(), "").label == "axonn 16x1"
 
 
 @pytest.mark.parametrize(
     ("changes", "kind", "words"),
     [
-        ({"executor.cost": fixed(forward=-0.01)}, Refused, ["cost.forward=-0.01", "not negative", "legal: "]),
-        ({"executor.cost": fixed(forward=math.nan)}, Refused, ["forward=nan", "a number"]),
-        ({"executor.cost": fixed(forward=[0.01, 0.01])}, Refused, ["2F0", "costs for 2 stages", "legal: 3 costs"]),
+        ({"executor.cost": fixed(forward=-0.01)}, InvalidRequest, ["cost.forward=-0.01", "not negative", "legal: "]),
+        ({"executor.cost": fixed(forward=math.nan)}, InvalidRequest, ["forward=nan", "a number"]),
+        (
+            {"executor.cost": fixed(forward=[0.01, 0.01])},
+            InvalidRequest,
+            ["2F0", "costs for 2 stages", "legal: 3 costs"],
+        ),
         (
             {"executor.cost": {"_target_": "suite.simulate.cost.Profiled", "seconds": {}, "bytes": {}}},
-            Refused,
+            InvalidRequest,
             ["no cost of 0F0", "a cost for every op"],
         ),
-        ({"executor.cost": {"_target_": f"{__name__}.TwoChunks", "second": -1}}, Refused, ["stage 0, bytes: -1"]),
+        (
+            {"executor.cost": {"_target_": f"{__name__}.TwoChunks", "second": -1}},
+            InvalidRequest,
+            ["stage 0, bytes: -1"],
+        ),
         (
             {"executor.cost": {"_target_": f"{__name__}.TwoChunks", "message": 0.5}},
-            Refused,
+            InvalidRequest,
             ["0F0, bytes: 0.5", "whole"],
         ),
-        ({"executor.cost": {"_target_": f"{__name__}.TwoChunks", "message": -1}}, Refused, ["0F0, bytes: -1"]),
-        ({"executor.stragglers": {3: 1.5}}, Refused, ["stragglers={3: 1.5}", "3 ranks (3x1)", "from 0 to 2"]),
-        ({"executor.stragglers": {1: 10**400}}, Refused, ["stragglers={1: 1000", "a finite factor above 0"]),
-        ({"executor.jitter.spread": -1}, Refused, ["jitter.spread=-1"]),
-        ({"executor.jitter.spread": 10**400}, Refused, ["jitter.spread=1000", "finite"]),
-        ({"executor.copy": 10**400}, Refused, ["copy, seconds: 1000", "finite and not negative"]),
-        ({"executor.jitter.kind": "normal"}, UnknownName, ["did you mean 'lognormal'"]),
-        ({"executor.network": {"latency": -1.0, "bandwidth": 1.0}}, Refused, ["link.latency=-1.0"]),
-        ({"executor.network": {"latency": 0.0, "bandwidth": -1.0}}, Refused, ["link.bandwidth=-1.0"]),
-        ({"executor.network": {"latency": 0.0}}, Refused, ["bandwidth in bytes/s", "legal: executor.network="]),
+        ({"executor.cost": {"_target_": f"{__name__}.TwoChunks", "message": -1}}, InvalidRequest, ["0F0, bytes: -1"]),
+        ({"executor.stragglers": {3: 1.5}}, InvalidRequest, ["stragglers={3: 1.5}", "3 ranks (3x1)", "from 0 to 2"]),
+        ({"executor.stragglers": {1: 10**400}}, InvalidRequest, ["stragglers={1: 1000", "a finite factor above 0"]),
+        ({"executor.jitter.spread": -1}, InvalidRequest, ["jitter.spread=-1"]),
+        ({"executor.jitter.spread": 10**400}, InvalidRequest, ["jitter.spread=1000", "rule: "]),
+        ({"executor.copy": 10**400}, InvalidRequest, ["executor.copy=1000", "rule: "]),
+        ({"executor.jitter.kind": "normal"}, InvalidRequest, ["legal: executor.jitter.kind=lognormal"]),
+        (
+            {"executor.network": {"latency": -1.0, "bandwidth": 1.0}},
+            InvalidRequest,
+            ["network.latency=-1.0", "at least 0"],
+        ),
+        (
+            {"executor.network": {"latency": 0.0, "bandwidth": -1.0}},
+            InvalidRequest,
+            ["network.bandwidth=-1.0", "above 0"],
+        ),
+        (
+            {"executor.network": {"latency": 0.0}},
+            InvalidRequest,
+            ["network.bandwidth", "kind=emulated requires"],
+        ),
         (
             {"executor.network": {"latency": "fast", "bandwidth": 1.0}},
-            Refused,
-            ["network.latency='fast'", "a number"],
+            InvalidRequest,
+            ["network.latency=fast", "a number"],
         ),
-        ({"executor.network": 5}, Refused, ["executor.network=5", "latency in seconds"]),
+        ({"executor.network": 5}, InvalidRequest, ["executor.network=5", "a group of keys"]),
         ({"system.name": "x", "system._target_": "baselines.pytorch.PyTorch"}, Unsupported, ["legal: system=axonn"]),
         ({"launch.device": "cuda"}, Unsupported, ["legal: launch.device=cpu"]),
-        ({"seed": -1}, Refused, ["seed=-1"]),
-        ({"grid.inter": 65}, Refused, ["65 ranks"]),
-        ({"batch.size": 0}, Refused, ["batch.size=0"]),
+        ({"seed": -1}, InvalidRequest, ["seed=-1"]),
+        ({"grid.inter": 65}, InvalidRequest, ["65 ranks"]),
+        ({"batch.size": 0}, InvalidRequest, ["batch.size=0"]),
     ],
 )
 def test_what_cannot_be_emulated_is_refused_before_a_rank_starts(
-    base: RunConfig, changes: dict[str, Any], kind: type[Refused], words: list[str]
+    base: RunConfig, changes: dict[str, Any], kind: type[InvalidRequest], words: list[str]
 ) -> None:
-    refuse.check(altered(base, grid__inter=3))
+    check(altered(base, grid__inter=3))
     refusal = freeze(unchecked(base, {"grid.inter": 3, **changes}), "").refusal
     assert isinstance(refusal, kind)
     for word in (*words, "rule: "):
@@ -309,7 +329,7 @@ def test_what_cannot_be_emulated_is_refused_before_a_rank_starts(
 
 
 def test_a_world_of_another_size_is_refused(base: RunConfig) -> None:
-    with pytest.raises(Refused, match=r"a grid of 3 ranks \(3x1\) in a world of 1"):
+    with pytest.raises(InvalidRequest, match=r"a grid of 3 ranks \(3x1\) in a world of 1"):
         Emulated(loopback.LoopbackWorld(loopback.Hub(1), 0), altered(base, grid__inter=3))
 
 
@@ -326,7 +346,7 @@ def streaming() -> RunConfig:
         batch__microbatch=1,
         executor__cost=cost,
         executor__prediction=0.01,
-        measure__settle=0,
+        measure__discard_first=0,
         measure__batches=4,
     )
 
@@ -362,7 +382,7 @@ def test_a_stream_does_not_drain_between_batches(streaming: RunConfig) -> None:
 
 
 def test_the_simulation_of_a_stream_is_of_a_full_pipeline(streaming: RunConfig) -> None:
-    free = {"latency": 0.0, "bandwidth": 1e18}
+    free = Link(latency=0.0, bandwidth=1e18)
     assert predict(streaming, free).seconds == pytest.approx(2 * 0.045)
     long = altered(streaming, measure__batches=20)
     assert predict(long, free).seconds == pytest.approx(2 * 0.045)
@@ -379,8 +399,10 @@ def test_a_copy_is_paid_where_a_version_stays(streaming: RunConfig) -> None:
 @pytest.mark.parametrize("name", ["prediction", "copy"])
 @pytest.mark.parametrize("value", [-1.0, math.nan, "often"])
 def test_what_is_asked_costs_no_less_than_nothing(streaming: RunConfig, name: str, value: Any) -> None:
-    with pytest.raises(Refused, match=rf"executor: {name}, seconds: {value}; rule: a number, finite and not negative"):
-        Emulated.check(altered(streaming, **{f"executor__{name}": value}))
+    refusal = freeze(unchecked(streaming, {f"executor.{name}": value}), "").refusal
+    assert isinstance(refusal, InvalidRequest)
+    assert str(refusal).startswith(f"executor.{name}={value}; rule: ")
+    assert str(refusal).endswith(f"legal: executor.{name}=0.01")
 
 
 def test_a_static_order_is_that_of_each_stream(streaming: RunConfig) -> None:

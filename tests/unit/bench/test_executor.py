@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from suite import claims
 from suite.__main__ import exit_code, run, summary
 from suite.bench import launch, measure, provenance
 from suite.bench.progress import Progress
@@ -20,12 +19,15 @@ from suite.bench.store import key_of
 from suite.config.checks import outline_of
 from suite.config.compose import composed, resolve
 from suite.config.run import RunConfig
-from suite.core.claim import Verdict
-from suite.core.errors import Refused
+from suite.core.claim import AnswerRow, Claim, Evidence, Scope, Verdict
+from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import FORWARD, Span, Trace
+from suite.papers.common import claims
+from suite.papers.common.answer import of_figure
+from suite.papers.common.formula_executor import FIGURE
 from suite.report.judge import judge
 from suite.report.load import read_store
 
@@ -33,12 +35,12 @@ from suite.report.load import read_store
 class Counting:
     """An executor of a simulator's kind, and one that breaks."""
 
-    def __init__(self, *, name: str, value: float, sources: Any = ()) -> None:
+    def __init__(self, *, value: float) -> None:
         self.value = value
 
     def check(self, config: RunConfig) -> None:
         if self.value < 0:
-            raise Refused(f"executor.value={self.value}", rule="not negative", legal="executor.value=0")
+            raise InvalidRequest(f"executor.value={self.value}", rule="not negative", legal="executor.value=0")
 
     def run(self, config: RunConfig) -> Carried:
         if not self.value:
@@ -64,7 +66,9 @@ def _no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def config(folder: Path, value: float, **more: Any) -> dict[str, Any]:
     made = composed(["grid.inter=3", f"reports={folder}"])
-    return made | {"executor": {"name": "counting", "_target_": f"{__name__}.Counting", "value": value, **more}}
+    return made | {
+        "executor": {"kind": "plugin", "name": "counting", "_target_": f"{__name__}.Counting", "value": value, **more}
+    }
 
 
 def carried(folder: Path, *values: float) -> list[Record]:
@@ -125,6 +129,7 @@ def test_without_ranks_nothing_is_refused_for_their_sake(tmp_path: Path) -> None
     assert freeze(made, "").refusal is None
     made["measure"]["validate"] = "never"
     assert "measure.validate" in str(freeze(made, "").refusal)
+    made["measure"]["validate"] = "end"
     made["grid"]["inter"] = "many"
     assert "a whole number" in str(freeze(made, "").refusal)
 
@@ -133,33 +138,65 @@ def test_without_ranks_nothing_is_refused_for_their_sake(tmp_path: Path) -> None
 
 
 def test_a_paper_is_asked_for_and_must_have_formulas(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"executor\.paper has no value"):
+    with pytest.raises(InvalidRequest, match=r"executor\.paper has no value"):
         resolve(["executor=analytic"])
     wrong = freeze(composed(["executor=analytic", "executor.paper=sam"]), "")
     assert "did you mean 'samo'" in str(wrong.refusal)
     assert freeze(composed(["executor=analytic", "executor.paper=samo"]), "").label == "samo formulas"
 
 
-def test_the_formulas_answer_the_63_claims_and_each_gets_a_verdict(tmp_path: Path) -> None:
+def test_the_formulas_answer_their_claims_and_each_gets_a_verdict(tmp_path: Path) -> None:
     records = run(["experiment=formulas", f"reports={tmp_path}"], Progress(1.0, io.StringIO()))
+    asked = of_figure(claims.load(), FIGURE)
+    papers = list(dict.fromkeys(claim.paper for claim, _ in asked))
     assert [(record.label, record.system, record.outcome) for record in records] == [
-        ("axonn formulas", "axonn", Outcome.OK),
-        ("samo formulas", "samo", Outcome.OK),
+        (f"{paper} formulas", paper, Outcome.OK) for paper in papers
     ]
     assert {record.source for record in records} == {Source.ANALYTIC}
-    assert [len(record.metrics) for record in records] == [29, 34]
-    assert summary(records[0]).endswith("29 claims answered, analytic")
-    asked = [claim for claim in claims.load() if claim.reach == "analytic" and claim.paper in ("axonn", "samo")]
-    assert {name for record in records for name in record.metrics} == {claim.id for claim in asked}
-    judged = {found.claim.id: found for found in judge(asked, read_store(tmp_path))}
-    assert len(judged) == 63
-    assert Verdict.NOT_RUN not in {found.verdict for found in judged.values()}
-    departed = {name: found.verdict for name, found in judged.items() if found.verdict is not Verdict.REPRODUCED}
-    assert departed == {
-        "samo.table1.batch_per_gpu": Verdict.REFUTED,  # the caption says 4 to 1, the table has 8 to 1 (S7)
-        "samo.sec6b.cnn_size_ratio": Verdict.TREND_ONLY,  # 9.2 to 101, printed as nearly 10 to 100
+    for record in records:
+        rows = {claim.id: row.evidence for claim, row in asked if claim.paper == record.system}
+        assert {name: metric.evidence for name, metric in record.metrics.items()} == rows
+        assert summary(record).endswith(f"{len(rows)} claims answered, analytic")
+    judged = {found.claim.id: found for found in judge(claims.load(), read_store(tmp_path))}
+    assert Verdict.NOT_RUN not in {judged[claim.id].verdict for claim, _ in asked}
+    assert {judged[claim.id].evidence for claim, _ in asked} == {Evidence.DERIVED, Evidence.PRINTED}
+
+
+DEPARTS = {
+    "samo.table1.batch_per_gpu",  # the caption says 4 to 1, the table has 8 to 1 (S7)
+    "samo.sec6b.cnn_size_ratio",  # 9 to 102 by Table I, printed as nearly 10 to 100
+    "samo.sec5b.sputnik_flops",  # 16 to 22 percent of the dense flops by Table II, printed as 10
+}
+
+
+def expected(claim: Claim, row: AnswerRow) -> Verdict:
+    """By the rules for what no model computes, in their order; the controls that are named here hold."""
+    holds = claim.id not in DEPARTS
+    if row.evidence is Evidence.PRINTED:
+        return Verdict.CONSISTENT if holds else Verdict.CONTRADICTED
+    if row.restates and holds:
+        return Verdict.CONSISTENT
+    if row.scope is Scope.STAND_IN:
+        return Verdict.TREND_ONLY if holds else Verdict.DIFFERS_ON_STAND_IN
+    if holds:
+        return Verdict.REPRODUCED
+    return Verdict.CONTRADICTED if claim.control else Verdict.DIFFERS
+
+
+def test_a_formula_agrees_with_what_is_printed_or_reproduces_it(tmp_path: Path) -> None:
+    run(["experiment=formulas", f"reports={tmp_path}"], Progress(1.0, io.StringIO()))
+    asked = [
+        (claim, row)
+        for claim, row in of_figure(claims.load(), FIGURE)
+        if claim.reach == "analytic" and claim.paper in ("axonn", "samo")
+    ]
+    assert len(asked) > 50
+    judged = {found.claim.id: found.verdict for found in judge(claims.load(), read_store(tmp_path))}
+    controls = [claim.control for claim, _ in asked if claim.id in DEPARTS and claim.control]
+    assert {judged[name] for name in controls} <= {Verdict.REPRODUCED}
+    assert {claim.id: judged[claim.id] for claim, _ in asked} == {
+        claim.id: expected(claim, row) for claim, row in asked
     }
-    assert {found.source for found in judged.values()} == {"analytic"}
 
 
 def test_an_empty_store_answers_none(tmp_path: Path) -> None:
@@ -170,4 +207,4 @@ def test_an_empty_store_answers_none(tmp_path: Path) -> None:
 def test_the_formulas_come_first_at_every_scale_of_a_laptop() -> None:
     for scale in ("laptop", "smoke"):
         assert resolve([f"scale={scale}"]).scale.reproduce[0] == "formulas"
-    assert [run.refusal for run in expand(["experiment=formulas"])] == [None, None]
+    assert {run.refusal for run in expand(["experiment=formulas"])} == {None}

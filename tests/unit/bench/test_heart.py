@@ -12,9 +12,9 @@ from configs import unchecked
 from suite.bench import heart, hosts
 from suite.bench.heart import Heard
 from suite.bench.runs import freeze
-from suite.config.compose import composed, resolve
+from suite.config.compose import resolve
 from suite.config.launch import Launch
-from suite.core.errors import RankError, Refused
+from suite.core.errors import InvalidRequest, RankError
 
 
 @pytest.fixture
@@ -45,22 +45,18 @@ def test_a_rank_is_silent_when_nothing_was_heard_of_it_for_so_long(clock: list[f
 @pytest.mark.parametrize(
     ("launch", "says"),
     [
-        ({"beat": 0}, "launch.beat=0; rule: more than 0 seconds; legal: launch.beat=5"),
-        ({"beat": "often"}, "launch.beat=often; rule: more than 0 seconds"),
-        ({"silence": True}, "launch.silence=true; rule: more than 0 seconds, or null"),
+        (
+            {"heartbeat_interval": 0},
+            "launch.heartbeat_interval=0; rule: more than 0 seconds; legal: launch.heartbeat_interval=5",
+        ),
+        ({"heartbeat_interval": "often"}, "launch.heartbeat_interval=often; rule: more than 0 seconds"),
+        ({"heartbeat_timeout": True}, "launch.heartbeat_timeout=true; rule: more than 0 seconds, or null"),
     ],
 )
 def test_a_heartbeat_that_is_no_time_composes_no_run(launch: dict[str, object], says: str) -> None:
     changes = {f"launch.{name}": value for name, value in launch.items()}
-    with pytest.raises(Refused, match=says):
+    with pytest.raises(InvalidRequest, match=says):
         freeze(unchecked(resolve([]), changes), "")
-
-
-def test_a_silence_shorter_than_two_beats_is_refused() -> None:
-    refusal = freeze(composed(["launch.beat=5", "launch.silence=9"]), "").refusal
-    assert isinstance(refusal, Refused)
-    assert str(refusal).startswith("launch.silence=9; rule: null, or at least two beats of launch.beat=5")
-    assert freeze(composed(["launch.beat=5", "launch.silence=10"]), "").refusal is None
 
 
 @pytest.mark.parametrize(
@@ -76,19 +72,19 @@ def test_a_silence_shorter_than_two_beats_is_refused() -> None:
     ],
 )
 def test_where_ranks_are(starter: str, told: dict[str, str], one: bool) -> None:
-    assert hosts.on_one_host(Launch(starter=starter), told) is one
+    assert hosts.on_one_host(Launch(name="local", launcher=starter), told) is one
 
 
 def test_where_a_parent_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert hosts.reached(Launch(starter="torchrun")) == ("127.0.0.1", ["127.0.0.1"])
+    assert hosts.reached(Launch(name="local", launcher="torchrun")) == ("127.0.0.1", ["127.0.0.1"])
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    bound, found = hosts.reached(Launch(starter="srun", host="auto"))
+    bound, found = hosts.reached(Launch(name="local", launcher="srun", host="auto"))
     assert bound == "", "on every interface"
     assert found[-1] == "127.0.0.1", "the last resort: it is another host elsewhere"
-    assert hosts.reached(Launch(starter="srun", host="127.0.0.1")) == ("127.0.0.1", ["127.0.0.1"])
-    assert hosts.reached(Launch(starter="srun", host="lo")) == ("127.0.0.1", ["127.0.0.1"])
-    with pytest.raises(Refused, match=r"launch\.host=no-such-host\.invalid"):
-        hosts.reached(Launch(starter="srun", host="no-such-host.invalid"))
+    assert hosts.reached(Launch(name="local", launcher="srun", host="127.0.0.1")) == ("127.0.0.1", ["127.0.0.1"])
+    assert hosts.reached(Launch(name="local", launcher="srun", host="lo")) == ("127.0.0.1", ["127.0.0.1"])
+    with pytest.raises(InvalidRequest, match=r"launch\.host=no-such-host\.invalid"):
+        hosts.reached(Launch(name="local", launcher="srun", host="no-such-host.invalid"))
 
 
 def test_a_rank_passes_by_whoever_does_not_know_the_run() -> None:

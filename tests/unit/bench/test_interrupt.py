@@ -68,12 +68,12 @@ def test_a_program_that_is_cut_short_leaves_no_process() -> None:
     assert not [process for process in psutil.process_iter(["cmdline"]) if child in (process.info["cmdline"] or [])]
 
 
-@pytest.mark.parametrize("module", ["suite.doctor", "suite.clusters"])
-def test_an_interrupted_command_leaves_no_process_and_no_file(tmp_path: Path, module: str) -> None:
+@pytest.mark.parametrize("line", [["suite.doctor"], ["suite.papers", "fit"]], ids=" ".join)
+def test_an_interrupted_command_leaves_no_process_and_no_file(tmp_path: Path, line: list[str]) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(
-        [sys.executable, "-m", module],
+        [sys.executable, "-m", *line],
         cwd=tmp_path,
         env=env,
         text=True,

@@ -7,7 +7,7 @@ import pytest
 from suite.__main__ import for_hydra
 from suite.bench import labels
 from suite.bench.runs import expand
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.sweep import label_flags
 
 
@@ -24,7 +24,7 @@ def test_a_setting_of_a_system_stands_in_the_label() -> None:
 
 
 @pytest.mark.parametrize(
-    "override", ["reports=elsewhere", "rerun=all", "on_error=stop", "system.what=mine", "scale=smoke"]
+    "override", ["reports=elsewhere", "rerun=all", "on_error=stop", "system.description=mine", "scale=smoke"]
 )
 def test_bookkeeping_stands_in_no_label(override: str) -> None:
     assert label(override) == "axonn 1x1"
@@ -37,9 +37,9 @@ def test_a_grid_stands_in_a_label_that_an_executor_writes() -> None:
 
 
 def test_runs_of_one_label_have_the_keys_added_in_which_they_differ() -> None:
-    entries = "['system=axonn','schedule.cap=2'],['system=axonn'],['system=axonn','schedule.cap=2','measure.turns=2']"
+    entries = "['system=axonn','schedule.cap=2'],['system=axonn'],['system=axonn','schedule.cap=2','measure.rounds=2']"
     found = [run.label for run in expand([f"experiment.runs=[{entries}]"])]
-    assert found == ["axonn 1x1 schedule.cap=2", "axonn 1x1", "axonn 1x1 schedule.cap=2 measure.turns=2"]
+    assert found == ["axonn 1x1 schedule.cap=2", "axonn 1x1", "axonn 1x1 schedule.cap=2 measure.rounds=2"]
 
 
 def test_runs_that_differ_in_no_number_keep_one_label() -> None:
@@ -48,11 +48,13 @@ def test_runs_that_differ_in_no_number_keep_one_label() -> None:
 
 
 def test_a_sweep_labels_its_jobs_by_the_keys_that_it_varies() -> None:
-    line = ["-m", "system=axonn,gpipe", "measure.turns=1,2", "measure.batches=3", "seed=1,2", "launch.nodes=1"]
-    job = ["system=axonn", "measure.turns=2", "measure.batches=3", "seed=2"]
-    assert label_flags(job, line) == ["--label=measure.turns"]
-    assert label_flags(["launch.silence=5"], []) == ["--label=launch.silence"], "another sweeper's own"
-    assert label(*job, *label_flags(job, line)) == "axonn 1x1 measure.turns=2 seed=2"
+    line = ["-m", "system=axonn,gpipe", "measure.rounds=1,2", "measure.batches=3", "seed=1,2", "launch.nodes=1"]
+    job = ["system=axonn", "measure.rounds=2", "measure.batches=3", "seed=2"]
+    assert label_flags(job, line) == ["--label=measure.rounds"]
+    assert label_flags(["launch.heartbeat_timeout=5"], []) == ["--label=launch.heartbeat_timeout"], (
+        "another sweeper's own"
+    )
+    assert label(*job, *label_flags(job, line)) == "axonn 1x1 measure.rounds=2 seed=2"
     assert label(*job) == "axonn 1x1 seed=2"
 
 
@@ -66,12 +68,14 @@ def test_two_files_of_one_system_are_told_apart() -> None:
 def test_labels_that_no_key_tells_apart_are_refused() -> None:
     one, two = expand(["seed=1"])[0], expand(["seed=2"])[0]
     same = [one, labels.replace(two, label=one.label, command=one.command)]
-    with pytest.raises(Refused, match="tag=first"):
+    with pytest.raises(InvalidRequest, match="tag=first"):
         labels.distinct(same)
 
 
 def test_a_sweep_gives_its_label_flags_to_its_jobs() -> None:
     assert label_flags(["system=axonn"], [], ["measure.batches"]) == ["--label=measure.batches"]
-    assert label_flags(["launch.silence=5"], [], ["launch.silence"]) == ["--label=launch.silence"]
+    assert label_flags(["launch.heartbeat_timeout=5"], [], ["launch.heartbeat_timeout"]) == [
+        "--label=launch.heartbeat_timeout"
+    ]
     typed = ["-m", "--label", "seed", "--dry-run", "a=1", "--label=tag", "b=2"]
     assert for_hydra(typed) == ["-m", "a=1", "b=2"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.bench.line import fit
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 
 SIZES = [2**power for power in (3, 6, 8, 10, 12, 14, 16, 18, 20, 21, 22, 24)]
 
@@ -88,5 +88,5 @@ def test_neither_is_negative() -> None:
     ],
 )
 def test_what_is_no_line_is_refused(sizes: list[float], seconds: list[float]) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidRequest):
         fit(sizes, seconds)

@@ -11,7 +11,7 @@ from suite.bench import machine_memory, predict
 from suite.bench.machine_memory import PLAIN, TORCH, Limit, batches_bytes, cgroup_limit, check, drawn_bytes, needs
 from suite.bench.runs import Run, expand
 from suite.config.compose import resolve
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.units import si
 from suite.data.graphs.generate import RMAT
 
@@ -82,12 +82,12 @@ def test_job_for_a_scheduler_is_checked_where_it_runs() -> None:
 
 
 def test_only_ranks_of_one_node_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = resolve(["model=gpt3_2_7b", "system=axonn_no_memopt", "grid.inter=8", "launch.starter=srun"])
+    config = resolve(["model=gpt3_2_7b", "system=axonn_no_memopt", "grid.inter=8", "launch.launcher=srun"])
     three = 3 * max(need.host for need in needs(config))
     assert three < sum(need.host for need in needs(config))
     monkeypatch.setattr(machine_memory, "machine_limit", lambda: Limit(three, "all of its memory"))
     check(config.changed({"launch.tasks_per_node": 3}))
-    with pytest.raises(Refused, match="for 8 ranks"):
+    with pytest.raises(InvalidRequest, match="for 8 ranks"):
         check(config)
 
 
@@ -103,7 +103,7 @@ def test_cuda_rank_is_held_against_its_device(monkeypatch: pytest.MonkeyPatch) -
 def test_a_process_holds_its_batches_and_what_it_loads() -> None:
     config = resolve([])
     shape, measure = config.model.shape, config.measure
-    drawn = 16 * config.batch.size * shape.arguments["sequence"] * (measure.settle + measure.batches)
+    drawn = 16 * config.batch.size * shape.arguments["sequence"] * (measure.discard_first + measure.batches)
     assert batches_bytes(config) == drawn
     (need,), (budget,) = needs(config), predict.budgets(config)
     assert need.host == TORCH + drawn + budget.peak + budget.layout.bytes(home="host")
@@ -146,8 +146,8 @@ def test_limit_of_control_groups(membership: str, files: dict[str, str], limit: 
     "overrides",
     [
         ["batch.size=1000000000"],
-        ["executor=emulated", "measure.batches=1000000", "update.every=1", "grid.inter=4"],
-        ["executor=simulated", "update.every=1000000000", "model.shape.tied=false"],
+        ["executor=emulated", "measure.batches=1000000", "update_interval=1", "grid.inter=4"],
+        ["executor=simulated", "update_interval=1000000000", "model.shape.tied=false"],
         ["executor=check", "batch.size=1000000000"],
         ["executor=unit", "executor.batches=1000000000"],
     ],

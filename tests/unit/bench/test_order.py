@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 import yaml
 
-from suite.bench.order import ordered, schedule_of
-from suite.bench.runs import expand, freeze
+from suite.bench.order import schedule_of
+from suite.bench.runs import freeze
 from suite.bench.tune import stand_in
 from suite.config.compose import CONF, composed, groups, resolve
-from suite.core.errors import Refused, Unsupported
+from suite.core.errors import Unsupported
 from suite.core.op import Kind, Op, Place, Work
 from suite.core.protocols import Schedule
 from suite.draw import draw
@@ -51,7 +50,7 @@ def test_every_system_runs_its_schedule_or_names_its_order() -> None:
     for name in pipelines():
         config = resolve([f"system={name}"])
         schedule_of(config)
-        if not ordered(config):
+        if not config.system.runs_schedule:
             named[name] = config.system.order
             assert config.schedule.data() == {"_target_": config.system.order}
     assert named == BRING_THEIR_OWN
@@ -115,16 +114,6 @@ def test_deepspeed_runs_the_order_that_is_drawn() -> None:
                     assert [index for one, index in drawn if one is kind] == list(range(microbatches))
 
 
-@pytest.mark.parametrize("system", list(BRING_THEIR_OWN))
-@pytest.mark.parametrize("executor", ["real", "check"])
-def test_another_schedule_than_the_systems_own_is_refused(system: str, executor: str) -> None:
-    run = freeze(composed([f"system={system}", f"executor={executor}", "schedule=message_driven"]), "")
-    assert isinstance(run.refusal, Unsupported)
-    assert BRING_THEIR_OWN[system] in str(run.refusal)
-    own = freeze(composed([f"system={system}", f"executor={executor}"]), "")
-    assert own.refusal is None
-
-
 def test_a_system_whose_order_nobody_names_is_neither_drawn_nor_checked() -> None:
     for executor in ("check", "emulated"):
         run = freeze(composed(["system=torch_gpipe", "system.order=null", f"executor={executor}"]), "")
@@ -133,52 +122,9 @@ def test_a_system_whose_order_nobody_names_is_neither_drawn_nor_checked() -> Non
         draw(["system=torch_gpipe", "system.order=null"])
 
 
-def test_an_order_that_is_not_pytorchs_is_refused_before_ranks_start() -> None:
-    for overrides, legal in (
-        (["system=torch_gpipe", "system.schedule=Schedule1F1B"], "system=torch_1f1b"),
-        (["system=torch_1f1b", "system.schedule=ScheduleGPipe"], "system=torch_gpipe"),
-        (["system=torch_gpipe", "system.order=suite.schedule.OneFOneB"], "system=torch_gpipe"),
-        (["system=torch_gpipe", "system.order=null"], "system.order=baselines.gpipe.GPipe"),
-        (["system=torch_gpipe", "system.schedule=ScheduleGpipe"], "did you mean 'ScheduleGPipe'?"),
-    ):
-        (run,) = expand(overrides)
-        assert isinstance(run.refusal, Refused)
-        assert str(run.refusal).endswith(f"legal: {legal}")
-
-
-def test_the_order_of_a_users_system_has_parameters() -> None:
-    own = [
-        *("system=pytorch", "system._target_=mine.Own", "system.processes=null", "grid.inter=2"),
-        *("system.order=suite.schedule.MessageDriven", "schedule=message_driven", "executor=check"),
-    ]
-    assert freeze(composed([*own, "schedule.cap=2"]), "").refusal is None
-    assert freeze(composed([*own, "schedule=gpipe"]), "").refusal is not None
-    assert draw([*own[:-1], "schedule.cap=1"]) != draw(own[:-1])
-
-
-def test_the_order_of_a_peer_has_no_parameters() -> None:
-    run = freeze(composed(["system=torch_1f1b", "+schedule.cap=2"]), "")
-    assert isinstance(run.refusal, Refused)
-    assert "there is no schedule.cap" in str(run.refusal)
-
-
 def test_a_drawing_asks_for_microbatches_by_its_own_key() -> None:
     with pytest.raises(Unsupported, match=r"legal: draw\.microbatches=4$"):
         draw(["system=torch_1f1b", "grid.inter=4", "draw.microbatches=2"])
-
-
-@pytest.mark.parametrize("executor", ["real", "check", "simulated", "emulated"])
-def test_a_grid_or_a_batch_that_an_order_does_not_serve_is_refused(executor: str) -> None:
-    for overrides, legal in (
-        (["system=pytorch", "grid.inter=2"], r"legal: grid\.data=1 grid\.inter=1"),
-        (["system=pytorch", "grid.data=2"], r"legal: grid\.data=1 grid\.inter=1"),
-        (["system=torch_1f1b", "batch.size=6", "grid.inter=4"], r"legal: batch\.microbatch=1$"),
-        (["system=torch_1f1b", "batch.size=4", "grid.inter=2", "grid.data=2"], r"legal: batch\.microbatch=1$"),
-        (["system=torch_1f1b", "batch.size=2", "grid.inter=4"], r"legal: batch\.size=8$"),
-    ):
-        run = freeze(composed([*overrides, f"executor={executor}"]), "")
-        assert isinstance(run.refusal, Unsupported)
-        assert re.search(legal, str(run.refusal))
 
 
 def test_a_plan_of_pytorchs_gpipe_is_predicted_in_its_order() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suite.bench.rank import follows_another, outcome_of
-from suite.core.errors import Diverged, MissingDependency, PeerEnded, RankError, Refused, Unsupported
+from suite.core.errors import Diverged, InvalidRequest, MissingDependency, PeerEnded, RankError, Unsupported
 from suite.core.record import Outcome
 
 
@@ -13,7 +13,7 @@ from suite.core.record import Outcome
     ("error", "outcome"),
     [
         (Diverged("16 batches in a row overflow"), Outcome.DIVERGED),
-        (Refused("no"), Outcome.UNSUPPORTED),
+        (InvalidRequest("no"), Outcome.UNSUPPORTED),
         (Unsupported("no"), Outcome.UNSUPPORTED),
         (MissingDependency("x", "pip install x"), Outcome.MISSING_DEPENDENCY),
         (ModuleNotFoundError("x"), Outcome.MISSING_DEPENDENCY),

@@ -11,8 +11,6 @@ from suite.bench import precision
 from suite.bench.runs import freeze
 from suite.config.compose import composed
 
-AUTO = {"name": "auto", "half": "auto", "loss_scale": None}
-
 
 @pytest.mark.parametrize(
     ("text", "found"),
@@ -47,12 +45,12 @@ def test_no_such_file_means_no_flags(tmp_path: Path) -> None:
 )
 def test_auto(monkeypatch: pytest.MonkeyPatch, has: set[str], device: str, half: str | None) -> None:
     monkeypatch.setattr(precision, "flags", lambda: frozenset(has))
-    assert precision.resolved(AUTO, device) == AUTO | {"half": half}
+    assert precision.resolved("auto", device) == half
 
 
 @pytest.mark.parametrize("half", [None, "float16"])
 def test_what_is_chosen_stays(half: str | None) -> None:
-    assert precision.resolved(AUTO | {"half": half}, "cuda")["half"] == half
+    assert precision.resolved(half, "cuda") == half
 
 
 def test_a_run_never_keeps_auto(monkeypatch: pytest.MonkeyPatch) -> None:

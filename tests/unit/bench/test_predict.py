@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from suite.bench import predict
-from suite.bench.refuse import microbatches
 from suite.config.compose import resolve
 from suite.config.plugins import build
 from suite.config.run import RunConfig
@@ -36,7 +35,7 @@ SHAPE = {
 }
 CONFIG = resolve(["system=axonn_no_memopt", "batch.size=8"]).plain()
 CONFIG["model"] |= {"shape": SHAPE}
-CONFIG["update"] |= {"chunk": None}
+CONFIG["optimizer"] |= {"buckets_per_reduction": None}
 
 
 def config_of(grid: Mapping[str, int] | None = None, **changes: Any) -> RunConfig:
@@ -86,7 +85,7 @@ def test_recomputation_keeps_the_messages() -> None:
 
 def test_replicas_are_alike_and_share_the_batch() -> None:
     config = config_of({"inter": 2, "data": 2}, schedule=GPIPE)
-    assert microbatches(config) == 2
+    assert config.microbatches == 2
     found = kinds(config)
     assert found[:2] == found[2:]
     assert found[:2] == [states(264, 2 * 2 * (840 + 48) + 832), states(260, 2 * 2 * (840 + 180) + 472)]
@@ -137,10 +136,10 @@ def test_checkpoints_keep_the_inputs_of_intervals() -> None:
     """A block saves 840 bytes of a sequence, 48 of them its input."""
     deep = CONFIG["model"] | {"shape": CONFIG["model"]["shape"] | {"layers": 4}}
     for apart, inputs, again in ((1, 4, 1), (2, 2, 2), (4, 1, 4)):
-        (found,) = predict.budgets(config_of(model=deep, checkpoints=apart))
+        (found,) = predict.budgets(config_of(model=deep, activation_checkpointing=apart))
         assert found.activations == 2 * (inputs * 48 + 180)
         assert found.working == 832 + 2 * (again * 840 - 48 - 180)  # the head is done when blocks are computed again
-    first, last = predict.budgets(config_of({"inter": 2}, model=deep, checkpoints="auto"))
+    first, last = predict.budgets(config_of({"inter": 2}, model=deep, activation_checkpointing="auto"))
     assert first.activations == 2 * 48  # two blocks on a stage, of four: an interval of two
     assert first.working == 832 + 2 * (2 * 840 - 48)
     assert last.activations == 2 * (1 * 48 + 180)
@@ -161,14 +160,14 @@ def test_counts() -> None:
     ("changes", "reducing", "beside"),
     [
         ({}, 524 * 4, False),
-        ({"update": {"bucket": 100, "chunk": 2, "clip": None}}, 200 * 4, True),
-        ({"update": {"bucket": 100, "chunk": 6, "clip": None}}, 524 * 4, False),
-        ({"update": {"bucket": 100, "chunk": 2, "clip": 1.0}}, 524 * 4, False),
+        ({"optimizer": {"bucket_numel": 100, "buckets_per_reduction": 2, "clip_norm": None}}, 200 * 4, True),
+        ({"optimizer": {"bucket_numel": 100, "buckets_per_reduction": 6, "clip_norm": None}}, 524 * 4, False),
+        ({"optimizer": {"bucket_numel": 100, "buckets_per_reduction": 2, "clip_norm": 1.0}}, 524 * 4, False),
         ({"precision": {"half": "bfloat16", "loss_scale": None}}, 524 * 2, False),
         ({"comm": {"transport": "gloo", "pair_exchange": True}}, 0, False),
         ({"comm": {"transport": "auto", "pair_exchange": False}}, 0, False),
-        ({"launch": {"starter": "torchrun", "device": "cpu"}}, 0, False),
-        ({"launch": {"starter": "mpiexec", "device": "cuda"}}, 0, False),
+        ({"launch": {"launcher": "torchrun", "device": "cpu"}}, 0, False),
+        ({"launch": {"launcher": "mpiexec", "device": "cuda"}}, 0, False),
     ],
 )
 def test_two_replicas_exchange_what_they_add(changes: dict[str, Any], reducing: int, beside: bool) -> None:
@@ -180,9 +179,9 @@ def test_two_replicas_exchange_what_they_add(changes: dict[str, Any], reducing: 
 def test_a_stage_without_blocks_has_nothing_to_compute_again() -> None:
     """A head so wide that it stands alone."""
     shape = CONFIG["model"]["shape"] | {"vocabulary": 5000, "layers": 4}
-    config = config_of({"inter": 2}, model=CONFIG["model"] | {"shape": shape}, split="cost", checkpoints=2)
+    config = config_of({"inter": 2}, model=CONFIG["model"] | {"shape": shape}, split="cost", activation_checkpointing=2)
     _, last = predict.budgets(config)
-    assert last.activations == predict.budgets(config.changed({"checkpoints": None}))[1].activations
+    assert last.activations == predict.budgets(config.changed({"activation_checkpointing": None}))[1].activations
 
 
 ASYNCHRONOUS = {
@@ -200,7 +199,7 @@ def asynchronous(name: str, **changes: Any) -> list[dict[str, int]]:
         {"inter": 2},
         schedule={"_target_": "suite.schedule.OneFOneB"},
         weights=weights,
-        update={**CONFIG["update"], "every": every},
+        update_interval=every,
         optimizer=SGD,
         batch={"size": 2, "microbatch": 2},
         **changes,
@@ -228,6 +227,17 @@ def test_activations_of_an_asynchronous_run_that_computes_again() -> None:
     assert last["activations"] == 2 * 48 + 2 * (840 + 180) + working + 2 * 48
 
 
+@pytest.mark.parametrize("name", ASYNCHRONOUS)
+def test_recomputation_follows_the_policy_where_no_key_names_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration may leave `graph` out: then the class's own default holds, which recomputes."""
+    weights, every = ASYNCHRONOUS[name]
+    told = asynchronous(name)
+    monkeypatch.setitem(ASYNCHRONOUS, name, ({key: weights[key] for key in weights if key != "graph"}, every))
+    assert asynchronous(name) == told
+    monkeypatch.setitem(ASYNCHRONOUS, name, ({**weights, "graph": "keep"}, every))
+    assert asynchronous(name) != told
+
+
 @pytest.mark.parametrize(
     ("changes", "moments"),
     [
@@ -250,5 +260,5 @@ def test_a_prediction_may_need_the_last_gradient(changes: dict[str, Any], moment
 
 @pytest.mark.parametrize(("every", "drains"), [(None, True), (1, False)])
 def test_a_flush_drains_and_a_stream_does_not(every: int | None, drains: bool) -> None:
-    config = config_of({"inter": 2}, schedule={"_target_": "suite.schedule.OneFOneB"}, update={"every": every})
+    config = config_of({"inter": 2}, schedule={"_target_": "suite.schedule.OneFOneB"}, update_interval=every)
     assert [budget.drains for budget in predict.budgets(config)] == [drains] * 2

@@ -14,7 +14,7 @@ from suite.bench.provenance import circumstances
 from suite.bench.runs import expand
 from suite.bench.slurm_state import State, meaning, of_sacct, of_scontrol, why_ended
 from suite.bench.store import Store, key_of
-from suite.core.errors import MissingDependency, Refused
+from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.exits import Exit
 from suite.core.record import Outcome
 
@@ -145,7 +145,7 @@ def test_ranks_that_have_no_place_are_refused(tmp_path: Path) -> None:
     (job,) = slurm.submitted(jobs, dry_run=True, say=said.append)
     assert job.status == Exit.NOTHING
     assert "4 ranks on launch.nodes=1" in said[0]
-    with pytest.raises(Refused, match="extra"):
+    with pytest.raises(InvalidRequest, match="extra"):
         slurm._options(expand([*sweep(tmp_path)[:1], "launch.extra=[mem]"]))
 
 

@@ -111,7 +111,7 @@ def test_a_run_that_is_refused_asks_for_no_room(tmp_path: Path, programs: Callab
 
 @pytest.mark.parametrize("starter", ["srun", "mpiexec"])  # one is refused with its run, one only as a job
 def test_ranks_without_a_place_are_a_record(tmp_path: Path, programs: Callable[[str], Path], starter: str) -> None:
-    asked = ["executor=real", "grid.inter=4", "launch.nodes=1", "launch.tasks_per_node=2", f"launch.starter={starter}"]
+    asked = ["executor=real", "grid.inter=4", "launch.nodes=1", "launch.tasks_per_node=2", f"launch.launcher={starter}"]
     submitted = programs("COMPLETED")
     (ended,) = slurm.submitted([sweep(tmp_path, *asked)], say=lambda line: None)
     assert ended.status == Exit.NOTHING

@@ -6,18 +6,19 @@ import copy
 import gzip
 import json
 import os
-import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from suite.bench import provenance
 from suite.bench.runs import expand
-from suite.bench.store import RERUN, Store, key_of, source_hash
+from suite.bench.store import Store, key_of, source_hash
+from suite.config.base import Rerun
 from suite.config.checks import outline_of
 from suite.config.compose import composed, resolve
+from suite.config.run import RunConfig
 from suite.core.files import write_atomically
 from suite.core.grid import Grid
 from suite.core.op import Op
@@ -25,13 +26,14 @@ from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import FORWARD, Span, Trace
 
 HERE = {"machine": {"cores": 2}, "versions": {"torch": "2.13"}, "source": "0123"}
+RERUN = get_args(Rerun)
 CONFIG: dict[str, Any] = {
     "seed": 0,
     "reports": "reports",
     "scale": {"name": "laptop", "reproduce": ["a", "b"]},
     "grid": {"data": 1, "inter": 2, "tensor": 1},
-    "measure": {"turns": 5},
-    "system": {"name": "axonn", "simulation": {"checkpoints": "interval"}},
+    "measure": {"rounds": 5},
+    "system": {"name": "axonn", "simulation": {"activation_checkpointing": "interval"}},
     "executor": {"name": "real"},
     "launch": {"name": "local", "submit": False},
     "experiment": {"name": "single", "title": "Single runs", "expect": []},
@@ -67,7 +69,7 @@ def test_a_key_is_a_short_name_that_stays() -> None:
 
 @pytest.mark.parametrize(
     ("path", "value"),
-    [("seed", 1), ("grid.inter", 1), ("measure.turns", 6), ("experiment.name", "other"), ("new", None)],
+    [("seed", 1), ("grid.inter", 1), ("measure.rounds", 6), ("experiment.name", "other"), ("new", None)],
 )
 def test_another_config_is_another_key(path: str, value: Any) -> None:
     assert key_of(changed(path, value), HERE) != key_of(CONFIG, HERE)
@@ -84,8 +86,8 @@ def test_another_config_is_another_key(path: str, value: Any) -> None:
         ("launch.submit", True),
         ("scale.name", "evening"),
         ("scale.reproduce", ["a", "b", "c"]),
-        ("resume", {"folder": "checkpoints", "every": 5}),
-        ("system.simulation", {"checkpoints": "layer"}),
+        ("checkpoint", {"folder": "checkpoints", "every": 5}),
+        ("system.simulation", {"activation_checkpointing": "layer"}),
     ],
 )
 def test_what_decides_no_number_is_not_in_the_key(path: str, value: Any) -> None:
@@ -93,8 +95,8 @@ def test_what_decides_no_number_is_not_in_the_key(path: str, value: Any) -> None
 
 
 def test_simulation_of_a_system_decides_where_no_rank_is_started() -> None:
-    made = {"executor": {"_target_": "suite.simulate.whatif.Simulated"}, "system": {"simulation": {"zero": 0}}}
-    other = {**made, "system": {"simulation": {"zero": 1}}}
+    made = {"executor": {"kind": "simulated"}, "system": {"simulation": {"zero_stage": 0}}}
+    other = {**made, "system": {"simulation": {"zero_stage": 1}}}
     assert key_of(other, HERE) != key_of(made, HERE)
 
 
@@ -161,7 +163,7 @@ def test_measured_numbers_belong_to_the_code_that_makes_them() -> None:
     assert all((provenance.ROOT / folder).is_dir() for folder in folders)
     packages = {f"suite/{path.parent.name}" for path in (provenance.ROOT / "suite").glob("*/__init__.py")}
     # these decide the values of executors that name them as their sources, and of no other
-    named = {"suite/analytic", "suite/claims", "suite/clusters", "suite/gnn", "suite/simulate"}
+    named = {"suite/papers", "suite/gnn", "suite/simulate"}
     # these read what is there, or ask for runs
     rooms = ("report", "doctor", "compare", "nightly", "conformance", "bundle", "cli", "stats")
     reading = {f"suite/{name}" for name in rooms}
@@ -230,16 +232,14 @@ def test_which_earlier_records_stand(rerun: str, outcome: Outcome, tmp_path: Pat
     assert (found is not None) is (outcome in STANDS[rerun])
 
 
-def test_one_explanation_of_stale() -> None:
-    """README and conf/config.yaml explain the default in the same words; the tests around this one hold them true."""
+def test_stale_is_explained_once() -> None:
+    """In the model, from which the reference is made; the tests around this one hold it true."""
     root = Path(__file__).parents[3]
-    readme, conf = ((root / name).read_text() for name in ("README.md", "conf/config.yaml"))
-    for text in (readme.replace("`", ""), conf.replace("\n# ", " "), " ".join(str(Store.standing.__doc__).split())):
-        (sentence,) = re.findall(r"\bstale (?:\(default\) )?(reruns [^.;]*)", text)
-        assert sentence.startswith(
-            "reruns a configuration whose code, data, machine or library versions have changed "
-            "since its record was written"
-        )
+    sentence = "reruns a configuration whose code, data, machine or library versions have changed"
+    meaning = " ".join(str(RunConfig.model_fields["rerun"].description).split())
+    assert meaning.count(f"stale {sentence} since its record was written.") == 1
+    for name in ("README.md", "conf/config.yaml", "suite/bench/store.py"):
+        assert sentence not in " ".join((root / name).read_text().split()), name
 
 
 def test_only_keep_takes_a_record_over_changed_circumstances(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_only_keep_takes_a_record_over_changed_circumstances(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"null", b"[]", b"{}", b'{"schema_version": 99}', b'{"schema_version": 1}', b"\xff\xfe\x00"],
+    [b"", b"{", b"null", b"[]", b"{}", b'{"schema_version": 99}', b'{"schema_version": 2}', b"\xff\xfe\x00"],
     ids=repr,
 )
 def test_a_damaged_file_is_no_record(content: bytes, tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from suite.bench import tune
+from suite.bench.executors import without_ranks
 from suite.bench.progress import Progress
 from suite.bench.runs import expand
 from suite.bench.tune import Candidate, Choice, Tuned, candidates, choose, planned, ranked
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
-from suite.core.errors import Refused, SuiteError
+from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.grid import Grid
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.simulate import search
@@ -26,7 +27,14 @@ from suite.simulate.whatif import Simulated
 from suite.tune import main, systems
 
 SMALL = ["batch.size=4", "machine=h200"]
-LARGE = ["machine=summit", "stack=samo", "model=gpt3_2_7b", "batch.size=512", "checkpoints=auto", "precision=fp16"]
+LARGE = [
+    "machine=summit",
+    "stack=samo",
+    "model=gpt3_2_7b",
+    "batch.size=512",
+    "activation_checkpointing=auto",
+    "precision=fp16",
+]
 
 
 @cache
@@ -78,8 +86,8 @@ def test_the_plans_of_a_small_batch_on_two_devices() -> None:
 
 
 def test_the_numbers_of_a_run_are_those_of_the_tuner() -> None:
-    run = planned(["system=axonn", "tune.turns=7", "tune.batches=3"], Grid(), 2)
-    assert (run.config.measure.turns, run.config.measure.batches) == (7, 3)
+    run = planned(["system=axonn", "tune.rounds=7", "tune.batches=3"], Grid(), 2)
+    assert (run.config.measure.rounds, run.config.measure.batches) == (7, 3)
     assert run.config.experiment.name == "tuning"
     assert run.label == "axonn 1x1 batch.microbatch=2"
 
@@ -93,7 +101,7 @@ def test_a_modelled_system_is_simulated_as_a_simulated_run_is() -> None:
     found = plans("axonn", 2)["2x1 microbatch 2"]
     overrides = ["system=axonn", *SMALL, "executor=simulated", "grid.inter=2", "batch.microbatch=2"]
     config = resolve(overrides)
-    batch_time = config.executor.build().run(config).metrics["batch_time"].values
+    batch_time = without_ranks(config.executor).run(config).metrics["batch_time"].values
     assert ((found.seconds,), found.by) == (batch_time, "simulated")
 
 
@@ -101,9 +109,9 @@ def test_another_system_is_estimated_by_the_closed_form() -> None:
     """That of GPipe's twin where the order is GPipe's: recomputation is all that differs."""
     found = plans("torch_gpipe", 2, "schedule=gpipe")["2x1 microbatch 1"]
     config = resolve(["system=gpipe", *SMALL, "executor=simulated", "grid.inter=2", "batch.microbatch=1"])
-    simulated = config.executor.build()
+    simulated = without_ranks(config.executor)
     twin = simulated.of(config)
-    plan = replace(twin, system=replace(twin.system, checkpoints="none"))
+    plan = replace(twin, system=replace(twin.system, activation_checkpointing="none"))
     assert found.by == "closed form"
     assert found.seconds == search.estimate(plan, simulated.machine, simulated.stack)
     assert found.seconds < search.estimate(twin, simulated.machine, simulated.stack)
@@ -129,7 +137,7 @@ def test_the_more_is_pruned_the_fewer_stages_are_chosen(system: str, sparsity: f
     """2.7B on 64 V100 (SAMO IV-B). At sparsity 0 the index alone is more than what is saved."""
     pruned = [f"pruning.sparsity={sparsity}"] if system == "axonn_samo" else []
     own = [f"system={system}", *LARGE, *pruned, "launch.max_ranks=64", "launch.memory_check=false"]
-    predictor = resolve([*own, "executor=simulated"]).executor.build()
+    predictor = without_ranks(resolve([*own, "executor=simulated"]).executor)
     assert isinstance(predictor, Simulated)
     tried = [Grid(data=64 // inter, inter=inter) for inter in (stages // 2, stages, 2 * stages)]
     found = [tune.predicted(planned(own, grid, 1), predictor) for grid in tried]
@@ -140,7 +148,7 @@ def test_the_more_is_pruned_the_fewer_stages_are_chosen(system: str, sparsity: f
 
 def twin(*overrides: str) -> tuple[Simulated, Plan]:
     config = resolve([*SMALL, "executor=simulated", "batch.microbatch=2", "grid.data=2", *overrides])
-    predictor: Simulated = config.executor.build()
+    predictor: Simulated = without_ranks(config.executor)
     return predictor, predictor.of(config)
 
 
@@ -168,7 +176,7 @@ def test_a_twin_without_a_ticket_keeps_its_states_whole() -> None:
 def test_sparse_products_at_another_sparsity_are_said_to_be_no_better_known(sparsity: float, told: bool) -> None:
     overrides = [*SMALL, "system=sputnik", "executor=simulated", "batch.microbatch=2", f"pruning.sparsity={sparsity}"]
     config = resolve(overrides)
-    notes = config.executor.build().run(config).notes
+    notes = without_ranks(config.executor).run(config).notes
     assert any("sparse products are as quick as at sparsity 0.9" in note for note in notes) is told
 
 
@@ -290,7 +298,7 @@ def test_a_failed_measurement_is_a_line_and_nothing_is_kept(tuned: Tuned) -> Non
 
 
 def test_the_file_is_taken_by_a_run_and_by_an_experiment(tuned: Tuned, tmp_path: Path) -> None:
-    told = ["machine=h200", "batch.size=4", "launch.binding=core", f"reports={tmp_path}", "tune.turns=2"]
+    told = ["machine=h200", "batch.size=4", "launch.binding=core", f"reports={tmp_path}", "tune.rounds=2"]
     path = tune.write(tuned, told)
     assert path == tmp_path / "tuned" / "axonn-gpt_tiny-2.yaml"
     assert path is not None
@@ -320,9 +328,9 @@ def test_another_precision_is_another_file(tuned: Tuned, tmp_path: Path) -> None
 @pytest.mark.parametrize("text", ["a: 1", "- [1]", "- 1", "{"])
 def test_a_file_that_is_no_list_of_overrides_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(Refused, match="@FILE is a YAML list of overrides"):
+    with pytest.raises(InvalidRequest, match="@FILE is a YAML list of overrides"):
         expand([f"@{tmp_path / 'mine.yaml'}"])
-    with pytest.raises(Refused, match="No such file"):
+    with pytest.raises(InvalidRequest, match="No such file"):
         expand([f"@{tmp_path / 'other.yaml'}"])
 
 
@@ -334,7 +342,7 @@ def test_a_file_that_is_no_list_of_overrides_is_refused(tmp_path: Path, text: st
     [
         ("tune.devices=0", "tune.devices=0; rule: at least 1; legal: tune.devices=1"),
         ("tune.candidates=0", "tune.candidates=0; rule"),
-        ("tune.turns=0", "tune.turns=0; rule"),
+        ("tune.rounds=0", "tune.rounds=0; rule"),
         ("tune.batches=-1", "tune.batches=-1; rule"),
         ("tune.devices=two", "tune.devices=two; rule"),
         ("tune.devices=true", "tune.devices=true; rule: a whole number"),

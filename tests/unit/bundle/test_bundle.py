@@ -18,7 +18,7 @@ import pytest
 from suite.bundle import archive, scrub
 from suite.bundle.__main__ import main
 from suite.bundle.make import make
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.exits import Exit
 from suite.core.grid import Grid
 from suite.core.op import Op
@@ -89,8 +89,9 @@ def test_everything_is_in_it(made: tuple[Path, dict[str, bytes]]) -> None:
     assert path.name.startswith("ae-bundle-0.")
     wanted = ["README.md", "CLAIMS.md", "CLAIMS.csv", "LICENSE", "CITATION.cff", "MANIFEST.sha256", "source.tar.gz"]
     wanted += [f"environment/{name}" for name in ("packages.txt", "machine.json", "doctor.txt")]
-    wanted += [f"reports/{name}" for name in ("index.html", "records.csv", "claims.csv", "records/a.json")]
-    wanted += ["reports/records/b.json", "reports/measured/elsewhere/demo.jsonl", "reports/traces/a.json.gz"]
+    wanted += [f"reports/{name}" for name in ("index.html", "records.csv", "claims.csv", "claims.json")]
+    wanted += ["reports/records/a.json", "reports/records/b.json"]
+    wanted += ["reports/measured/elsewhere/demo.jsonl", "reports/traces/a.json.gz"]
     assert set(wanted) <= files.keys()
     assert "reports/records/rubbish.json" not in files
     assert Grid(**json.loads(gzip.decompress(files["reports/traces/a.json.gz"]))["grid"]) == Grid()
@@ -187,7 +188,7 @@ def test_a_whole_archive_passes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../out", "top/../../out", "/etc/out", "top\\..\\out", "out", "C:/x/out"])
 def test_a_name_that_leads_out_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="leads out"):
+    with pytest.raises(InvalidRequest, match="leads out"):
         archive.verify(zipped(lambda made: made.writestr(zipfile.ZipInfo(name), b"x"), tmp_path))
 
 
@@ -195,7 +196,7 @@ def test_a_name_that_leads_out_is_refused(name: str, tmp_path: Path) -> None:
 def test_what_is_no_plain_file_is_refused(kind: int, tmp_path: Path) -> None:
     entry = zipfile.ZipInfo("top/link")
     entry.external_attr = (kind | 0o777) << 16
-    with pytest.raises(Refused, match="a link, a folder or a device"):
+    with pytest.raises(InvalidRequest, match="a link, a folder or a device"):
         archive.verify(zipped(lambda made: made.writestr(entry, b"/etc/passwd"), tmp_path))
 
 
@@ -207,7 +208,7 @@ def test_sizes_and_numbers_are_bounded_before_anything_is_unpacked(
     for name, legal in (("MOST_BYTES", 10), ("MOST_FILES", 2)):
         with monkeypatch.context() as patch:
             patch.setattr(archive, name, legal)
-            with pytest.raises(Refused, match=f"at most {legal}"):
+            with pytest.raises(InvalidRequest, match=f"at most {legal}"):
                 archive.verify(tmp_path / "good.zip")
 
 
@@ -229,11 +230,11 @@ def test_whatever_differs_from_the_manifest_is_named(tmp_path: Path) -> None:
         ({"MANIFEST.sha256": b"nonsense\n", "a.txt": b"one"}, "has the line 'nonsense'"),
     ]
     for files, words in cases:
-        with pytest.raises(Refused, match=words):
+        with pytest.raises(InvalidRequest, match=words):
             archive.verify(given(**files))
     with pytest.warns(UserWarning, match="Duplicate"):
         twice = zipped(lambda made: [made.writestr("top/a", b"1"), made.writestr("top/a", b"2")], tmp_path)  # type: ignore[func-returns-value]
-    with pytest.raises(Refused, match="a stands in it twice"):
+    with pytest.raises(InvalidRequest, match="a stands in it twice"):
         archive.verify(twice)
 
 
@@ -241,7 +242,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     path = tmp_path / "damaged.zip"
     for data in (b"", b"no zip", GOOD[:-30], GOOD[:60] + bytes(20) + GOOD[80:]):
         path.write_bytes(data)
-        with pytest.raises(Refused):
+        with pytest.raises(InvalidRequest):
             archive.verify(path)
     assert main(["--check", str(path)]) == Exit.NOTHING
     assert main(["--check", str(tmp_path / "none.zip")]) == Exit.NOTHING

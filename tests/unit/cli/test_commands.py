@@ -15,7 +15,7 @@ import pytest
 from suite.cli import Command
 from suite.cli.command import CONF
 from suite.config.compose import composed
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.exits import Exit
 from suite.nightly import settings
 
@@ -116,7 +116,7 @@ def test_unknown_arguments_are_refused(tmp_path: Path, argument: str) -> None:
     ],
 )
 def test_the_nearest_legal_word_is_named(module: str, typed: str, legal: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         command(module).read([typed])
     assert str(caught.value).rpartition("legal: ")[2].strip("?").endswith(legal)
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from suite.comm import by_hand
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 
 ROOT = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
@@ -42,5 +42,5 @@ def test_an_engine_in_a_world_of_another_size_names_the_line(monkeypatch: pytest
     from suite import AdamW, Engine
 
     monkeypatch.setattr(by_hand, "line", lambda ranks: f"the line for {ranks}")
-    with pytest.raises(Refused, match="legal: the line for 2"):
+    with pytest.raises(InvalidRequest, match="legal: the line for 2"):
         Engine([Linear(2, 2)], loss=lambda x, y: x.sum(), optimizer=AdamW(lr=0.1), microbatch=1, grid=Grid(data=2))

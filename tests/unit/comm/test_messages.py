@@ -17,7 +17,7 @@ from mpi4py import MPI
 from suite.comm.message import ALIGN, CLOSING, decode, dtypes, encode
 from suite.comm.mpi import MpiWorld, _Inbound, _Outbound
 from suite.comm.waiting import until
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
 
 SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
@@ -56,7 +56,7 @@ def test_many_tensors_and_many_dimensions() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint64, torch.float8_e4m3fn], ids=str)
 def test_a_dtype_that_lanes_do_not_know_is_refused(dtype: torch.dtype) -> None:
-    with pytest.raises(Refused, match=rf"a tensor of {dtype} in a lane; rule: one of torch\.float32, "):
+    with pytest.raises(InvalidRequest, match=rf"a tensor of {dtype} in a lane; rule: one of torch\.float32, "):
         encode(Op(0, Kind.FORWARD, 0), (torch.empty(2, dtype=dtype),), True)
 
 
@@ -139,14 +139,16 @@ def test_a_header_that_is_too_large_is_refused(lane: Lane, count: int) -> None:
     value = tuple(torch.ones(1, 1) for _ in range(count))
     size = 16 + count * (2 + 2 * 8)
     assert size > 256
-    with pytest.raises(Refused, match=f"a header of {size} bytes; rule: at most inline=256 bytes; legal: inline="):
+    with pytest.raises(
+        InvalidRequest, match=f"a header of {size} bytes; rule: at most inline=256 bytes; legal: inline="
+    ):
         lane.outbound.send(Op(0, Kind.FORWARD, 0), value)
     assert not lane.outbound.sending
     assert lane.through(Op(0, Kind.FORWARD, 1), (torch.ones(2),))[0].tolist() == [1.0, 1.0]
 
 
 def test_a_message_that_is_too_small_to_be_one_is_refused() -> None:
-    with pytest.raises(Refused, match=r"^inline=255; rule: .*, at least 256; legal: inline=16384"):
+    with pytest.raises(InvalidRequest, match=r"^inline=255; rule: .*, at least 256; legal: inline=16384"):
         MpiWorld(inline=255)
 
 

@@ -13,7 +13,7 @@ from suite.comm.message import ALIGN, PLAIN, decode, encode
 from suite.comm.mpi import _Inbound, _Outbound
 from suite.comm.plain import Host, Memory, RingGroup
 from suite.comm.waiting import until
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -66,5 +66,5 @@ def test_ranks_that_compute_nothing_load_no_torch() -> None:
 
 
 def test_there_are_no_weights_to_broadcast() -> None:
-    with pytest.raises(Refused, match="a broadcast of plain memory"):
+    with pytest.raises(InvalidRequest, match="a broadcast of plain memory"):
         RingGroup(MPI.COMM_SELF, (0,), 0).broadcast(Memory(4), 0)

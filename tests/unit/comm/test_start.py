@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from suite.comm import Start, check_transport, here, started
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.keys import in_config_keys
 
 # what Slurm 22.05 gives a batch script of four tasks on two nodes, and a task of a step that it starts
@@ -85,7 +85,7 @@ def test_started(told: dict[str, str], expected: Start) -> None:
     ],
 )
 def test_what_no_rank_can_be_is_refused(told: dict[str, str], says: str) -> None:
-    with pytest.raises(Refused, match=says):
+    with pytest.raises(InvalidRequest, match=says):
         started(told)
 
 
@@ -94,7 +94,7 @@ def test_the_launcher_that_is_named_is_listened_to() -> None:
     assert started(both, launcher="slurm") == Start("slurm", 3, 4, 1, 2)
     assert started(both, launcher="mpi") == Start("mpi", 3, 4, 1, 2)
     assert started(both, launcher="none") == Start("none")
-    with pytest.raises(Refused, match="no word of slurm"):
+    with pytest.raises(InvalidRequest, match="no word of slurm"):
         started(BATCH, launcher="slurm")
     with pytest.raises(UnknownName, match="did you mean 'slurm'"):
         started(STEP, launcher="slrm")
@@ -105,16 +105,16 @@ def test_transports_that_cannot_be_are_refused_by_name(monkeypatch: pytest.Monke
         here(transport="glo")
     with pytest.raises(UnknownName, match="static"):
         here(order="statik")
-    with pytest.raises(Refused, match="NCCL moves CUDA memory"):
+    with pytest.raises(InvalidRequest, match="NCCL moves CUDA memory"):
         here(transport="nccl")
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(Refused, match="under torchrun"):
+    with pytest.raises(InvalidRequest, match="under torchrun"):
         here(transport="mpi")
     monkeypatch.delenv("RANK")
     for name, value in STEP.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(Refused, match="under slurm"):
+    with pytest.raises(InvalidRequest, match="under slurm"):
         here(transport="mpi")
 
 
@@ -127,10 +127,10 @@ def test_transports_that_cannot_be_are_refused_by_name(monkeypatch: pytest.Monke
         ("none", {"order": "statik"}, "no order named", "no comm.order named"),
         ("none", {"device": "tpu"}, "no device named", "no launch.device named"),
         ("none", {"device": "cuda:x"}, "no device named", "no launch.device named"),
-        ("none", {"inline": 1}, "inline=1;", "comm.inline=1;"),
-        ("none", {"inline": 1000.5}, "legal: inline=", "legal: comm.inline="),
+        ("none", {"inline": 1}, "inline=1;", "comm.eager_bytes=1;"),
+        ("none", {"inline": 1000.5}, "legal: inline=", "legal: comm.eager_bytes="),
         ("torchrun", {"transport": "mpi"}, 'transport="mpi" under', "comm.transport=mpi under"),
-        ("torchrun", {"transport": "mpi"}, "legal: mpiexec", "legal: launch.starter=mpiexec"),
+        ("torchrun", {"transport": "mpi"}, "legal: mpiexec", "legal: launch.launcher=mpiexec"),
         ("slurm", {"transport": "mpi"}, "srun --mpi=", "launch.mpi="),
     ],
 )
@@ -138,12 +138,12 @@ def test_here_names_its_arguments_and_a_config_its_keys(
     monkeypatch: pytest.MonkeyPatch, launcher: str, told: dict[str, Any], argument: str, key: str
 ) -> None:
     monkeypatch.setattr("suite.comm.started", lambda: Start(launcher))
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         here(**told)
     said = str(caught.value)
     assert argument in said
     assert key not in said
-    with pytest.raises(Refused) as caught, in_config_keys():
+    with pytest.raises(InvalidRequest) as caught, in_config_keys():
         here(**told)
     assert key in str(caught.value)
 

@@ -16,7 +16,7 @@ from suite.compare import sets, show
 from suite.compare.__main__ import main
 from suite.compare.changes import Comparison, compare
 from suite.compare.metrics import Change, Rule
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.exits import Exit
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.stats.inference import Verdict
@@ -74,7 +74,7 @@ def test_simulated_times_are_exact() -> None:
     assert (change.verdict, change.effect) == (Verdict.WORSE, None)
 
 
-PLAN = {"config": {"measure": {"turns": 6, "batches": 2}}}
+PLAN = {"config": {"measure": {"rounds": 6, "batches": 2}}}
 
 
 def six_turns(factor: float) -> Record:
@@ -229,7 +229,7 @@ def test_nothing_comparable_has_a_status_of_its_own_and_names_the_key() -> None:
 def test_metrics_may_be_chosen_and_unknown_ones_are_refused() -> None:
     found = beside(repeats(), repeats(1.1), Rule(metrics=("peak_memory",)))
     assert [change.metric for change in found.changes] == ["peak_memory"]
-    with pytest.raises(Refused, match=r"no run has a metric speed; rule: one of batch_time, loss"):
+    with pytest.raises(InvalidRequest, match=r"no run has a metric speed; rule: one of batch_time, loss"):
         beside(repeats(), repeats(), Rule(metrics=("speed",)))
 
 
@@ -273,7 +273,7 @@ def test_folders_files_and_nights_are_sets(tmp_path: Path) -> None:
             (folder / sets.DONE).write_text(json.dumps(told))
     found = sets.read("2026-11-22", tmp_path / "nights")
     assert [sample.reference for sample in found.found] == [{"products/1": 2.0}] * 2
-    with pytest.raises(Refused, match=r"legal: .*2026-11-22"):
+    with pytest.raises(InvalidRequest, match=r"legal: .*2026-11-22"):
         sets.read("2026-11-23", tmp_path / "nights")
 
 

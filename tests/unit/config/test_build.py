@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from suite.config.plugins import build
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.grid import Grid
 from suite.schedule import MessageDriven
 
@@ -26,7 +26,7 @@ def test_extra_arguments_go_to_the_outermost_target() -> None:
 
 
 def test_a_target_that_is_no_class_is_refused() -> None:
-    with pytest.raises(Refused, match=r"is a tuple; rule: a class or a function"):
+    with pytest.raises(InvalidRequest, match=r"is a tuple; rule: a class or a function"):
         build({"_target_": "suite.gnn.plan.ASSIGNMENTS"})
 
 
@@ -39,14 +39,14 @@ def test_unknown_argument_gets_the_nearest() -> None:
 
 def test_missing_argument_is_named_unless_it_comes_later() -> None:
     config = {"_target_": "suite.memory.offloaded"}
-    with pytest.raises(Refused, match=r"there is no entries; rule: .*offloaded requires it, a whole number"):
+    with pytest.raises(InvalidRequest, match=r"there is no entries; rule: .*offloaded requires it, a whole number"):
         build({**config, "bucket": 4})
     assert build({**config, "_partial_": True, "bucket": 4}).keywords == {"bucket": 4}
 
 
 def test_inner_plugin_of_another_type_is_refused_before_anything_is_built() -> None:
     inner = {"_target_": "suite.schedule.OneFOneB"}
-    with pytest.raises(Refused, match=r"within=suite\.schedule\.OneFOneB; rule: its place requires a Link"):
+    with pytest.raises(InvalidRequest, match=r"within=suite\.schedule\.OneFOneB; rule: its place requires a Link"):
         build({**MACHINE, "within": inner})
 
 
@@ -71,5 +71,5 @@ def test_a_hostile_config_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("it ran"))
     hostile = {"_target_": "subprocess.Popen", "args": ["true"]}
     for config in (hostile, [hostile], {"a": {"b": [hostile]}}, {"_target_": SCHEDULE, "cap": hostile}):
-        with pytest.raises(Refused, match="none of them"):
+        with pytest.raises(InvalidRequest, match="none of them"):
             build(config)

@@ -15,7 +15,7 @@ from suite.config.commands import Draw
 from suite.config.compose import composed
 from suite.config.refusals import every_key, legal_value
 from suite.config.run import RunConfig
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 
 
 @pytest.fixture(scope="module")
@@ -39,24 +39,25 @@ def altered(base: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 
 def refusal(config: dict[str, Any]) -> str:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         checks.checked_run(config)
     return str(caught.value)
 
 
 WRONG = (None, -0.5, "no such word", [], {}, True, 10**30)
+FULL_GRAPH = {"executor": {"kind": "full_graph"}}
 DRAWN = {f"draw.{name}": info for name, info in Draw.model_fields.items()}
-EVERY = {**every_key(RunConfig), **DRAWN}
+EVERY = {**every_key(RunConfig, data=FULL_GRAPH), **DRAWN}
 
 
-def refusal_of(config: dict[str, Any], path: str) -> Refused | None:
+def refusal_of(config: dict[str, Any], path: str) -> InvalidRequest | None:
     try:
         if path in DRAWN:
             checks.checked(checks.Drawing, config)
         found = freeze(copy.deepcopy(config), "").refusal
-    except Refused as error:
+    except InvalidRequest as error:
         return error
-    return found if isinstance(found, Refused) else None
+    return found if isinstance(found, InvalidRequest) else None
 
 
 @pytest.mark.parametrize("path", [path for path, info in EVERY.items() if legal_value(info)])
@@ -73,20 +74,6 @@ def test_legal_value_named_in_refusal_is_accepted(base: dict[str, Any], graphs: 
 
 
 HUGE = 10**400  # more than a float holds
-CLAIM = {"id": "axonn.fig3.intranode_latency", "terms": ["mpi", "nccl"], "least": 1e6, "most": 5e7}
-
-
-@pytest.mark.parametrize(
-    "claim", [[1], {}, {**CLAIM, "id": 5}, {**CLAIM, "terms": [1]}, {**CLAIM, "most": "all"}, {**CLAIM, "more": 1}]
-)
-def test_a_study_answers_a_claim_or_none(base: dict[str, Any], claim: Any) -> None:
-    config = copy.deepcopy(base)
-    for legal in (CLAIM, None):
-        config["executor"]["claim"] = legal
-        checks.outline_of(config)
-    config["executor"]["claim"] = claim
-    with pytest.raises(Refused, match="rule: a claim's id, terms, least and most bytes, or null"):
-        checks.outline_of(config)
 
 
 @pytest.mark.parametrize(
@@ -106,18 +93,39 @@ def test_a_study_answers_a_claim_or_none(base: dict[str, Any], claim: Any) -> No
         ("model.dropout", 1, "model.dropout=1; rule: a share from 0 to below 1"),
         ("model.shape", {}, "model.shape={}; rule: a group of keys with a class path in _target_"),
         pytest.param("measure.deadline", HUGE, "00...; rule: at most 31622400 seconds", id="deadline"),
-        pytest.param("tag", HUGE, "00...; rule: a number", id="tag"),
-        ("checkpoints", "often", "checkpoints=often; rule: a whole number of blocks, auto, or null"),
+        pytest.param("tag", HUGE, "00...; rule: text or a number", id="tag"),
+        (
+            "activation_checkpointing",
+            "often",
+            "activation_checkpointing=often; rule: a whole number of blocks, auto, or null",
+        ),
     ],
 )
 def test_values_of_no_use(base: dict[str, Any], path: str, value: Any, told: str) -> None:
     assert told in refusal(altered(base, path, value))
 
 
-def test_a_key_that_was_deleted(base: dict[str, Any]) -> None:
+def test_a_deleted_key_takes_its_default() -> None:
+    deleted = [
+        "~batch.size",
+        "~rerun",
+        "~launch.heartbeat_interval",
+        "~pruning.scope",
+        "~measure.validate",
+        "~comm",
+        "~optimizer.bucket_numel",
+    ]
+    assert composed(deleted) == composed([])
+    (run,) = expand(["~batch.size", "~rerun", "~launch.heartbeat_interval"])
+    assert run.refusal is None
+    assert run.settings == expand([])[0].settings
+
+
+def test_a_deleted_key_without_default_is_refused(base: dict[str, Any]) -> None:
     config = copy.deepcopy(base)
-    del config["batch"]["size"]
-    assert refusal(config) == "there is no batch.size; rule: every key of conf/config.yaml; legal: batch.size=16"
+    del config["model"]["network"]
+    legal = "legal: model.network=suite.models.gpt"
+    assert refusal(config) == f"there is no model.network; rule: every run has this key; {legal}"
 
 
 @pytest.mark.parametrize(
@@ -125,9 +133,9 @@ def test_a_key_that_was_deleted(base: dict[str, Any]) -> None:
     [
         *("experiment.runs=5", "experiment.runs=[a]", "executor=null", "reports=5", "data.folder=8", "system=null"),
         *("executor.sources=5", "executor.sources=[/]", "executor.sources=[suite/../..]", "executor.label=5"),
-        *("~rerun", "launch.beat=often", "launch.exclusive=5"),
+        *("rerun=5", "launch.heartbeat_interval=often", "launch.exclusive=5"),
     ],
 )
 def test_what_a_record_is_made_of_is_refused_before_there_is_one(override: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidRequest):
         expand([override])

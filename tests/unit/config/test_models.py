@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from suite.bench.runs import freeze
 from suite.config.compose import composed
+from suite.config.executor import BY_KIND
 from suite.config.refusals import every_key, refusal
 from suite.config.run import RunConfig
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
+
+CHOICES = {"microbenchmark": "messages", "plugin": "unit"}  # of executors by their kind, where they differ
 
 
-@pytest.fixture(scope="module")
+@cache
+def base_of(kind: str) -> dict[str, Any]:
+    """The settings of a run with an executor of this kind."""
+    overrides = ["system=sparsity_aware", f"executor={CHOICES.get(kind, kind)}"]
+    return {**freeze(composed(["system=sparsity_aware"]), "").settings, "executor": composed(overrides)["executor"]}
+
+
+@pytest.fixture
 def base() -> dict[str, Any]:
-    return freeze(composed(["system=sparsity_aware"]), "").settings
+    return base_of("full_graph")
+
+
+KEYS = [
+    *((path, "full_graph") for path in every_key(RunConfig) if not path.startswith("executor.")),
+    *((path, kind) for kind, model in BY_KIND.items() for path in every_key(model, "executor")),
+]
+
+
+def field_of(path: str, kind: str) -> FieldInfo:
+    return every_key(RunConfig, data={"executor": {"kind": kind}})[path]
 
 
 def altered(base: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
@@ -30,7 +52,7 @@ def altered(base: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return config
 
 
-def refused(config: dict[str, Any]) -> Refused:
+def refused(config: dict[str, Any]) -> InvalidRequest:
     with pytest.raises(ValidationError) as caught:
         RunConfig.model_validate(config)
     return refusal(caught.value, RunConfig)
@@ -39,20 +61,23 @@ def refused(config: dict[str, Any]) -> Refused:
 ANY_NUMBER = ("tag",)
 
 
-@pytest.mark.parametrize("path", [path for path in every_key(RunConfig) if path not in ANY_NUMBER])
-def test_key_refuses_wrong_value_by_name(base: dict[str, Any], path: str) -> None:
-    message = str(refused(altered(base, path, -0.5)))
-    assert message.startswith(f"{path}=-0.5; rule: "), message
+@pytest.mark.parametrize(("path", "kind"), [each for each in KEYS if each[0] not in ANY_NUMBER])
+def test_key_refuses_wrong_value_by_name(path: str, kind: str) -> None:
+    message = str(refused(altered(base_of(kind), path, -0.5)))
+    if path == "executor.kind":
+        assert message.startswith("there is no executor.kind named '-0.5'; rule: one of ")
+    else:
+        assert message.startswith(f"{path}=-0.5; rule: "), message
 
 
-@pytest.mark.parametrize("path", [path for path, info in every_key(RunConfig).items() if info.examples])
-def test_legal_value_of_a_refusal_is_legal(base: dict[str, Any], path: str) -> None:
-    RunConfig.model_validate(altered(base, path, every_key(RunConfig)[path].examples[0]))  # type: ignore[index]
+@pytest.mark.parametrize(("path", "kind"), [each for each in KEYS if field_of(*each).examples])
+def test_legal_value_of_a_refusal_is_legal(path: str, kind: str) -> None:
+    RunConfig.model_validate(altered(base_of(kind), path, field_of(path, kind).examples[0]))  # type: ignore[index]
 
 
-@pytest.mark.parametrize("path", every_key(RunConfig))
-def test_every_key_has_help(path: str) -> None:
-    info = every_key(RunConfig)[path]
+@pytest.mark.parametrize(("path", "kind"), KEYS)
+def test_every_key_has_help(path: str, kind: str) -> None:
+    info = field_of(path, kind)
     name = path.rpartition(".")[2]
     assert info.description or name in ("name", "_target_") or info.annotation.__doc__, path  # type: ignore[union-attr]
 

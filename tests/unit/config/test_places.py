@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
@@ -17,8 +18,10 @@ from suite.bench.runs import expand
 from suite.config.compose import composed, groups, resolve
 from suite.config.locate import search
 from suite.config.places import OF_DATA, OF_RANKS, PLACES, check_parts
-from suite.core.errors import Refused, SuiteError
+from suite.core.errors import InvalidRequest, SuiteError
 
+LINK = {"_target_": "suite.simulate.machine.Link", "latency": 0.0, "bandwidth": 1.0}
+PLANTED = {"_target_": "suite.data.graphs.generate.Planted", "vertices": 64, "blocks": 2}
 # one of every kind, with the arguments that it needs
 PARTS: dict[str, dict[str, Any]] = {
     "schedule": {"_target_": "suite.schedule.OneFOneB"},
@@ -27,9 +30,27 @@ PARTS: dict[str, dict[str, Any]] = {
     "system.simulation.layout": {"_target_": "suite.memory.mixed", "_partial_": True},
     "model.shape": {"_target_": "suite.workload.gcn.GCN"},
     "precision.loss_scale": {"_target_": "suite.engine.scale.Dynamic"},
-    "executor": {"_target_": "suite.bench.checked.Checked", "ticks": {"forward": 1, "backward": 2, "update": 0}},
-    "executor.cost": {"_target_": "suite.simulate.cost.Fixed", "forward": 1.0, "backward": 2.0, "message_bytes": 1},
-    "executor.stand_ins.any.source": {"_target_": "suite.data.graphs.generate.Planted", "vertices": 64, "blocks": 2},
+    "executor:plugin": {
+        **{"kind": "plugin", "_target_": "suite.papers.pipeoptim.unit_time_executor.UnitTimeExecutor"},
+        **{"forward": 4, "backward": 8, "batches": 8},
+    },
+    "executor:microbenchmark": {"kind": "microbenchmark", "_target_": "suite.bench.messages.Messages"},
+    "executor:simulated.machine": {
+        **{"_target_": "suite.simulate.machine.Machine", "name": "x", "devices_per_node": 1, "memory": 1.0, "peak": {}},
+        **{"memory_bandwidth": 1.0, "within": LINK, "between": LINK, "adapters": 1, "host": LINK},
+    },
+    "executor:simulated.stack": {"_target_": "suite.simulate.stack.Stack", "name": "x", "products": 1.0},
+    "executor:emulated.cost": {
+        "_target_": "suite.simulate.cost.Fixed",
+        "forward": 1.0,
+        "backward": 2.0,
+        "message_bytes": 1,
+    },
+    "executor:plugin.stand_ins.any.source": {
+        "_target_": "suite.data.graphs.generate.Planted",
+        "vertices": 64,
+        "blocks": 2,
+    },
     "graph.source": {"_target_": "suite.data.graphs.generate.Planted", "vertices": 64, "blocks": 2},
     "partitioner": {"_target_": "suite.gnn.partition.plain.Block"},
     "optimizer": {"_target_": "suite.engine.optimizer.Adam", "lr": 0.1},
@@ -38,14 +59,9 @@ PARTS: dict[str, dict[str, Any]] = {
     "system": {"_target_": "suite.engine.system.EngineSystem"},
     "exchange": {"_target_": "suite.gnn.exchange.Aware"},
 }
-NAMED = {
-    "executor.system": "suite.bench.emulate.Emulated",
-    "executor.prepares": "suite.gnn.prepare.Prepared",
-    "executor.replays": "suite.engine.replayed.Replayed",
-}
 ALL = {**PLACES, **OF_RANKS, **OF_DATA}
 # a system loads checkpoints, as a source loads graphs: it is refused as it is built, for want of a world
-GRAPHS = ("graph.source", "executor.stand_ins.any.source")
+GRAPHS = ("graph.source", "executor:plugin.stand_ins.any.source")
 LAYOUTS = ("memory.layout", "system.simulation.layout")
 ALIKE = {(path, other) for path in GRAPHS for other in (*GRAPHS, "system")} | set(permutations(LAYOUTS))
 
@@ -57,18 +73,19 @@ def place(path: str) -> str:
 def holding(path: str, value: Any) -> dict[str, Any]:
     """A config of one place alone."""
     for key in reversed(path.split(".")):
-        value = {key: value}
+        name, _, kind = key.partition(":")
+        value = {name: {**value, **({"kind": kind} if kind else {})} if isinstance(value, dict) else value}
     return dict(value)
 
 
 def refusal(path: str, value: Any) -> str:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         check_parts(holding(path, value), {place(path): ALL[place(path)]})
     return str(caught.value)
 
 
 def test_every_place_has_an_example() -> None:
-    assert {place(path) for path in (*PARTS, *NAMED)} == set(ALL)
+    assert {place(path) for path in PARTS} == set(ALL)
 
 
 @pytest.mark.parametrize("path", PARTS)
@@ -77,15 +94,8 @@ def test_a_place_takes_its_own_kind_and_no_other(path: str) -> None:
     for other, value in PARTS.items():
         if other != path and (path, other) not in ALIKE:
             message = refusal(path, value)
-            assert path in message, other
+            assert re.sub(r":\w+", "", path) in message, other
             assert value["_target_"] in message, other
-
-
-@pytest.mark.parametrize("path", NAMED)
-def test_a_class_that_is_asked_before_it_is_made_is_of_its_kind(path: str) -> None:
-    check_parts(holding(path, NAMED[path]), {path: ALL[path]})
-    for other in (*[name for at, name in NAMED.items() if at != path], "suite.core.grid.Grid", "suite.memory.mixed"):
-        assert refusal(path, other).startswith(f"{path}={other}"), other
 
 
 def test_a_function_says_what_it_makes_and_takes_what_it_is_given() -> None:
@@ -145,16 +155,15 @@ def test_a_class_of_ones_own_is_known_by_its_methods(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["executor=full_graph", "system=sparsity_aware", "executor.prepares=suite.core.grid.Grid"],
-        ["executor=emulated", "executor.system=suite.core.grid.Grid"],
+        ["executor=messages", "grid.data=2", "executor._target_=suite.core.grid.Grid"],
         ["executor=check", "weights._target_=suite.schedule.OneFOneB"],
-        ["executor=simulated", "executor._target_=suite.schedule.OneFOneB"],
+        ["executor=unit", "executor._target_=suite.schedule.OneFOneB"],
         ["executor=simulated", "system.simulation.layout._target_=suite.weights.Latest"],
         ["executor=simulated", "machine._target_=suite.weights.Latest"],
         ["executor=analytic", "executor.paper=axonn", "executor.models.gpt3_xl.shape._target_=suite.workload.VGG"],
         ["executor=analytic", "executor.paper=axonn", "~executor.models.gpt3_xl.shape"],
         ["executor=graph_clusters", "executor.figure=gnn_fig3", "~executor.stand_ins.amazon.source"],
-        ["executor=check", "schedule._target_=suite.clusters.__main__.main"],
+        ["executor=check", "schedule._target_=suite.papers.__main__.main"],
         [
             "optimizer.lr={_target_:suite.schedule.OneFOneB}",
             "executor=emulated",
@@ -169,13 +178,13 @@ def test_a_command_line_with_a_part_of_another_kind_is_refused_before_it_runs(ov
 
 
 def test_what_is_drawn_or_tuned_is_held_to_it_too() -> None:
-    with pytest.raises(Refused, match="its place requires a Schedule"):
+    with pytest.raises(InvalidRequest, match="its place requires a Schedule"):
         resolve(["schedule._target_=suite.weights.Latest"])
 
 
 @pytest.mark.parametrize("told", ["optimizer._target_=suite.schedule.OneFOneB", "system._target_=suite.weights.Latest"])
 def test_what_only_ranks_load_they_refuse(tmp_path: Path, told: str) -> None:
-    size = ["batch.size=4", "batch.microbatch=2", "measure.turns=1", "measure.batches=1"]
+    size = ["batch.size=4", "batch.microbatch=2", "measure.rounds=1", "measure.batches=1"]
     (record,) = measure(expand([told, *size, f"reports={tmp_path}"]), Progress(1.0))
     assert record.outcome.value == "unsupported"
     assert told.partition("=")[2] in record.reason
@@ -213,7 +222,7 @@ def test_legal_argument_named_in_refusal_is_accepted(choice: str) -> None:
     config = composed(CHOICES[choice])
     check_parts(config)
     refused = 0
-    for path in arguments({wanted.partition(".")[0]: config[wanted.partition(".")[0]] for wanted in PLACES}):
+    for path in arguments({group: config[group] for group in {re.split("[.:]", place)[0] for place in PLACES}}):
         *within, key = path
         group: Any = config
         for name in within:
@@ -223,7 +232,7 @@ def test_legal_argument_named_in_refusal_is_accepted(choice: str) -> None:
             group[key] = wrong
             try:
                 check_parts(config)
-            except Refused as error:
+            except InvalidRequest as error:
                 refused += 1
                 whole, _, legal = str(error).partition("legal: ")
                 assert whole.startswith(".".join(path))
@@ -236,7 +245,7 @@ def test_legal_argument_named_in_refusal_is_accepted(choice: str) -> None:
 
 
 def test_null_for_a_word_names_a_word_that_is_one() -> None:
-    key = "system.simulation.checkpoints"
+    key = "system.simulation.activation_checkpointing"
     (run,) = expand(["executor=simulated", f"{key}=null"])
     assert f"legal: {key}=interval" in str(run.refusal)
     (run,) = expand(["executor=simulated", f"{key}=interval"])

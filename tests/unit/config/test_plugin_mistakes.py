@@ -1,4 +1,4 @@
-"""The README's plug-ins work from a user's folder, and a mistake in each is refused with its class's own arguments."""
+"""Plug-ins of docs/extending.md: they work from a user's folder, and mistakes are refused with their own names."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import pytest
 from suite.bench.runs import Run, expand
 from suite.config import locate
 from suite.config.plugins import build
-from suite.core.errors import Refused, SuiteError, UnknownName
+from suite.core.errors import InvalidRequest, SuiteError, UnknownName
 
-README = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+EXTENDING = (Path(__file__).parents[3] / "docs/extending.md").read_text(encoding="utf-8")
 
 
 def example(start: str, language: str) -> str:
-    """The README's block that begins with a text."""
-    blocks = re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+    """The block of the document that begins with a text."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", EXTENDING, flags=re.DOTALL)
     return next(block for block in blocks if block.startswith(start))
 
 
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A user's folder with the README's examples: the override that names it."""
+    """A user's folder with the examples of docs/extending.md: the override that names it."""
     monkeypatch.setattr("sys.path", [*sys.path])
     monkeypatch.setattr(locate, "_folders", [])
     monkeypatch.delitem(sys.modules, "waves", raising=False)
@@ -57,7 +57,7 @@ def run_of(mine: str, *overrides: str) -> Run:
 
 
 @pytest.mark.parametrize("overrides", [WAVES, MODEL, MACHINE, SIMULATED, EXPERIMENT])
-def test_examples_of_the_readme_work(mine: str, overrides: list[str]) -> None:
+def test_examples_of_the_document_work(mine: str, overrides: list[str]) -> None:
     runs = expand([mine, *overrides])
     assert [run.refusal for run in runs] == [None] * len(runs)
 
@@ -84,7 +84,7 @@ MISTAKES = [
         "a folder of launch.python_path",
         "did you mean 'waves.Waves'",
     ),
-    (WAVES, ["schedule._target_=waves.Op"], "waves.Op is suite.core.op.Op", "named where it is defined", "legal: "),
+    (WAVES, ["schedule._target_=waves.Op"], "schedule=waves.Op", "requires a Schedule; Op has no program()", "legal: "),
     (WAVES, ["schedule._target_=suite.weights.Latest"], "schedule=suite.weights.Latest", "requires a Schedule", ""),
     (WAVES, ["schedule._target_=os.system"], "os is none", "launch.python_path", "legal: "),
     (MODEL, ["+model.shape.layer=6"], "model.shape.layer'", "model.shape.layers", "did you mean 'model.shape.layers'"),
@@ -100,20 +100,20 @@ MISTAKES = [
     (
         MACHINE,
         ["+machine.within.latncy=1.0e-6"],
-        "executor.machine.within.latncy",
-        "executor.machine.within.latency",
-        "did you mean 'executor.machine.within.latency'",
+        "machine.within.latncy",
+        "machine.within.latency",
+        "did you mean 'machine.within.latency'",
     ),
     (
         MACHINE,
         ["machine.within.latency=fast"],
-        "executor.machine.within.latency='fast'",
+        "machine.within.latency='fast'",
         "a number",
-        "executor.machine.within.latency=1.0",
+        "machine.within.latency=1.0",
     ),
-    (MACHINE, ["machine.memory=79G"], "executor.machine.memory='79G'", "a number", "executor.machine.memory=1.0"),
-    (MACHINE, ["machine.peak=1.0e+12"], "executor.machine.peak=", "a mapping, each value a number", "machine.peak={}"),
-    (MACHINE, ["~machine.adapters"], "there is no executor.machine.adapters", "Machine requires it", "adapters=1"),
+    (MACHINE, ["machine.memory=79G"], "machine.memory='79G'", "a number", "machine.memory=1.0"),
+    (MACHINE, ["machine.peak=1.0e+12"], "machine.peak=", "a mapping, each value a number", "machine.peak={}"),
+    (MACHINE, ["~machine.adapters"], "there is no machine.adapters", "Machine requires it", "adapters=1"),
     (
         MACHINE,
         [f"machine.host._target_={LINK}s"],
@@ -124,7 +124,7 @@ MISTAKES = [
     (
         MACHINE,
         ["machine.host={_target_: suite.schedule.OneFOneB}"],
-        "executor.machine.host=suite.schedule.OneFOneB",
+        "machine.host=suite.schedule.OneFOneB",
         "requires a Link",
         "",
     ),
@@ -137,20 +137,32 @@ MISTAKES = [
     ),
     (
         SIMULATED,
-        ["system.simulation.checkpoints=layers"],
-        "system.simulation.checkpoints=layers",
-        "one of 'interval', 'layer' or 'none'",
-        "system.simulation.checkpoints=interval",
+        ["system.simulation.activation_checkpointing=layers"],
+        "system.simulation.activation_checkpointing=layers",
+        "one of interval, layer, none",
+        "system.simulation.activation_checkpointing=layer",
     ),
     (
         SIMULATED,
         ["+system.simulation.blocks=true"],
         "system.simulation.blocks",
         "one of ",
-        "did you mean 'system.simulation.blocking'",
+        "did you mean 'system.simulation.blocking_sends'",
     ),
-    (SIMULATED, ["+system.simulation.bucket=-1"], "system.simulation.bucket=-1", "at least 0", "bucket=4000000"),
-    (EXPERIMENT, ["experiment.seconds=long"], "experiment.seconds=long", "0 seconds", "experiment.seconds=120"),
+    (
+        SIMULATED,
+        ["+system.simulation.bucket_numel=-1"],
+        "system.simulation.bucket_numel=-1",
+        "at least 0",
+        "bucket_numel=4000000",
+    ),
+    (
+        EXPERIMENT,
+        ["experiment.expected_seconds=long"],
+        "experiment.expected_seconds=long",
+        "0 seconds",
+        "experiment.expected_seconds=120",
+    ),
 ]
 
 
@@ -163,7 +175,7 @@ def test_mistake_is_refused_with_key_rule_and_legal_value(
     refusals: list[SuiteError | None]
     try:
         refusals = [run.refusal for run in expand([mine, *example, *mistake])]
-    except Refused as error:
+    except InvalidRequest as error:
         refusals = [error]
     message = next(str(each) for each in refusals if each is not None)
     assert "\n" not in message
@@ -179,13 +191,13 @@ class Mine:
     ("arguments", "kind", "words"),
     [
         ({"cap": 1, "shares": 0.1}, UnknownName, "did you mean 'share'"),
-        ({}, Refused, "there is no cap; rule: mine.Mine requires it, a whole number; legal: cap=1"),
-        ({"cap": "1"}, Refused, "cap='1'; rule: cap is a whole number; legal: cap=1"),
-        ({"cap": 1, "share": False}, Refused, "share=false; rule: share is a number; legal: share=0.5"),
+        ({}, InvalidRequest, "there is no cap; rule: mine.Mine requires it, a whole number; legal: cap=1"),
+        ({"cap": "1"}, InvalidRequest, "cap='1'; rule: cap is a whole number; legal: cap=1"),
+        ({"cap": 1, "share": False}, InvalidRequest, "share=false; rule: share is a number; legal: share=0.5"),
     ],
 )
 def test_class_that_is_built_alone_names_its_arguments(
-    monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], kind: type[Refused], words: str
+    monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], kind: type[InvalidRequest], words: str
 ) -> None:
     monkeypatch.setattr("suite.config.plugins.locate", lambda path: Mine)
     with pytest.raises(kind, match=re.escape(words)):

@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from suite.config.plugins import Plugin
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven
 
@@ -37,7 +37,9 @@ def test_group_without_a_class_path_is_no_plugin(data: object) -> None:
 
 def test_plugin_of_another_type_is_refused_as_it_is_built() -> None:
     plugin = READER.validate_python({"_target_": "suite.weights.Latest"})
-    with pytest.raises(Refused, match=r"=suite\.weights\.Latest; rule: its place requires a Schedule; Latest has no"):
+    with pytest.raises(
+        InvalidRequest, match=r"=suite\.weights\.Latest; rule: its place requires a Schedule; Latest has no"
+    ):
         plugin.build()
 
 
@@ -49,5 +51,5 @@ def test_result_of_a_function_that_does_not_name_its_type_is_checked(monkeypatch
     for module in ("plugins", "results"):
         monkeypatch.setattr(f"suite.config.{module}.locate", lambda path: anything)
     plugin = READER.validate_python({"_target_": "mine.anything"})
-    with pytest.raises(Refused, match=r"which returns 3; rule: its place requires a Schedule"):
+    with pytest.raises(InvalidRequest, match=r"which returns 3; rule: its place requires a Schedule"):
         plugin.build()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from suite.config.__main__ import DOCS
+from suite.config.executor import BY_KIND, ExecutorSettings
 from suite.config.reference import page, schema
-from suite.config.refusals import every_key
+from suite.config.refusals import every_key, groups_of
 from suite.config.run import RunConfig
 
 
@@ -18,9 +21,22 @@ def test_every_key_stands_in_reference_and_schema() -> None:
     text, found = page(), json.loads(schema())
     for path, info in every_key(RunConfig).items():
         group, _, key = path.rpartition(".")
-        name = type(info.annotation).__name__
-        if f"## {path}\n" in text or name == "ModelMetaclass":
-            continue  # a group
+        if groups_of(info):
+            assert f"## {path}\n" in text or f"## {path}, " in text, path
+            continue
         assert f"| `{path}` |" in text, path
+        if group.startswith("executor"):
+            continue  # see below
         parts = found if not group else found["$defs"][group.rpartition(".")[2].capitalize()]
         assert key in parts["properties"], path
+
+
+@pytest.mark.parametrize(("kind", "model"), BY_KIND.items())
+def test_each_kind_of_executor_has_a_table_and_a_schema(kind: str, model: type[ExecutorSettings]) -> None:
+    table = page().partition(f"\n## executor, kind: {kind}\n")[2].partition("\n## ")[0]
+    known = json.loads(schema())["$defs"][model.__name__]["properties"]
+    for info_name, info in model.model_fields.items():
+        key = info.alias or info_name
+        assert key in known
+        assert groups_of(info) or f"| `executor.{key}` |" in table, key
+    assert known["kind"]["const"] == kind

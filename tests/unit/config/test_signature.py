@@ -12,7 +12,7 @@ from pydantic import Field
 from suite.config.plugins import build
 from suite.config.results import mismatch
 from suite.config.signature import check_names, check_values, fits
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 
 NAN, INF = float("nan"), float("inf")
@@ -67,7 +67,7 @@ def test_values_of_a_type(hint: Any, good: Sequence[Any], bad: Sequence[Any]) ->
     ],
 )
 def test_argument_of_another_type_is_refused_with_a_legal_value(config: dict[str, Any], told: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         build(config)
     assert str(caught.value) == told
 
@@ -145,7 +145,7 @@ class Bounded:
     ],
 )
 def test_refusal_has_the_whole_key(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         check_values("machine", "mine.Bounded", Bounded, arguments)
     assert str(caught.value) == message
 
@@ -153,7 +153,7 @@ def test_refusal_has_the_whole_key(arguments: dict[str, Any], message: str) -> N
 def test_names_are_those_of_the_signature() -> None:
     check_names("machine", "mine.Bounded", Bounded, ["share", "readers"])
     check_names("", "mine.either", lambda **anything: anything, ["whatever"])
-    with pytest.raises(Refused, match=r"named 'machine\.shar'.*did you mean 'machine\.share'\?") as caught:
+    with pytest.raises(InvalidRequest, match=r"named 'machine\.shar'.*did you mean 'machine\.share'\?") as caught:
         check_names("machine", "mine.Bounded", Bounded, ["shar"])
     assert "argument of mine.Bounded" in str(caught.value)
 

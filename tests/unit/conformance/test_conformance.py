@@ -62,12 +62,12 @@ def test_a_flush_and_an_asynchronous_system_keep_every_law(system: str) -> None:
             ["1x1: ", "loss", "for"],
         ),
         (
-            ("system=pipedream", "system._target_=broken.Disobedient", "+system.streams=true"),
+            ("system=pipedream", "system._target_=broken.Disobedient", "+system.supports_streaming=true"),
             "replay",
             ["4x1: ", "epoch 0, batch", "replayed"],
         ),
         (
-            ("system=gpipe", "system._target_=broken.Forgetful", "+system.resumes=true"),
+            ("system=gpipe", "system._target_=broken.Forgetful", "+system.supports_checkpoints=true"),
             "resume",
             ["after resuming"],
         ),

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.expression import LONGEST, evaluate, symbols
 
 
@@ -81,9 +81,9 @@ def test_the_symbols_are_the_names_that_need_a_value() -> None:
     ],
 )
 def test_everything_else_is_refused(expression: str) -> None:
-    with pytest.raises(Refused, match=r"formula|parse|arguments"):
+    with pytest.raises(InvalidRequest, match=r"formula|parse|arguments"):
         symbols(expression)
-    with pytest.raises(Refused, match=r"formula|parse|arguments"):
+    with pytest.raises(InvalidRequest, match=r"formula|parse|arguments"):
         evaluate(expression, {"a": 1, "b": 2, "c": 3})
 
 
@@ -102,10 +102,10 @@ def test_everything_else_is_refused(expression: str) -> None:
     ],
 )
 def test_what_is_no_finite_number_is_refused_with_the_point(expression: str, values: dict[str, float]) -> None:
-    with pytest.raises(Refused, match="finite number"):
+    with pytest.raises(InvalidRequest, match="finite number"):
         evaluate(expression, values)
 
 
 def test_a_symbol_without_a_value_is_named() -> None:
-    with pytest.raises(Refused, match="has no value for bsize, phi"):
+    with pytest.raises(InvalidRequest, match="has no value for bsize, phi"):
         evaluate("4*phi + 16*bsize", {"n": 1.0})

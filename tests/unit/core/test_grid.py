@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import Place
 
@@ -82,5 +82,5 @@ def test_a_grid_prints_as_the_papers_write_it() -> None:
 
 @pytest.mark.parametrize("axis", ["data", "inter", "tensor"])
 def test_an_empty_axis_is_refused(axis: str) -> None:
-    with pytest.raises(Refused, match=rf"Grid\({axis}=0\).*legal: Grid\({axis}=1\)"):
+    with pytest.raises(InvalidRequest, match=rf"Grid\({axis}=0\).*legal: Grid\({axis}=1\)"):
         Grid(**{axis: 0})

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pytest
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.members import check_protocol, lacking
 
 
@@ -36,7 +36,7 @@ def test_class_is_not_callable_because_its_type_is() -> None:
 
 
 def test_argument_that_lacks_members_is_refused_by_name() -> None:
-    with pytest.raises(Refused, match=r"reader=3; rule: an object with read\(\), wide, as .*Reads has; legal"):
+    with pytest.raises(InvalidRequest, match=r"reader=3; rule: an object with read\(\), wide, as .*Reads has; legal"):
         check_protocol("reader", 3, Reads, "Reader()")
-    with pytest.raises(Refused, match=r"reader=Reader, a class; .*legal: reader=Reader\(\)"):
+    with pytest.raises(InvalidRequest, match=r"reader=Reader, a class; .*legal: reader=Reader\(\)"):
         check_protocol("reader", Reader, Reads, "Reader()")

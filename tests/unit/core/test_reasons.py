@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.core.errors import IllegalSchedule, RankError, Refused
+from suite.core.errors import IllegalSchedule, InvalidRequest, RankError
 from suite.core.reasons import headline, is_users, whole
 
 OWN = """Traceback (most recent call last):
@@ -58,7 +58,7 @@ def raised(path: Path, text: str) -> BaseException:
     """What a user's file raises."""
     path.write_text(text)
     try:
-        exec(compile(text, str(path), "exec"), {"Refused": Refused, "IllegalSchedule": IllegalSchedule})
+        exec(compile(text, str(path), "exec"), {"InvalidRequest": InvalidRequest, "IllegalSchedule": IllegalSchedule})
     except BaseException as error:
         return error
     raise AssertionError

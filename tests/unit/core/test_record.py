@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,20 @@ RECORD = Record(
 
 def test_a_record_reads_what_it_wrote() -> None:
     assert Record.from_json(RECORD.to_json()) == RECORD
+
+
+def test_seconds_of_an_answer_survive_and_make_no_other_value() -> None:
+    """A record of before has none; how long a function took says nothing about what it gave."""
+    timed = replace(RECORD, metrics={"m": Metric("s", "", (1.0,), seconds=0.25)})
+    data = json.loads(timed.to_json())
+    assert Record.from_json(json.dumps(data)).metrics["m"].seconds == 0.25
+    del data["metrics"]["m"]["seconds"]
+    before = Record.from_json(json.dumps(data))
+    assert before.metrics["m"].seconds is None
+    assert before == timed
+    data["metrics"]["m"]["seconds"] = "soon"
+    with pytest.raises(DamagedRecord):
+        Record.from_json(json.dumps(data))
 
 
 @given(st.sampled_from(Outcome), st.sampled_from(Source), st.text(), st.lists(st.floats(allow_nan=False, width=64)))
@@ -79,7 +94,7 @@ def test_another_schema_is_told_apart(version: object) -> None:
         "3",
         "null",
         "{}",
-        '{"schema_version": 1}',
+        f'{{"schema_version": {SCHEMA_VERSION}}}',
         changed(outcome="fine"),
         changed(source="guessed"),
         changed(metrics=[1]),

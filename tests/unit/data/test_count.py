@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from suite import count
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_pairs_have_no_classes(tmp_path: Path) -> None:
 def test_another_name_or_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UnknownName, match="cifar_100"):
         count.counts("cifar_10", tmp_path)
-    with pytest.raises(Refused, match="train"):
+    with pytest.raises(InvalidRequest, match="train"):
         count.counts("imdb", tmp_path)
     assert count.main(["imdb", str(tmp_path)]) == 2
     assert count.main(["imdb"]) == 2

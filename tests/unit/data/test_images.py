@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suite.core.errors import MissingDependency, Refused, UnknownName
+from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
 from suite.data import images
 from suite.data.epochs import order
 from suite.data.images import Held, Images, check_folder, check_shape, cifar_100, digits, imagenet, tiny_imagenet
@@ -60,7 +60,7 @@ def test_a_batch_goes_on_where_the_one_before_ended() -> None:
 def test_batches_are_those_of_their_seed_for_ever() -> None:
     assert order(8, 0, 0).tolist() == [1, 4, 5, 6, 2, 0, 3, 7]
     assert drawn(numbered(15), 0, 5, seed=4) != drawn(numbered(15), 0, 5, seed=3)
-    with pytest.raises(Refused, match="seed=-1"):
+    with pytest.raises(InvalidRequest, match="seed=-1"):
         numbered(3).batch(0, size=1, seed=-1, shape=POINT)
 
 
@@ -130,10 +130,10 @@ def test_cifar_100_reads_fine_classes_and_planes(cifar: Path) -> None:
 def test_a_damaged_cifar_100_is_refused(cifar: Path) -> None:
     whole = (cifar / "test.bin").read_bytes()
     (cifar / "test.bin").write_bytes(whole[:-1])
-    with pytest.raises(Refused, match="6147 bytes; rule: rows of 3074 bytes; legal: 3074 bytes"):
+    with pytest.raises(InvalidRequest, match="6147 bytes; rule: rows of 3074 bytes; legal: 3074 bytes"):
         cifar_100(cifar)
     (cifar / "test.bin").write_bytes(b"\x00\xff" + whole[2:])
-    with pytest.raises(Refused, match="class 255"):
+    with pytest.raises(InvalidRequest, match="class 255"):
         cifar_100(cifar)
 
 
@@ -206,13 +206,13 @@ def test_a_pickled_cifar_100_is_refused(tmp_path: Path) -> None:
     """The version for Python has no train.bin."""
     for name in ("train", "test", "meta"):
         (tmp_path / name).write_bytes(b"\x80\x02}q\x01.")
-    with pytest.raises(Refused, match=r"has no train\.bin, or an empty one; it holds meta, test, train"):
+    with pytest.raises(InvalidRequest, match=r"has no train\.bin, or an empty one; it holds meta, test, train"):
         cifar_100(tmp_path)
 
 
 def test_a_validation_class_that_is_not_listed_is_refused(tiny: Path) -> None:
     (tiny / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn77\t0\t0\t9\t9\n")
-    with pytest.raises(Refused, match=r"class 'n77'; rule: a class of wnids\.txt; legal: n02"):
+    with pytest.raises(InvalidRequest, match=r"class 'n77'; rule: a class of wnids\.txt; legal: n02"):
         tiny_imagenet(tiny)
 
 
@@ -256,10 +256,12 @@ def test_digits_without_scikit_learn_say_what_to_install(monkeypatch: pytest.Mon
     ("name", "missing"), [("cifar_100", "train.bin"), ("tiny_imagenet", "wnids.txt"), ("imagenet", "train")]
 )
 def test_a_folder_of_another_form_is_refused(tmp_path: Path, name: str, missing: str) -> None:
-    with pytest.raises(Refused, match=f"{name}: there is no folder 'None'.*legal: the folder that holds {missing}"):
+    with pytest.raises(
+        InvalidRequest, match=f"{name}: there is no folder 'None'.*legal: the folder that holds {missing}"
+    ):
         check_folder(name)
     (tmp_path / "photos").mkdir()
-    with pytest.raises(Refused, match=f"has no {missing}, or an empty one; it holds photos"):
+    with pytest.raises(InvalidRequest, match=f"has no {missing}, or an empty one; it holds photos"):
         check_folder(name, tmp_path)
 
 
@@ -267,7 +269,7 @@ def test_published_layouts_are_accepted(cifar: Path) -> None:
     check_folder("digits")
     check_folder("cifar_100", cifar)
     (cifar / "train.bin").write_bytes(b"")
-    with pytest.raises(Refused, match=r"has no train\.bin, or an empty one; it holds test\.bin, train\.bin"):
+    with pytest.raises(InvalidRequest, match=r"has no train\.bin, or an empty one; it holds test\.bin, train\.bin"):
         check_folder("cifar_100", cifar)
     with pytest.raises(UnknownName, match="did you mean 'imagenet'"):
         check_folder("imagenot", cifar)
@@ -275,7 +277,7 @@ def test_published_layouts_are_accepted(cifar: Path) -> None:
 
 def test_photographs_are_where_they_should_be(folders: Path) -> None:
     (folders / "val" / "n02" / "d.JPEG").rename(folders / "val" / "n02" / "d.txt")
-    with pytest.raises(Refused, match="no photographs"):
+    with pytest.raises(InvalidRequest, match="no photographs"):
         imagenet(folders)
 
 
@@ -291,17 +293,17 @@ def test_photographs_are_where_they_should_be(folders: Path) -> None:
     ],
 )
 def test_networks_that_cannot_read_them_are_refused(name: str, shape: object, words: str) -> None:
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(InvalidRequest, match=words):
         check_shape(name, None, shape)
 
 
 def test_classes_of_folders_are_counted(tiny: Path, folders: Path) -> None:
     for name, folder in (("tiny_imagenet", tiny), ("imagenet", folders)):
         check_shape(name, folder, VGG((4,), (1,), image=28, classes=2))
-        with pytest.raises(Refused, match=f"data={name} has 2 classes"):
+        with pytest.raises(InvalidRequest, match=f"data={name} has 2 classes"):
             check_shape(name, folder, VGG((4,), (1,), image=28, classes=1))
-        with pytest.raises(Refused, match=r"model\.shape\.colours=2"):
+        with pytest.raises(InvalidRequest, match=r"model\.shape\.colours=2"):
             check_shape(name, folder, VGG((4,), (1,), image=28, colours=2, classes=2))
-    with pytest.raises(Refused, match="numbered has 10 classes"):
+    with pytest.raises(InvalidRequest, match="numbered has 10 classes"):
         numbered(5).batch(0, size=1, seed=0, shape=VGG((4,), (1,), image=2, colours=1, classes=3))
     check_shape("digits", None, GREY)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.data import sentiment, text
 from suite.data.labelled import UNKNOWN, Labelled, Texts, encoded, in_turn, vocabulary_of
 from suite.data.sentiment import imdb
@@ -48,7 +48,7 @@ def test_an_epoch_is_every_text_once_and_a_batch_goes_on_where_the_last_ended() 
     assert small[:15] != small[15:30]
     assert drawn(data, 0, 15, seed=4) != small[:15]
     assert (data.samples, data.held_out) == (15, 15)
-    with pytest.raises(Refused, match="seed=-1"):
+    with pytest.raises(InvalidRequest, match="seed=-1"):
         data.batch(0, size=1, seed=-1, shape=reader())
 
 
@@ -138,15 +138,17 @@ def test_what_stands_beside_a_package_moves_nothing(library: Path) -> None:
 
 
 def test_snippets_that_are_not_there_are_refused(library: Path, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"data\.source\.train=15 of asyncio .*it has 14 snippets of 3 words.*legal: 14"):
+    with pytest.raises(
+        InvalidRequest, match=r"data\.source\.train=15 of asyncio .*it has 14 snippets of 3 words.*legal: 14"
+    ):
         snippets(folder=library, length=3, train=15, validation=4)
-    with pytest.raises(Refused, match=r"data\.source\.validation=5 of asyncio"):
+    with pytest.raises(InvalidRequest, match=r"data\.source\.validation=5 of asyncio"):
         snippets(folder=library, length=3, train=14, validation=5)
-    with pytest.raises(Refused, match=r"data\.source\.vocabulary=2; rule: at least 3"):
+    with pytest.raises(InvalidRequest, match=r"data\.source\.vocabulary=2; rule: at least 3"):
         snippets(vocabulary=2)
     check_folder("snippets", library)
     check_folder("snippets")
-    with pytest.raises(Refused, match="has no asyncio"):
+    with pytest.raises(InvalidRequest, match="has no asyncio"):
         check_folder("snippets", tmp_path / "nothing")
     with pytest.raises(UnknownName):
         check_folder("snippet", library)
@@ -174,12 +176,12 @@ def test_the_interpreters_own_library_is_there() -> None:
     ],
 )
 def test_networks_that_cannot_read_them_are_refused(shape: Any, words: str) -> None:
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(InvalidRequest, match=words):
         check_shape("snippets", None, shape)
 
 
 def test_a_network_of_fewer_words_is_refused_by_the_batch() -> None:
-    with pytest.raises(Refused, match=r"model\.shape\.vocabulary=8; rule: data=numbered has 9"):
+    with pytest.raises(InvalidRequest, match=r"model\.shape\.vocabulary=8; rule: data=numbered has 9"):
         numbered(9).batch(0, size=1, seed=0, shape=reader(vocabulary=8))
 
 
@@ -229,15 +231,15 @@ def test_imdb_reads_its_published_folders(reviews: Path) -> None:
 
 def test_a_folder_of_another_form_is_refused(reviews: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        Refused, match=r"imdb: there is no folder .*rule: it holds train/neg.*legal: the folder aclImdb"
+        InvalidRequest, match=r"imdb: there is no folder .*rule: it holds train/neg.*legal: the folder aclImdb"
     ):
         imdb(reviews / "nowhere")
-    with pytest.raises(Refused, match=r"has no train/neg; it holds neg, pos, unsup"):
+    with pytest.raises(InvalidRequest, match=r"has no train/neg; it holds neg, pos, unsup"):
         sentiment.check_folder("imdb", reviews / "train")
     (reviews / "test/neg/0_2.txt").unlink()
-    with pytest.raises(Refused, match=r"no reviews in .*neg"):
+    with pytest.raises(InvalidRequest, match=r"no reviews in .*neg"):
         sentiment.check_folder("imdb", reviews)
-    with pytest.raises(Refused, match=r"data\.source\.vocabulary=2"):
+    with pytest.raises(InvalidRequest, match=r"data\.source\.vocabulary=2"):
         imdb(reviews, vocabulary=2)
     with pytest.raises(UnknownName):
         sentiment.check_folder("imdbs", tmp_path)
@@ -245,6 +247,6 @@ def test_a_folder_of_another_form_is_refused(reviews: Path, tmp_path: Path) -> N
 
 def test_a_language_model_is_not_what_classifies() -> None:
     for shape in (ResidualLSTM(), GNMT()):
-        with pytest.raises(Refused, match="rule: text is for a language model"):
+        with pytest.raises(InvalidRequest, match="rule: text is for a language model"):
             text.check_shape("standard_library", None, shape)
     text.check_shape("standard_library", None, Transformer(1, 8, 2, 4, 256))

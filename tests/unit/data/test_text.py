@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.data import text as corpus
 from suite.data.text import (
     Text,
@@ -168,11 +168,13 @@ def test_a_last_line_without_an_end_is_kept(books: Path) -> None:
 def test_a_wrong_folder_is_refused(name: str, load: Callable[[Path], Text], needed: str, tmp_path: Path) -> None:
     for wrong in (tmp_path / "absent", tmp_path):
         for attempt in (load, lambda folder: check_folder(name, folder)):
-            with pytest.raises(Refused, match=f"{name}: .*rule: it holds {needed}.*legal: the folder that") as caught:
+            with pytest.raises(
+                InvalidRequest, match=f"{name}: .*rule: it holds {needed}.*legal: the folder that"
+            ) as caught:
                 attempt(wrong)
             assert str(wrong) in str(caught.value)
     (tmp_path / "something.else").write_text("x")
-    with pytest.raises(Refused, match=r"holds something\.else"):
+    with pytest.raises(InvalidRequest, match=r"holds something\.else"):
         load(tmp_path)
 
 
@@ -181,17 +183,17 @@ def test_half_a_corpus_is_refused(wikitext: Path) -> None:
     (wikitext / "wiki.test.tokens").unlink()
     check_folder("wikitext_103", wikitext)  # nobody reads it
     (wikitext / "wiki.valid.tokens").write_text("")
-    with pytest.raises(Refused, match=r"empty: wiki\.valid\.tokens"):
+    with pytest.raises(InvalidRequest, match=r"empty: wiki\.valid\.tokens"):
         check_folder("wikitext_103", wikitext)
     (wikitext / "wiki.valid.tokens").unlink()
-    with pytest.raises(Refused, match=r"holds wiki\.train\.tokens; rule: it holds .*wiki\.valid\.tokens"):
+    with pytest.raises(InvalidRequest, match=r"holds wiki\.train\.tokens; rule: it holds .*wiki\.valid\.tokens"):
         check_folder("wikitext_103", wikitext)
 
 
 def test_check_folder_knows_every_corpus(books: Path) -> None:
     check_folder("standard_library")
     check_folder("bookcorpus", books)
-    with pytest.raises(Refused, match="there is no folder 'None'"):
+    with pytest.raises(InvalidRequest, match="there is no folder 'None'"):
         check_folder("bookcorpus")
     with pytest.raises(UnknownName, match="did you mean 'wikitext_103'"):
         check_folder("wikitext_2")
@@ -207,11 +209,11 @@ def test_check_folder_reads_nothing(books: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_split_without_both_parts_is_refused(library: Path, books: Path, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="both parts hold at least one file; legal: limit_bytes="):
+    with pytest.raises(InvalidRequest, match="both parts hold at least one file; legal: limit_bytes="):
         standard_library(folder=library, limit_bytes=3)
-    with pytest.raises(Refused, match=r"0 sources"):
+    with pytest.raises(InvalidRequest, match=r"0 sources"):
         standard_library(folder=tmp_path / "absent")
-    with pytest.raises(Refused, match="at least 20 blocks of 65536 bytes"):
+    with pytest.raises(InvalidRequest, match="at least 20 blocks of 65536 bytes"):
         bookcorpus(books)
 
 
@@ -222,19 +224,19 @@ def test_limits_are_positive(limit: int, wikitext: Path, books: Path) -> None:
         lambda: wikitext_103(wikitext, limit_bytes=limit),
         lambda: bookcorpus(books, limit_bytes=limit),
     ):
-        with pytest.raises(Refused, match=f"limit_bytes={limit}; .*legal: 4000000"):
+        with pytest.raises(InvalidRequest, match=f"limit_bytes={limit}; .*legal: 4000000"):
             load()
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.5])
 def test_shares_are_inside_zero_and_one(share: float) -> None:
-    with pytest.raises(Refused, match=r"legal: 0\.1"):
+    with pytest.raises(InvalidRequest, match=r"legal: 0\.1"):
         standard_library(validation=share)
 
 
 @pytest.mark.parametrize(("block_bytes", "held_out"), [(0, 20), (60, 1)])
 def test_blocks_are_not_empty(books: Path, block_bytes: int, held_out: int) -> None:
-    with pytest.raises(Refused, match="legal: 65536, 20"):
+    with pytest.raises(InvalidRequest, match="legal: 65536, 20"):
         bookcorpus(books, block_bytes=block_bytes, held_out=held_out)
 
 
@@ -290,7 +292,7 @@ def test_two_byte_tokens_keep_their_values() -> None:
 def test_windows_tile_the_text(length: int, batch: int, sequence: int) -> None:
     tokens = TOKENS[:length]
     if length <= sequence:
-        with pytest.raises(Refused, match=f"legal: sequence={length - 1}"):
+        with pytest.raises(InvalidRequest, match=f"legal: sequence={length - 1}"):
             next(windows(tokens, batch=batch, sequence=sequence))
         return
     found = list(windows(tokens, batch=batch, sequence=sequence))
@@ -313,7 +315,7 @@ def test_windows_tile_the_text(length: int, batch: int, sequence: int) -> None:
     ],
 )
 def test_batches_that_cannot_be_are_refused(arguments: dict[str, int], named: str) -> None:
-    with pytest.raises(Refused, match=f"{named}.*legal: "):
+    with pytest.raises(InvalidRequest, match=f"{named}.*legal: "):
         batch_at(TOKENS, **{"k": 0, "batch": 1, "sequence": 4, "seed": 0, **arguments})
 
 
@@ -340,7 +342,7 @@ def _batch(number: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_networks_that_cannot_read_bytes_are_refused() -> None:
     check_shape("standard_library", None, Transformer(1, 8, 2, sequence=7, vocabulary=256))
-    with pytest.raises(Refused, match=r"model\.shape\.vocabulary=255 on bytes; rule: .*at least 256"):
+    with pytest.raises(InvalidRequest, match=r"model\.shape\.vocabulary=255 on bytes; rule: .*at least 256"):
         check_shape("standard_library", None, Transformer(1, 8, 2, sequence=7, vocabulary=255))
-    with pytest.raises(Refused, match="data=wikitext_103 with a VGG; rule: text is for a language model"):
+    with pytest.raises(InvalidRequest, match="data=wikitext_103 with a VGG; rule: text is for a language model"):
         check_shape("wikitext_103", None, VGG())

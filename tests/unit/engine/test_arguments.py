@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from suite import Adam, AdamW, Engine, Grid, Magnitude, OneFOneB, Predict, Pruning
-from suite.core.errors import Refused, SuiteError, Unsupported
+from suite.core.errors import InvalidRequest, SuiteError, Unsupported
 from suite.core.keys import in_config_keys, translated
 from suite.engine.scale import Dynamic
 from suite.memory.layout import offloaded
@@ -104,7 +104,7 @@ WRONG: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("name", "value", "says"), WRONG)
 def test_a_wrong_argument_is_refused_by_its_name(name: str, value: Any, says: str) -> None:
-    with pytest.raises(Refused, match=says) as caught:
+    with pytest.raises(InvalidRequest, match=says) as caught:
         engine(**{name: value})
     assert "null" not in str(caught.value)
 
@@ -112,7 +112,7 @@ def test_a_wrong_argument_is_refused_by_its_name(name: str, value: Any, says: st
 @pytest.mark.parametrize("axis", ["data", "inter", "tensor"])
 @pytest.mark.parametrize("size", [0, -1, 1.5, "2", None, True])
 def test_an_axis_that_is_no_count_is_refused(axis: str, size: Any) -> None:
-    with pytest.raises(Refused, match=rf"Grid\({axis}="):
+    with pytest.raises(InvalidRequest, match=rf"Grid\({axis}="):
         Grid(**{axis: size})
 
 
@@ -131,7 +131,7 @@ def test_tensor_parallel_ranks_are_refused() -> None:
     ],
 )
 def test_a_wrong_pruning_is_refused(told: dict[str, Any], says: str) -> None:
-    with pytest.raises(Refused, match=says):
+    with pytest.raises(InvalidRequest, match=says):
         Pruning(**{"method": Magnitude(), "sparsity": 0.5, **told})
 
 
@@ -161,7 +161,7 @@ def test_a_sequential_and_numpy_counts_are_taken() -> None:
 def test_a_batch_of_another_form_is_refused(wrong: Any) -> None:
     made = engine()
     for use in (made.train_batch, made.gradients, made.memory, lambda one: made.evaluate([one])):
-        with pytest.raises(Refused, match=r"legal: .*(tensors|from_numpy)"):
+        with pytest.raises(InvalidRequest, match=r"legal: .*(tensors|from_numpy)"):
             use(wrong)
     assert made.train_batch(batch()) > 0
 
@@ -169,13 +169,13 @@ def test_a_batch_of_another_form_is_refused(wrong: Any) -> None:
 @pytest.mark.parametrize("wrong", [3, None, batch()[0], {"a": 1}])
 def test_batches_that_are_no_list_are_refused(wrong: Any) -> None:
     for use in (engine().train, engine().evaluate):
-        with pytest.raises(Refused, match="batches="):
+        with pytest.raises(InvalidRequest, match="batches="):
             use(wrong)
 
 
 def test_a_single_batch_in_place_of_a_list_is_refused() -> None:
     for use in (lambda one: list(engine().train(one)), engine().evaluate):
-        with pytest.raises(Refused, match="take a list of batches"):
+        with pytest.raises(InvalidRequest, match="take a list of batches"):
             use(batch(2))
 
 
@@ -191,15 +191,15 @@ WRONG_SAVES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("told", WRONG_SAVES)
 def test_a_checkpoint_asked_for_wrongly_is_refused(told: dict[str, Any], tmp_path: Path) -> None:
     made = engine()
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidRequest):
         made.save(**{"folder": tmp_path, **told})
     assert made.load(made.save(tmp_path)).updates == 0
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidRequest):
         made.load(3)  # type: ignore[arg-type]
 
 
 def test_pruning_by_hand_wants_a_mapping() -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidRequest):
         engine().prune([1])  # type: ignore[arg-type]
 
 
@@ -221,21 +221,23 @@ LOSSES: list[Any] = [
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_sum_is_refused_whatever_the_microbatch(loss: Any, microbatch: int) -> None:
     made = engine(loss=loss, microbatch=microbatch)
-    with pytest.raises(Refused, match="the loss is the mean"):
+    with pytest.raises(InvalidRequest, match="the loss is the mean"):
         made.train_batch(batch())
-    with pytest.raises(Refused, match="the loss is the mean"):
+    with pytest.raises(InvalidRequest, match="the loss is the mean"):
         engine(loss=loss, microbatch=microbatch).evaluate([batch()])
 
 
 def test_one_loss_per_sample_is_refused_of_one_sample() -> None:
     made = engine(loss=lambda outputs, targets: cross_entropy(outputs, targets, reduction="none"), microbatch=1)
-    with pytest.raises(Refused, match=r"returns a tensor of shape \(2,\)"):
+    with pytest.raises(InvalidRequest, match=r"returns a tensor of shape \(2,\)"):
         made.train_batch(batch())
 
 
 def test_a_sum_with_a_fixed_divisor_is_shown_a_division_that_counts() -> None:
     divided = engine(loss=lambda x, y: cross_entropy(x, y, reduction="sum") / 4, microbatch=4)
-    with pytest.raises(Refused, match=r"legal: a mean: \.mean\(\), or a division by the number of samples given$"):
+    with pytest.raises(
+        InvalidRequest, match=r"legal: a mean: \.mean\(\), or a division by the number of samples given$"
+    ):
         divided.train_batch(batch())
 
 
@@ -245,14 +247,14 @@ def focal(x: torch.Tensor, y: torch.Tensor, reduction: str = "none") -> torch.Te
 
 @pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(reduction="sum"), partial(focal, reduction="sum"), focal])
 def test_a_loss_with_a_reduction_is_shown_reduction_mean(loss: Any) -> None:
-    with pytest.raises(Refused, match=r'^loss=\w+ .*; legal: reduction="mean"$'):
+    with pytest.raises(InvalidRequest, match=r'^loss=\w+ .*; legal: reduction="mean"$'):
         engine(loss=loss, microbatch=2).train_batch(batch())
 
 
 def test_measuring_memory_leaves_the_check_of_a_sum_on() -> None:
     made = engine(loss=lambda x, y: cross_entropy(x, y, reduction="sum"))
     made.memory(batch())
-    with pytest.raises(Refused, match="the loss is the mean"):
+    with pytest.raises(InvalidRequest, match="the loss is the mean"):
         made.train_batch(batch())
 
 
@@ -310,20 +312,20 @@ def test_looking_at_the_loss_disturbs_nothing() -> None:
 
 
 def test_a_loss_without_a_gradient_is_refused() -> None:
-    with pytest.raises(Refused, match="without a gradient"):
+    with pytest.raises(InvalidRequest, match="without a gradient"):
         engine(loss=lambda x, y: cross_entropy(x, y).detach()).train_batch(batch())
-    with pytest.raises(Refused, match="a float"):
+    with pytest.raises(InvalidRequest, match="a float"):
         engine(loss=lambda x, y: float(cross_entropy(x, y).detach())).train_batch(batch())
 
 
 # -- names -----------------------------------------------------------------------------------------------------------
 
 STREAMED: list[tuple[dict[str, Any], str, str]] = [
-    ({"clip": 1.0}, "clip=None", "update.clip=null"),
+    ({"clip": 1.0}, "clip=None", "optimizer.clip_norm=null"),
     ({"tied": [(0, "bias", 1, "bias")], "layers": [nn.Linear(8, 4), nn.Linear(4, 4)]}, "tied=()", "model.shape.tied"),
     ({"half": "float16", "scaler": Dynamic()}, 'half="bfloat16"', "precision=bf16"),
     ({"weights": Predict(), "memory": partial(offloaded, bucket=4), "bucket": 4}, "memory=resident", "memory=dense"),
-    ({"weights": Predict(), "update_every": None}, "update_every=1", "update.every=1"),
+    ({"weights": Predict(), "update_every": None}, "update_every=1", "update_interval=1"),
     ({"weights": Predict(), "update_every": 2}, 's="inflight"', "weights.s="),
 ]
 
@@ -341,6 +343,6 @@ def test_the_engine_names_arguments_and_a_config_its_keys(told: dict[str, Any], 
 
 
 def test_keys_are_translated_once() -> None:
-    said = "update.clip=null, batch.microbatch=4, Grid(inter=0)"
-    assert translated(said) == "update.clip=null, batch.microbatch=4, grid.inter=0"
-    assert translated(translated("clip=None or half=None")) == "update.clip=null or precision=full"
+    said = "optimizer.clip_norm=null, batch.microbatch=4, Grid(inter=0)"
+    assert translated(said) == "optimizer.clip_norm=null, batch.microbatch=4, grid.inter=0"
+    assert translated(translated("clip=None or half=None")) == "optimizer.clip_norm=null or precision=full"

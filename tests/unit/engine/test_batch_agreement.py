@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from suite.comm import loopback
-from suite.core.errors import RankError, Refused
+from suite.core.errors import InvalidRequest, RankError
 from suite.core.grid import Grid
 from suite.core.protocols import Handle
 from suite.engine.digests import SAMPLE, content_of
@@ -55,7 +55,12 @@ def batch(number: int, samples: int = 8) -> Batch:
 
 
 def errors(
-    grid: Grid, use: Callable[[Engine, int], Any], kind: type[Exception] = Refused, *, layers: Any = None, **more: Any
+    grid: Grid,
+    use: Callable[[Engine, int], Any],
+    kind: type[Exception] = InvalidRequest,
+    *,
+    layers: Any = None,
+    **more: Any,
 ) -> list[str]:
     """The error of every rank. Ranks that hang end the test."""
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from suite.comm import loopback
-from suite.core.errors import RankError, Refused, Unsupported
+from suite.core.errors import InvalidRequest, RankError, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Read, WeightPolicy
 from suite.engine import shelf
@@ -54,7 +54,7 @@ def files_of(path: Path) -> dict[str, dict[str, torch.Tensor]]:
     return {file.name: load_file(file) for file in sorted(path.glob("*.safetensors"))}
 
 
-def untouched(engine: Engine, action: Callable[[], Any], says: str, kind: type[Exception] = Refused) -> None:
+def untouched(engine: Engine, action: Callable[[], Any], says: str, kind: type[Exception] = InvalidRequest) -> None:
     """The action is refused in these words, and nothing of the engine has changed."""
     before, state = kept_by(engine), torch.get_rng_state()
     with pytest.raises(kind, match=says):
@@ -192,7 +192,7 @@ def test_the_newest_stay(tmp_path: Path) -> None:
         engine.save(tmp_path, keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000003", "step-000004"]
     for keep in (0, -1, 1.5):
-        with pytest.raises(Refused, match=f"keep={keep}; rule: at least 1 checkpoint"):
+        with pytest.raises(InvalidRequest, match=f"keep={keep}; rule: at least 1 checkpoint"):
             engine.save(tmp_path, keep=keep)  # type: ignore[arg-type]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000003", "step-000004"]
 
@@ -276,7 +276,7 @@ def test_replicas_that_do_not_divide_what_was_trained_are_refused(tmp_path: Path
     def rank(world: Any) -> None:
         engine = engine_of(ODD, world, Grid(data=4), optimizer=AdamW(0.01))
         says = r"stands after 6 microbatches, on 4 replicas; rule: .*; legal: 1, 2, 3, 6 replicas"
-        with pytest.raises(Refused, match=says):
+        with pytest.raises(InvalidRequest, match=says):
             engine.load(tmp_path)
         assert engine.updates == engine.state.rule.updates == 0
 
@@ -291,7 +291,7 @@ def test_what_one_stage_refuses_every_rank_refuses(tmp_path: Path) -> None:
     def rank(world: Any) -> str:
         engine = engine_of(other, world, Grid(inter=2), optimizer=AdamW(0.01))
         before = kept_by(engine)
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(InvalidRequest) as caught:
             engine.load(tmp_path)
         before.compare(kept_by(engine), str(world.rank))
         return str(caught.value)
@@ -418,7 +418,7 @@ def test_a_damaged_stage_is_every_ranks_damage(tmp_path: Path) -> None:
 
     def rank(world: Any) -> list[str]:
         engine = engine_of(ODD, world, Grid(inter=2), optimizer=AdamW(0.01))
-        with pytest.raises(Refused, match="step-000002"):
+        with pytest.raises(InvalidRequest, match="step-000002"):
             engine.load(tmp_path / "step-000002")
         return [*engine.load(tmp_path).notes, str(engine.updates)]
 
@@ -468,7 +468,7 @@ def test_a_folder_that_ranks_do_not_share_is_refused(tmp_path: Path, monkeypatch
     def rank(world: Any) -> str:
         engine = engine_of(ODD, world, Grid(inter=2), optimizer=AdamW(0.01))
         (tmp_path / str(world.rank) / ".step-000000.unfinished").mkdir(parents=True)
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(InvalidRequest) as caught:
             engine.save(tmp_path / str(world.rank))
         return str(caught.value)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.engine.optimizer import LAST, SGD, Adam, AdamW, RMSprop, RuleState, predicted, states_of
 from suite.engine.rate import Steps
 
@@ -134,7 +134,7 @@ def test_predicted_weights_are_table_1_and_equation_5(name: str) -> None:
         for s in (1, 2, 3):
             expected = [right(i, t, s) for i in range(entries)]
             before = [w.clone() for w in state.weights]
-            found = predicted(rule, state, s)
+            found = state.views(predicted(rule, state, s))
             assert all(torch.equal(a, b) for a, b in zip(before, state.weights, strict=True)), "live weights are read"
             for ours, which in ((state.weights, 0), (found, 1)):
                 flat = torch.cat([w.reshape(-1) for w in ours]).tolist()
@@ -159,12 +159,12 @@ def test_what_cannot_be_predicted_is_refused() -> None:
 
         def step(self, state: Any, grad: torch.Tensor) -> None: ...
 
-    with pytest.raises(Refused, match="Rule predicts nothing"):
+    with pytest.raises(InvalidRequest, match="Rule predicts nothing"):
         predicted(Rule(), RuleState(weights()), 1)  # type: ignore[arg-type]
     rule = SGD(0.1, momentum=0.9, direction="next")
-    with pytest.raises(Refused, match="SGD without its state 'gradient'"):
+    with pytest.raises(InvalidRequest, match="SGD without its state 'gradient'"):
         predicted(rule, RuleState(weights(), {"velocity": torch.zeros(len(START))}), 1)
     with pytest.raises(UnknownName, match="velocity"):
         SGD(0.1, direction="velocty")
-    with pytest.raises(Refused, match=r"nesterov with momentum=0.0"):
+    with pytest.raises(InvalidRequest, match=r"nesterov with momentum=0.0"):
         SGD(0.1, nesterov=True)

@@ -12,7 +12,7 @@ from torch import nn
 
 from suite import SGD, Engine, Grid
 from suite.comm import loopback
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.engine.replay import Replay
 from suite.models.scores import top
 
@@ -75,13 +75,13 @@ def test_a_replay_evaluates_as_its_ranks_do(grid: Grid) -> None:
 
 def test_a_batch_of_no_samples_is_refused() -> None:
     engine = Engine(layers(), **told())
-    with pytest.raises(Refused, match="a batch of 0 samples"):
+    with pytest.raises(InvalidRequest, match="a batch of 0 samples"):
         engine.evaluate(batches((0,)))
 
 
 def test_scores_without_a_name_each_are_refused() -> None:
     for names in (("top_1",), ("a", "b", "c")):
-        with pytest.raises(Refused, match="score_names"):
+        with pytest.raises(InvalidRequest, match="score_names"):
             Engine(layers(), **told(score_names=names)).evaluate(batches((4,)))
 
 
@@ -102,7 +102,7 @@ def test_the_loss_does_not_depend_on_the_type_of_scores(kind: torch.dtype, half:
 
 @pytest.mark.parametrize("scores", [lambda x, y: 1.0, lambda x, y: torch.eye(2)])
 def test_scores_that_are_no_flat_tensor_are_refused(scores: Any) -> None:
-    with pytest.raises(Refused, match=r"^scores=<lambda> returns a .*; rule: .*; legal: torch\.stack"):
+    with pytest.raises(InvalidRequest, match=r"^scores=<lambda> returns a .*; rule: .*; legal: torch\.stack"):
         Engine(layers(), **told(scores=scores)).score(batches((4,)))
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from suite.comm import loopback
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.engine import offload
 from suite.engine.offload import Shuttle, Streams
 from suite.engine.optimizer import Adam
@@ -184,7 +184,9 @@ def state_of(bucket: int, layout_bucket: int, entries: int = 10) -> ModelState:
 
 @pytest.mark.parametrize(("bucket", "layout"), [(5, 3), (3, 100), (3, 5), (10, 4)])
 def test_a_layout_of_other_buckets_is_refused(bucket: int, layout: int) -> None:
-    with pytest.raises(Refused, match=f"buckets of {bucket} entries in a layout with .*; rule: a step takes what"):
+    with pytest.raises(
+        InvalidRequest, match=f"buckets of {bucket} entries in a layout with .*; rule: a step takes what"
+    ):
         state_of(bucket, layout)
 
 

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.engine.live import LiveBytes
 from suite.engine.optimizer import SGD, Adam, AdamW, RMSprop, RuleState
 from suite.engine.rate import Steps, WarmupCosine
@@ -81,7 +81,7 @@ ROUNDED: dict[str, tuple[Any, Callable[[Any], torch.optim.Optimizer]]] = {
 
 @pytest.mark.parametrize("name", ROUNDED)
 def test_a_float32_step_is_within_one_rounding_of_torch_optim(name: str) -> None:
-    """1.2e-7 of the weight (of 1 for a smaller weight) per step, at equal gradients: the README says so."""
+    """1.2e-7 of the weight (of 1 for a smaller weight) per step, at equal gradients: as docs/papers/axonn.md says."""
     rule, theirs = ROUNDED[name]
     generator = torch.Generator().manual_seed(5)
     weight = torch.randn(4096, generator=generator)
@@ -261,7 +261,7 @@ def test_law_7_within_as_many_ulps_as_steps(weight: float, gradient: float, lr: 
     ],
 )
 def test_bad_arguments_are_refused(make: Callable[[], Any], says: str) -> None:
-    with pytest.raises(Refused, match=says):
+    with pytest.raises(InvalidRequest, match=says):
         make()
 
 

@@ -14,7 +14,7 @@ from resuming import engine_of, kept_by
 from torch import nn
 
 from suite.comm import loopback
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.protocols import Read
 from suite.core.trace import BACKWARD, COMPRESS, EXPAND, INSIDE
@@ -141,7 +141,7 @@ def test_weights_and_moments_go_on_from_where_they_are(half: str | None, memory:
 def test_a_layout_that_keeps_all_is_refused_before_anything_changes(memory: Any) -> None:
     engine = alone(memory=memory, bucket=100, half="bfloat16")
     before = kept_by(engine)
-    with pytest.raises(Refused, match=r"in a layout that keeps all.*legal: memory=compressed"):
+    with pytest.raises(InvalidRequest, match=r"in a layout that keeps all.*legal: memory=compressed"):
         engine.prune(TICKET)
     before.compare(kept_by(engine), "refused")
     engine.train_batch(CASE.batch(0, 2, 1))
@@ -162,7 +162,7 @@ def test_a_ticket_of_another_model() -> None:
         ({(0, "token.weight"): torch.tensor([1], dtype=torch.int32)}, "one end of the tie of layers 0 and 4"),
     ):
         before = kept_by(engine)
-        with pytest.raises(Refused, match=says):
+        with pytest.raises(InvalidRequest, match=says):
             engine.prune(indices)
         before.compare(kept_by(engine), says)
 
@@ -170,16 +170,16 @@ def test_a_ticket_of_another_model() -> None:
 def test_pruned_twice_or_within_a_batch() -> None:
     engine = alone()
     engine.drained = False
-    with pytest.raises(Refused, match="within a batch"):
+    with pytest.raises(InvalidRequest, match="within a batch"):
         engine.prune(TICKET)
     engine.drained = True
     engine.prune(TICKET)
-    with pytest.raises(Refused, match="pruned twice"):
+    with pytest.raises(InvalidRequest, match="pruned twice"):
         engine.prune(TICKET)
 
 
 def test_steps_that_are_larger_than_what_a_layout_expands() -> None:
-    with pytest.raises(Refused, match=r"steps of \d+ entries in a layout that expands 10 at a time"):
+    with pytest.raises(InvalidRequest, match=r"steps of \d+ entries in a layout that expands 10 at a time"):
         alone(memory=partial(compressed, bucket=10), pruning=Pruning(Given(TICKET), 0.8))
 
 
@@ -187,7 +187,7 @@ def test_a_replaced_gradient_of_a_pruned_weight_is_noticed() -> None:
     engine = alone(pruning=Pruning(Given(TICKET), 0.8))
     own = next(p for p in engine.state.parameters if id(p) in engine.state.pruned)
     own.grad = torch.zeros_like(own)
-    with pytest.raises(Refused, match=r"\.grad .* was replaced"):
+    with pytest.raises(InvalidRequest, match=r"\.grad .* was replaced"):
         next(engine.update.run())
 
 
@@ -257,7 +257,9 @@ def test_a_checkpoint_of_a_model_with_other_widths_is_refused(tmp_path: Path) ->
     small.prune({(0, "weight"): torch.tensor([1, 5], dtype=torch.int32)})
     small.save(tmp_path)
     before = kept_by(large)
-    with pytest.raises(Refused, match=r"has velocity/weight \['float32', 2\], this engine's \['float32', 8, 4\]"):
+    with pytest.raises(
+        InvalidRequest, match=r"has velocity/weight \['float32', 2\], this engine's \['float32', 8, 4\]"
+    ):
         large.load(tmp_path)
     before.compare(kept_by(large), "refused")
 
@@ -291,7 +293,7 @@ def test_ranks_that_would_keep_other_places_are_refused_together(grid: Grid) -> 
         places = [0, 5, 9 if world.rank == 0 else 8]
         index = torch.tensor(places, dtype=torch.int32)
         ends = {(0, "token.weight"): index, (4, "weight"): index}
-        with pytest.raises(Refused) as told:
+        with pytest.raises(InvalidRequest) as told:
             engine.prune({(1, "qkv.weight"): index} if grid.data == 2 else ends)
         assert engine.pruned is None
         engine.train_batch(CASE.batch(0, 2, grid.data))
@@ -306,7 +308,7 @@ def test_what_one_stage_refuses_no_stage_goes_on_from() -> None:
     def rank(world: Any) -> str:
         engine = engine_of(CASE, world, Grid(inter=2), optimizer=AdamW(0.01))
         bad = {(1, "qkv.weight"): torch.tensor([10**6], dtype=torch.int32)}
-        with pytest.raises(Refused) as told:
+        with pytest.raises(InvalidRequest) as told:
             engine.prune({**TICKET, **bad})
         before = engine.pruned
         engine.train_batch(CASE.batch(0, 2, 1))
@@ -330,7 +332,7 @@ def test_what_one_stage_refuses_no_stage_goes_on_from() -> None:
 )
 def test_a_ticket_of_nothing_here(indices: Any, says: str) -> None:
     engine = alone()
-    with pytest.raises(Refused, match=says):
+    with pytest.raises(InvalidRequest, match=says):
         engine.prune(indices)
     assert engine.pruned is None
     engine.prune(TICKET)
@@ -342,7 +344,7 @@ def test_a_refused_ticket_leaves_the_engine_as_it_was(half: str | None) -> None:
     engine = alone(memory=partial(compressed, bucket=3), bucket=40, half=half)
     engine.train_batch(CASE.batch(0, 2, 1))
     before = kept_by(engine)
-    with pytest.raises(Refused, match="in a layout that expands 3 at a time"):
+    with pytest.raises(InvalidRequest, match="in a layout that expands 3 at a time"):
         engine.prune(TICKET)
     before.compare(kept_by(engine), "refused")
     engine.train_batch(CASE.batch(1, 2, 1))
@@ -414,7 +416,7 @@ def test_a_search_goes_on_as_it_began(other: Pruning, says: str, tmp_path: Path)
     first.save(tmp_path)
     again = alone(pruning=other)
     before = kept_by(again)
-    with pytest.raises(Refused, match=says):
+    with pytest.raises(InvalidRequest, match=says):
         again.load(tmp_path)
     before.compare(kept_by(again), says)
     same = alone(pruning=Pruning(EarlyBird(epoch=1), 0.8))

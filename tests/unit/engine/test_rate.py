@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from suite.config.plugins import build
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.engine.rate import Constant, Polynomial, Steps, WarmupCosine, as_rate
 
 
@@ -50,7 +50,7 @@ def test_polynomial() -> None:
 
 @pytest.mark.parametrize("lr", [-1e-9, math.nan, math.inf, -math.inf])
 def test_what_is_no_rate_is_refused(lr: float) -> None:
-    with pytest.raises(Refused, match=r"finite and not negative; legal: 0\.001"):
+    with pytest.raises(InvalidRequest, match=r"finite and not negative; legal: 0\.001"):
         as_rate(lr)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from suite.core.errors import Diverged, Refused
+from suite.core.errors import Diverged, InvalidRequest
 from suite.engine.scale import STUCK, Dynamic, unscaled
 
 
@@ -72,5 +72,5 @@ def test_what_a_checkpoint_keeps_is_all_there_is() -> None:
     ],
 )
 def test_bad_settings_are_refused(bad: dict[str, float], message: str) -> None:
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(InvalidRequest, match=message):
         Dynamic(**bad)  # type: ignore[arg-type]

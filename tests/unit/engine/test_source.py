@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from suite.comm import loopback
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.engine.optimizer import SGD
 from suite.engine.random import undisturbed, user_code
@@ -327,5 +327,5 @@ def test_a_stream_of_another_length_than_its_loader_is_refused(actual: int) -> N
         def __iter__(self) -> Iterator[Any]:
             return iter([(torch.ones(8, 5), torch.ones(8, 1))] * actual)
 
-    with pytest.raises(Refused, match="a loader has as many batches as its length"):
+    with pytest.raises(InvalidRequest, match="a loader has as many batches as its length"):
         list(alone(**STREAMED).train(Wrong()))

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from cases import TwoFloats, UseMask, WithMask
 from torch import nn
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read
 from suite.engine.random import drawing
 from suite.engine.stage import Stage, as_value, segments
@@ -112,7 +112,7 @@ def test_a_loss_that_is_no_scalar_is_refused(reduction: str) -> None:
 
     stage = made([lambda: nn.Linear(3, 2)], loss=loss)
     shape = r"\(4, 2\)" if reduction == "none" else r"\(4,\)"
-    with pytest.raises(Refused, match=f"returns a tensor of shape {shape}; rule: the loss is the mean"):
+    with pytest.raises(InvalidRequest, match=f"returns a tensor of shape {shape}; rule: the loss is the mean"):
         stage.forward(0, (noise(4, 3),), targets=(noise(4, 2),), sample=0, read=KEEP)
 
 
@@ -248,6 +248,7 @@ def test_segments(count: int, interval: int | None, found: list[tuple[int, int, 
 @pytest.mark.parametrize("interval", [0, -1, 3, 5])
 def test_an_interval_that_does_not_divide_is_refused(interval: int) -> None:
     with pytest.raises(
-        Refused, match=f"checkpoints={interval} on a stage of 4 layers; .* legal: checkpoints=1 or 2 or 4, or None"
+        InvalidRequest,
+        match=f"checkpoints={interval} on a stage of 4 layers; .* legal: checkpoints=1 or 2 or 4, or None",
     ):
         chain(interval)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.engine.optimizer import SGD, Adam
 from suite.engine.state import ModelState
 from suite.engine.update import check_attached
@@ -58,14 +58,14 @@ def test_a_replaced_gradient_is_seen_and_attach_repairs_it() -> None:
     parameters = weights(((3,), (2,)))
     state = ModelState(parameters, ("velocity",), resident)
     parameters[0].grad = torch.tensor([1.0, 2.0, 3.0])
-    with pytest.raises(Refused, match=r"\.grad .* was replaced"):
+    with pytest.raises(InvalidRequest, match=r"\.grad .* was replaced"):
         check_attached(state)
     assert not state.gradient.any()
     state.attach()
     check_attached(state)
     assert state.gradient.tolist() == [1.0, 2.0, 3.0, 0.0, 0.0]
     parameters[1].grad = None  # as zero_grad leaves it
-    with pytest.raises(Refused, match=r"\.grad .* was replaced"):
+    with pytest.raises(InvalidRequest, match=r"\.grad .* was replaced"):
         check_attached(state)
     state.attach()
     parameters[1].sum().backward()
@@ -76,7 +76,7 @@ def test_a_weight_that_lies_elsewhere_is_seen() -> None:
     parameters = weights(((3,), (2,)))
     state = ModelState(parameters, ("velocity",), resident)
     parameters[1].data = parameters[1].data.clone()
-    with pytest.raises(Refused, match=r"\.data .* was replaced"):
+    with pytest.raises(InvalidRequest, match=r"\.data .* was replaced"):
         check_attached(state)
 
 
@@ -94,5 +94,5 @@ def test_a_stage_may_hold_no_weights() -> None:
 
 
 def test_two_dtypes_on_a_stage_are_refused() -> None:
-    with pytest.raises(Refused, match=r"torch\.float32, torch\.float64; rule: one dtype per stage"):
+    with pytest.raises(InvalidRequest, match=r"torch\.float32, torch\.float64; rule: one dtype per stage"):
         ModelState([*weights(((2,),)), *weights(((2,),), torch.float64)], (), resident)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Clock, Read, WeightPolicy
 from suite.engine.optimizer import SGD, predicted
@@ -61,9 +61,9 @@ def test_a_prediction_looks_ahead_of_the_newest_version_only() -> None:
     store = store_of(Policy(lambda op, clock: Read(0, ahead=1) if clock.updates else Read(0)))
     for op in (F0, B0, U0):
         store.run(op)
-    with pytest.raises(Refused, match=r"0F1 reads version 0\+1.*newest"):
+    with pytest.raises(InvalidRequest, match=r"0F1 reads version 0\+1.*newest"):
         store.run(F1)
-    with pytest.raises(Refused, match=r"0F0 reads version 0\+-1"):
+    with pytest.raises(InvalidRequest, match=r"0F0 reads version 0\+-1"):
         store_of(Policy(lambda op, clock: Read(0, ahead=-1))).run(F0)
 
 
@@ -75,7 +75,7 @@ def test_a_version_that_the_policy_let_go_is_missed_by_name() -> None:
     store = store_of(Forgetful(lambda op, clock: Read(0, graph="recompute")))
     store.run(F0)
     store.run(U0)
-    with pytest.raises(Refused, match=r"0B0 reads version 0\+0, and \[1\] are there"):
+    with pytest.raises(InvalidRequest, match=r"0B0 reads version 0\+0, and \[1\] are there"):
         store.run(B0)
 
 
@@ -93,7 +93,7 @@ def test_a_backward_by_swap_finds_the_weights_of_its_own_moment() -> None:
     state.rule.moments["velocity"].copy_(torch.randn(20, generator=generator))
     state.rule.updates = 1
     live = [p.detach().clone() for p in state.parameters]
-    ahead = [p.clone() for p in predicted(rule, state.rule, 2)]
+    ahead = state.rule.views(predicted(rule, state.rule, 2))
     x, g = torch.randn(5, 3, generator=generator).double(), torch.randn(5, 2, generator=generator).double()
     with store.lent(F0, read := store.run(F0)):
         (output,) = stage.forward(0, (x,), sample=0, read=read)

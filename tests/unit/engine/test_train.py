@@ -17,7 +17,7 @@ from baselines.pytorch import PyTorch
 from suite.comm import loopback
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.engine.optimizer import SGD, AdamW
 from suite.engine.system import EngineSystem
@@ -88,7 +88,7 @@ def test_a_batch_that_does_not_divide_is_refused(samples: int, legal: int) -> No
         rule = "replicas . microbatch divides the batch"
         said = f"a batch of {samples} samples on 2 replicas of microbatch 2; rule: {rule}; legal: a batch of {legal}$"
         for use in (engine.train_batch, engine.gradients):
-            with pytest.raises(Refused, match=said):
+            with pytest.raises(InvalidRequest, match=said):
                 use((x[:samples], y[:samples]))
         assert engine.train_batch((x[:legal], y[:legal])) > 0
         engine.close()
@@ -100,7 +100,7 @@ def test_more_stages_than_layers_are_refused() -> None:
     case = gpt_case("untied", "float32", tied=False, layers=1)
 
     def rank(world: loopback.LoopbackWorld) -> None:
-        with pytest.raises(Refused, match=r"=4 for 3 layers; .*=3"):
+        with pytest.raises(InvalidRequest, match=r"=4 for 3 layers; .*=3"):
             engine_of(case, world, Grid(inter=4))
 
     loopback.run(4, rank)
@@ -109,17 +109,19 @@ def test_more_stages_than_layers_are_refused() -> None:
 @pytest.mark.parametrize("grid", GRIDS[1:], ids=str)
 def test_another_world_is_refused_with_the_line_that_starts_one(grid: Grid) -> None:
     case = gpt_case("untied", "float32", tied=False)
-    with pytest.raises(Refused, match=f"{grid.size} ranks .* in a world of 1; .*; legal: .*mpiexec -n {grid.size} "):
+    with pytest.raises(
+        InvalidRequest, match=f"{grid.size} ranks .* in a world of 1; .*; legal: .*mpiexec -n {grid.size} "
+    ):
         engine_of(case, alone(), grid)
 
 
 def test_a_microbatch_of_nothing_is_refused() -> None:
-    with pytest.raises(Refused, match=r"microbatch=0; rule: at least 1 .*; legal: microbatch=4"):
+    with pytest.raises(InvalidRequest, match=r"microbatch=0; rule: at least 1 .*; legal: microbatch=4"):
         engine_of(gpt_case("untied", "float32", tied=False), alone(), microbatch=0)
 
 
 def test_an_evaluation_of_nothing_is_refused() -> None:
-    with pytest.raises(Refused, match="at least 1 batch"):
+    with pytest.raises(InvalidRequest, match="at least 1 batch"):
         engine_of(gpt_case("untied", "float32", tied=False), alone()).evaluate([])
 
 
@@ -127,7 +129,7 @@ def test_a_gradient_that_a_user_has_cleared_is_refused() -> None:
     case = gpt_case("untied", "float32", tied=False)
     engine = engine_of(case, alone())
     engine.stage.layers.zero_grad()
-    with pytest.raises(Refused, match="do not call zero_grad"):
+    with pytest.raises(InvalidRequest, match="do not call zero_grad"):
         engine.train_batch(case.batch(0, 1, 1))
 
 
@@ -300,10 +302,10 @@ def test_a_tied_weight_that_is_not_trained_stays(grid: Grid) -> None:
 
 def test_a_tie_in_the_middle_is_refused() -> None:
     layers = shared_layers()
-    with pytest.raises(Refused, match=r"layers 0 and 3 of 5; rule: .*; legal: layers 0 and 4"):
+    with pytest.raises(InvalidRequest, match=r"layers 0 and 3 of 5; rule: .*; legal: layers 0 and 4"):
         Engine([*layers, nn.Tanh()], loss=F.cross_entropy, optimizer=SGD(0.1), microbatch=1, world=alone())
     twice = nn.Linear(4, 4)
-    with pytest.raises(Refused, match="layers 1 and 2 of 4"):
+    with pytest.raises(InvalidRequest, match="layers 1 and 2 of 4"):
         Engine(
             [nn.Embedding(9, 4), twice, twice, nn.Linear(4, 9)],
             loss=F.cross_entropy,

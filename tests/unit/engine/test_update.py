@@ -12,7 +12,7 @@ from torch import nn
 
 from suite.comm import loopback
 from suite.comm.process_group import Done
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.engine.optimizer import SGD, Adam, AdamW
 from suite.engine.scale import Dynamic, unscaled
 from suite.engine.state import ModelState
@@ -104,7 +104,7 @@ def test_a_replaced_gradient_is_refused(replacement: torch.Tensor | None) -> Non
     update = update_of(alone(), [own])
     list(update.run(step=False))
     own.grad = replacement
-    with pytest.raises(Refused, match="do not call zero_grad"):
+    with pytest.raises(InvalidRequest, match="do not call zero_grad"):
         list(update.run(step=False))
 
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from suite import SGD, AdamW, Engine, Grid, Magnitude, Pruning
 from suite.comm import loopback
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.memory.layout import offloaded
 
 DOUBLE = torch.float64
@@ -159,7 +159,7 @@ def test_the_first_of_two_engines_is_refused_before_it_trains(half: str | None, 
     pruning = Pruning(Magnitude(), sparsity=0.5) if pruned else None
     second = engine(own, half=half, pruning=pruning)
     twin = engine(single(), half=half, pruning=pruning)
-    with pytest.raises(Refused, match=r"another engine was made.*; legal: the newest engine"):
+    with pytest.raises(InvalidRequest, match=r"another engine was made.*; legal: the newest engine"):
         first.train_batch(tokens(0))
     assert [second.train_batch(tokens(n)) for n in range(2)] == [twin.train_batch(tokens(n)) for n in range(2)]
 
@@ -178,7 +178,7 @@ def test_a_load_and_a_ticket_reach_what_was_passed(tmp_path: Path) -> None:
 
 def test_running_statistics_on_two_stages_are_refused() -> None:
     def rank(world: Any) -> None:
-        with pytest.raises(Refused, match="running statistics"):
+        with pytest.raises(InvalidRequest, match="running statistics"):
             engine(twice(), grid=Grid(inter=2), world=world)
 
     loopback.run(2, rank)
@@ -186,7 +186,7 @@ def test_running_statistics_on_two_stages_are_refused() -> None:
 
 def test_functions_that_share_a_weight_are_refused() -> None:
     table, head = shared()
-    with pytest.raises(Refused, match="tied="):
+    with pytest.raises(InvalidRequest, match="tied="):
         engine([lambda: table, lambda: head])
 
 
@@ -194,7 +194,7 @@ def test_a_tie_of_which_one_end_is_frozen_is_refused() -> None:
     def rank(world: Any) -> None:
         table, head = shared()
         head.weight = nn.Parameter(torch.zeros(WORDS, WIDTH, dtype=DOUBLE), requires_grad=False)
-        with pytest.raises(Refused, match="both trained or both frozen"):
+        with pytest.raises(InvalidRequest, match="both trained or both frozen"):
             engine([table, head], tied=[(0, "weight", 1, "weight")], grid=Grid(inter=world.size), world=world)
 
     for ranks in (1, 2):
@@ -333,7 +333,7 @@ def test_pruned_weights_are_whole_and_full_after_close() -> None:
     assert made.state.allocated() == made.state.layout.by_kind(), "a whole copy would cost what pruning saves"
     full = masters(made)
     assert own[1].weight.dtype == torch.bfloat16
-    with pytest.raises(Refused, match=r"close\(\) the engine"):
+    with pytest.raises(InvalidRequest, match=r"close\(\) the engine"):
         mixed(own)
     made.close()
     assert all(torch.equal(held(own)[name], weight) for name, weight in full.items())
@@ -344,7 +344,7 @@ def test_pruned_weights_are_whole_and_full_after_close() -> None:
 def test_a_module_that_cannot_be_copied_is_refused() -> None:
     own = single()
     own[1].generator = (number for number in range(3))
-    with pytest.raises(Refused, match=r"deepcopy cannot copy.*a function that makes the layer"):
+    with pytest.raises(InvalidRequest, match=r"deepcopy cannot copy.*a function that makes the layer"):
         mixed(own)
 
 

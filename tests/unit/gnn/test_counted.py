@@ -13,7 +13,7 @@ import pytest
 from suite.bench.runs import freeze
 from suite.config.compose import composed
 from suite.config.run import RunConfig
-from suite.core.errors import DoesNotFit, Refused
+from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.core.protocols import Carried
 from suite.core.record import Source
 from suite.data.graphs import Graph, operator
@@ -129,4 +129,4 @@ def test_what_cannot_be_is_refused_or_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(DoesNotFit, match="of 4 processes"):
         carried("system=sparsity_aware", "grid.data=4", "executor.machine.memory=1.0e+4", reports=tmp_path)
     run = freeze(composed(["executor=volumes", "system=axonn", f"reports={tmp_path}"]), "")
-    assert isinstance(run.refusal, Refused)
+    assert isinstance(run.refusal, InvalidRequest)

@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from suite.config.compose import resolve
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.draw import draw
 from suite.gnn import prepare
 from suite.gnn.draw import chart, tables
@@ -54,7 +54,7 @@ def test_a_plan_is_drawn_from_the_command_line_and_kept(tmp_path: Path) -> None:
         == f"plan read from {tmp_path / 'plan.npz'}, whose graph and parts are drawn\n\n{first}"
     )
     assert draw([*asked, "grid.data=4", "exchange.replication=2", file]).endswith(first)
-    with pytest.raises(Refused, match=r"of 4 processes, replication 2.* with 8 processes"):
+    with pytest.raises(InvalidRequest, match=r"of 4 processes, replication 2.* with 8 processes"):
         draw([*asked, "grid.data=8", "exchange.replication=2", file])
     with pytest.raises(Exception, match="c divides P"):
         draw([*asked, "grid.data=4", "exchange.replication=3"])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
-from suite.core.errors import DamagedRecord, Refused, UnknownName
+from suite.core.errors import DamagedRecord, InvalidRequest, UnknownName
 from suite.gnn.plan import ASSIGNMENTS, Placement, Plan, volumes
 
 
@@ -110,18 +110,18 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_vector_that_does_not_fit_is_refused(parts: np.ndarray, said: str) -> None:
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(InvalidRequest, match=said):
         Plan.of(directed(5, 1), parts, Placement(2))
 
 
 def test_grids_that_are_none_are_refused() -> None:
-    with pytest.raises(Refused, match=r"replication=3 of 8 processes.*c divides P.*replication=2"):
+    with pytest.raises(InvalidRequest, match=r"replication=3 of 8 processes.*c divides P.*replication=2"):
         Placement.of(8, 3)
-    with pytest.raises(Refused, match="replication=0"):
+    with pytest.raises(InvalidRequest, match="replication=0"):
         Placement.of(8, 0)
     with pytest.raises(UnknownName, match="assignment"):
         Placement.of(8, 2, "mine")
-    with pytest.raises(Refused, match="square"):
+    with pytest.raises(InvalidRequest, match="square"):
         Plan.of(csr_array((2, 3)), np.zeros(2, int), Placement(1))
-    with pytest.raises(Refused, match="3 parts on 2 block rows"):
+    with pytest.raises(InvalidRequest, match="3 parts on 2 block rows"):
         volumes(directed(6, 1), np.arange(6) % 3, 3).on(Placement(2))

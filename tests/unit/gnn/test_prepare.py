@@ -15,7 +15,7 @@ from suite.bench.store import Store
 from suite.bench.unranked import carried
 from suite.config.compose import composed, resolve
 from suite.config.run import RunConfig
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.record import Outcome
 from suite.gnn import prepare
 from suite.gnn.holding import Holding, holdings, plans
@@ -47,8 +47,8 @@ def run_of(*overrides: str) -> Run:
         (["model.epoch=short"], "no model.epoch named 'short'"),
         (["model.dtype=float16"], "model.dtype=float16"),
         (["precision=bf16"], "precision.half=bfloat16"),
-        (["update.clip=1.0"], "update.clip=1.0"),
-        (["resume.folder=there"], "resume.folder=there"),
+        (["optimizer.clip_norm=1.0"], "optimizer.clip_norm=1.0"),
+        (["checkpoint.folder=there"], "checkpoint.folder=there"),
         (["system=axonn", "executor=full_graph"], "system=axonn under executor=full_graph"),
         (["executor=real"], "system=sparsity_aware under executor=real"),
         (["executor=replay"], "executor=replay"),
@@ -62,7 +62,7 @@ def test_what_cannot_run_is_refused_before_any_rank_starts(overrides: list[str],
     def refusal() -> Exception | None:
         try:
             return run_of(*overrides).refusal
-        except Refused as error:
+        except InvalidRequest as error:
             return error
 
     assert re.search(said, str(refusal()))
@@ -105,7 +105,7 @@ def test_a_graph_without_labels_or_anything_to_learn_is_refused(tmp_path: Path) 
     )
     if "features" in graph_settings(config).source.arguments:
         config = config.changed({"graph.source.features": 0, "graph.source.classes": 0})
-    with pytest.raises(Refused, match=r"features|labels|classes"):
+    with pytest.raises(InvalidRequest, match=r"features|labels|classes"):
         prepare.Prepared(config, tmp_path / "own")
 
 
@@ -114,10 +114,10 @@ def test_a_vertex_that_is_asked_for_has_a_label() -> None:
     matrix = np.zeros((3, 3))
     forward, backward = plans(csr_array(matrix), np.zeros(3, int), Placement(1))
     given = {"features": np.ones((3, 2)), "masks": masks, "classes": 2}
-    with pytest.raises(Refused, match=r"vertex 0 is asked for and has the label -1"):
+    with pytest.raises(InvalidRequest, match=r"vertex 0 is asked for and has the label -1"):
         list(holdings(forward, backward, labels=np.array([-1, 0, 0]), **given))
     masks["train"][0] = False
-    with pytest.raises(Refused, match="no vertex to train on"):
+    with pytest.raises(InvalidRequest, match="no vertex to train on"):
         list(holdings(forward, backward, labels=np.zeros(3, int), **given))
 
 

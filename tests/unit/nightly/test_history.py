@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.nightly import history
 
 
@@ -58,7 +58,6 @@ def test_a_torn_line_costs_itself_and_the_next_starts_anew(tmp_path: Path) -> No
         '{"schema": 2, "night": "x"}',
         '{"schema": 1, "accepted": "nobody"}',
         "\xff\x00",
-        "[" * 100_000,
         *(json.dumps({"schema": 1, **line("x", **{key: 3})}) for key in ("status", "runs", "reference", "notes")),
         json.dumps({"schema": 1, **line("x", runs=[{"metrics": {"m": {}}}])}),
         json.dumps({"schema": 1, **line("x", reference={"products/1": -1})}),
@@ -95,7 +94,11 @@ def test_a_night_without_a_line_is_incomplete(tmp_path: Path) -> None:
 
 
 def test_one_night_at_a_time(tmp_path: Path) -> None:
-    with history.held(tmp_path), pytest.raises(Refused, match="another night is running"), history.held(tmp_path):
+    with (
+        history.held(tmp_path),
+        pytest.raises(InvalidRequest, match="another night is running"),
+        history.held(tmp_path),
+    ):
         pass
     with history.held(tmp_path):
         pass

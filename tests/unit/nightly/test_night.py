@@ -19,7 +19,7 @@ from nights import Shaky, record, stored
 
 from suite.compare.metrics import Change
 from suite.compare.pairs import Name
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.exits import Exit
 from suite.core.record import Metric, Outcome, Source
 from suite.nightly import __main__, confirm, history, judge, night, page, reference, repeat, settings
@@ -233,9 +233,9 @@ def test_a_night_that_lost_a_metric_says_so(house: House) -> None:
 
 
 def test_metrics_that_no_run_has_are_refused_before_the_night_is_spent(house: House) -> None:
-    with pytest.raises(Refused, match=r"no run has nope; rule: of batch_time, peak_memory; legal: metrics=\[b"):
+    with pytest.raises(InvalidRequest, match=r"no run has nope; rule: of batch_time, peak_memory; legal: metrics=\[b"):
         house.night(metrics="[batch_time, nope]")
-    with pytest.raises(Refused, match="no run has replay_time"):
+    with pytest.raises(InvalidRequest, match="no run has replay_time"):
         house.night(metrics="[replay_time]")
     assert house.made == 1
     found = house.night()
@@ -265,7 +265,7 @@ def test_a_first_repeat_without_metrics_hides_none_from_history(house: House) ->
 
 
 def test_accepting_a_night_that_is_not_there_makes_no_folder(house: House) -> None:
-    with pytest.raises(Refused, match="accept=x: no such night"):
+    with pytest.raises(InvalidRequest, match="accept=x: no such night"):
         night.accept(house.settings(), "x")
     assert not (house.folder / "nights").exists()
 

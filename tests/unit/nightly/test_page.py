@@ -30,7 +30,7 @@ def season(folder: Path, nights: int, runs: int) -> None:
             )
             numbers = {"median": value, "low": value * 0.99, "high": value * 1.02}
             metrics = {name: {**METRIC, **numbers} for name in ("batch_time", "update_time", "pipeline_time")}
-            names = {"experiment": "overhead", "label": f"system{run} 2x1", "config": "c", "outcome": "ok"}
+            names = {"experiment": "overhead_bound", "label": f"system{run} 2x1", "config": "c", "outcome": "ok"}
             found.append({**names, "metrics": metrics})
         line: dict[str, Any] = {
             "schema": history.SCHEMA,

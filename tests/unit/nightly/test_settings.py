@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.nightly import settings
 
 
@@ -37,17 +37,17 @@ def test_the_file_in_the_house_is_whole() -> None:
     ],
 )
 def test_what_is_no_setting_is_refused(override: str, message: str) -> None:
-    with pytest.raises(Refused, match=message.replace("[", r"\[")):
+    with pytest.raises(InvalidRequest, match=message.replace("[", r"\[")):
         settings.read([override])
 
 
 def test_a_night_of_nothing_is_refused() -> None:
-    with pytest.raises(Refused, match="0 command lines"):
+    with pytest.raises(InvalidRequest, match="0 command lines"):
         settings.read(["repeated=[]", "once=[]"])
 
 
 @pytest.mark.parametrize("text", ["- 1", "repeats: 3", "{", "\x00"])
 def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "nightly.yaml").write_text(text)
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidRequest):
         settings.read([], tmp_path / "nightly.yaml")

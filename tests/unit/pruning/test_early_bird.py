@@ -12,7 +12,7 @@ from tickets import drawn, joined, same, whole
 from torch import nn
 
 from suite.config.compose import resolve
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.models import gpt
 from suite.pruning.early_bird import EarlyBird, differing, followed, packed
 from suite.pruning.magnitude import Magnitude
@@ -202,7 +202,7 @@ def test_a_search_by_other_settings_is_refused_before_anything_changes() -> None
     ):
         other = made(**told)
         for refused in (other.check, other.recall):
-            with pytest.raises(Refused, match=words):
+            with pytest.raises(InvalidRequest, match=words):
                 refused(kept)
         assert (other.epochs, list(other.before), other.distances) == (0, [], [])
     later = made(distance=0.3, latest=9)  # when it ends may change
@@ -216,7 +216,7 @@ def test_a_search_by_other_settings_is_refused_before_anything_changes() -> None
 def test_what_no_search_remembered_is_refused(name: str) -> None:
     kept = EarlyBird(1).remembered()
     del kept[name]
-    with pytest.raises(Refused, match=f"without {name}"):
+    with pytest.raises(InvalidRequest, match=f"without {name}"):
         EarlyBird(1).check(kept)
 
 
@@ -253,7 +253,7 @@ def test_what_is_asked_for_by_name_leaves_something_of_the_projections_of_a_gpt(
     torch.manual_seed(3)
     blocks = [gpt.Block(Transformer(layers=24, hidden=16, heads=2, sequence=4, vocabulary=11)) for _ in range(2)]
     assert len(search.build().draw(whole(blocks, sparsity=0.9))) == 8
-    with pytest.raises(Refused, match=r"project\.weight of layer 0.*a scope of layer"):
+    with pytest.raises(InvalidRequest, match=r"project\.weight of layer 0.*a scope of layer"):
         search.build(scope="global").draw(whole(blocks, sparsity=0.9))
 
 
@@ -357,7 +357,7 @@ def test_distances_of_channels_count_channels() -> None:
 def test_a_batch_norm_of_which_no_channel_stays_is_refused_by_name() -> None:
     layer = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2))
     layer[1].weight.data = torch.tensor([0.1, 0.2])
-    with pytest.raises(Refused, match=r"weight 1\.weight of layer 0 of 2 entries.*something stays"):
+    with pytest.raises(InvalidRequest, match=r"weight 1\.weight of layer 0 of 2 entries.*something stays"):
         EarlyBird(1, latest=1, kind="channels").draw(whole([layer], sparsity=0.5))
 
 
@@ -376,7 +376,7 @@ def test_a_network_with_nothing_to_rank_is_refused_on_every_stage_at_the_first_l
     kind: str, layers: list[nn.Module], words: str
 ) -> None:
     def look(method: EarlyBird, view: View) -> str:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(InvalidRequest) as refused:
             method.draw(view)
         return str(refused.value)
 
@@ -397,7 +397,7 @@ def test_a_mask_that_empties_a_weight_is_refused_only_as_the_ticket() -> None:
     layers = [*line([2.0, 2.0]), *line([1.0, 1.0])]
     method = EarlyBird(1, window=2)
     assert method.draw(whole(layers, sparsity=0.5)) is None
-    with pytest.raises(Refused, match=r"weight of layer 1 of 2 entries.*something stays"):
+    with pytest.raises(InvalidRequest, match=r"weight of layer 1 of 2 entries.*something stays"):
         method.draw(whole(layers, sparsity=0.5))
 
 
@@ -421,5 +421,5 @@ def test_a_mask_that_empties_a_weight_is_refused_only_as_the_ticket() -> None:
     ids=str,
 )
 def test_settings_that_make_no_sense_are_refused_by_name(told: dict[str, Any], words: str) -> None:
-    with pytest.raises((Refused, UnknownName), match=words):
+    with pytest.raises((InvalidRequest, UnknownName), match=words):
         EarlyBird(**{"epoch": 1, **told})

@@ -9,7 +9,7 @@ import torch
 from tickets import drawn, joined, same, whole
 from torch import nn
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.pruning.early_bird import EarlyBird
 from suite.pruning.magnitude import Magnitude, ranked
 from suite.pruning.ticket import Indices, View, check_index
@@ -117,13 +117,13 @@ def test_a_stage_without_prunable_weights_still_counts() -> None:
 
 def test_a_weight_below_the_threshold_of_the_model_is_refused_by_name() -> None:
     layers = [line([[1.0, 2.0]]), line([[0.1, 0.2]])]
-    with pytest.raises(Refused, match=r"weight weight of layer 1 of 2 entries.*something stays.*layer"):
+    with pytest.raises(InvalidRequest, match=r"weight weight of layer 1 of 2 entries.*something stays.*layer"):
         Magnitude("global").draw(whole(layers, sparsity=0.5))
     assert Magnitude("layer").draw(whole(layers, sparsity=0.5))[1, "weight"].tolist() == [1]
 
 
 def refused(method: Magnitude | EarlyBird, view: View) -> str:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         method.draw(view)
     return str(caught.value)
 
@@ -152,7 +152,7 @@ def test_it_is_drawn_before_the_first_batch_and_never_again() -> None:
 @pytest.mark.parametrize("scope", ["global", "layer"])
 @pytest.mark.parametrize("sparsity", [1.0, -0.1, float("nan")])
 def test_a_sparsity_that_is_no_share_is_refused(sparsity: float, scope: str) -> None:
-    with pytest.raises(Refused, match=r"sparsity"):
+    with pytest.raises(InvalidRequest, match=r"sparsity"):
         Magnitude(scope).draw(whole(network(), sparsity=sparsity))
 
 

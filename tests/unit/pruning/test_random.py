@@ -7,7 +7,7 @@ import torch
 from tickets import drawn, joined, same, whole
 from torch import nn
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.pruning.random import Random
 from suite.pruning.ticket import check_index
 
@@ -57,7 +57,9 @@ def test_each_place_stays_as_often_as_any_other() -> None:
 
 
 def test_a_weight_of_which_nothing_would_stay_is_refused() -> None:
-    with pytest.raises(Refused, match=r"weight weight of layer 0 of 4 entries at sparsity 0\.9.*something stays"):
+    with pytest.raises(
+        InvalidRequest, match=r"weight weight of layer 0 of 4 entries at sparsity 0\.9.*something stays"
+    ):
         Random().draw(whole([nn.Linear(2, 2)], sparsity=0.9))
 
 

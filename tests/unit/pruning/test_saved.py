@@ -9,7 +9,7 @@ import torch
 from tickets import drawn, joined, same, whole
 from torch import nn
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.pruning.early_bird import EarlyBird
 from suite.pruning.magnitude import Magnitude
 from suite.pruning.random import Random
@@ -68,7 +68,7 @@ def test_what_is_beside_a_ticket_of_all_weights_does_not_make_it_one_of_channels
     ticket[0, "1.bias"] = ticket[0, "1.weight"]  # as by chance
     del ticket[1, "weight"]
     save(path, ticket, entries)
-    with pytest.raises(Refused, match="no index of weight weight of layer 1"):
+    with pytest.raises(InvalidRequest, match="no index of weight weight of layer 1"):
         Saved(str(path)).draw(whole(layers))
 
 
@@ -83,7 +83,7 @@ def test_a_ticket_of_another_sparsity_is_refused_with_its_own(path: Path, scope:
     if asked == 0.5:
         Saved(str(path)).draw(whole(layers, sparsity=asked))
         return
-    with pytest.raises(Refused, match=r"ticket of sparsity 0\.5, asked for is .*=0\.3;.*legal: sparsity=0\.5"):
+    with pytest.raises(InvalidRequest, match=r"ticket of sparsity 0\.5, asked for is .*=0\.3;.*legal: sparsity=0\.5"):
         Saved(str(path)).draw(whole(layers, sparsity=asked))
 
 
@@ -97,7 +97,7 @@ def test_rounding_of_every_weight_explains_an_entry_of_each_and_no_more(path: Pa
         if fits:
             assert len(Saved(str(path)).draw(whole(layers))) == 4
             continue
-        with pytest.raises(Refused, match=r"legal: sparsity=0\.55$"):
+        with pytest.raises(InvalidRequest, match=r"legal: sparsity=0\.55$"):
             Saved(str(path)).draw(whole(layers))
         Saved(str(path)).draw(whole(layers, sparsity=0.55))
 
@@ -111,7 +111,7 @@ def test_channels_are_counted_where_channels_were_asked_for(path: Path) -> None:
     ticket = kept(path, layers, EarlyBird(1, latest=1, kind="channels"))
     assert ticket[0, "1.weight"].numel() == 1
     assert same(Saved(str(path)).draw(whole(layers)), ticket)
-    with pytest.raises(Refused, match=r"legal: sparsity=0\.5"):
+    with pytest.raises(InvalidRequest, match=r"legal: sparsity=0\.5"):
         Saved(str(path)).draw(whole(layers, sparsity=0.8))
 
 
@@ -128,7 +128,7 @@ def test_a_tied_weight_that_stands_in_a_file_twice_was_drawn_once(path: Path) ->
     ticket[2, "weight"] = ticket[0, "weight"]
     save(path, ticket, dict.fromkeys(ticket, 100))
     assert len(Saved(str(path)).draw(whole(layers, sparsity=0.45))) == 3
-    with pytest.raises(Refused, match="a ticket of this sparsity"):
+    with pytest.raises(InvalidRequest, match="a ticket of this sparsity"):
         Saved(str(path)).draw(whole(layers, sparsity=0.5))
 
 
@@ -147,14 +147,14 @@ def test_a_tied_weight_that_stands_in_a_file_twice_was_drawn_once(path: Path) ->
 )
 def test_a_ticket_of_another_model_is_refused_by_what_differs(path: Path, other: list[nn.Module], words: str) -> None:
     kept(path, network(), Magnitude())
-    with pytest.raises(Refused, match=words) as refused:
+    with pytest.raises(InvalidRequest, match=words) as refused:
         Saved(str(path)).draw(whole(other))
     assert "a ticket of this model" in str(refused.value)
     assert str(path) in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_refused_by_its_path(path: Path) -> None:
-    with pytest.raises(Refused, match=r"a\.ticket holds no ticket"):
+    with pytest.raises(InvalidRequest, match=r"a\.ticket holds no ticket"):
         Saved(str(path)).draw(whole(network()))
 
 

@@ -10,7 +10,7 @@ import torch
 from tickets import drawn, same, whole
 from torch import nn
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.units import most_sparse
 from suite.models.gpt import layers
 from suite.pruning.random import Random
@@ -90,7 +90,7 @@ def test_what_is_pruned_is_known_by_its_module_and_not_by_its_dimensions() -> No
 
 @pytest.mark.parametrize("sparsity", [1, 1.0, 1.5, -0.1, float("nan"), float("inf"), True, "0.9"], ids=repr)
 def test_a_sparsity_that_is_no_share_below_one_is_refused(sparsity: float) -> None:
-    with pytest.raises(Refused, match=rf"sparsity={sparsity}.*from 0 to below 1.*sparsity=0\.9"):
+    with pytest.raises(InvalidRequest, match=rf"sparsity={sparsity}.*from 0 to below 1.*sparsity=0\.9"):
         kept(KEY, 100, sparsity)
 
 
@@ -99,10 +99,10 @@ def test_as_many_stay_as_the_nearest_whole_number() -> None:
 
 
 def test_a_weight_pruned_to_nothing_is_refused_with_a_sparsity_that_would_do() -> None:
-    with pytest.raises(Refused, match=r"weight qkv\.weight of layer 3 of 4 entries.*something stays.*=0\.75"):
+    with pytest.raises(InvalidRequest, match=r"weight qkv\.weight of layer 3 of 4 entries.*something stays.*=0\.75"):
         kept(KEY, 4, 0.9)
     assert kept(KEY, 4, 0.75) == 1
-    with pytest.raises(Refused, match=r"qkv\.weight of layer 3 pruned to nothing"):
+    with pytest.raises(InvalidRequest, match=r"qkv\.weight of layer 3 pruned to nothing"):
         check_index(KEY, index(), 4)
 
 
@@ -111,7 +111,7 @@ def test_the_sparsity_that_would_do_leaves_one_entry(entries: int) -> None:
     told = most_sparse(entries)
     assert kept(KEY, entries, float(told)) == 1
     if entries > 1:
-        with pytest.raises(Refused, match=rf"legal: sparsity={told}$"):
+        with pytest.raises(InvalidRequest, match=rf"legal: sparsity={told}$"):
             kept(KEY, entries, 1 - 0.4 / entries)
 
 
@@ -119,7 +119,7 @@ def test_a_stage_without_weights_is_fine_and_a_model_without_is_refused_on_every
     def asked(_: object, view: View) -> str:
         try:
             check_some(view)
-        except Refused as error:
+        except InvalidRequest as error:
             return str(error)
         return ""
 
@@ -132,9 +132,9 @@ def test_a_stage_without_weights_is_fine_and_a_model_without_is_refused_on_every
 
 def test_a_weight_of_2_to_the_31_entries_is_refused_and_one_less_is_not() -> None:
     vast = torch.empty(1, dtype=torch.bfloat16).expand(2**16, 2**15)  # one entry that stands in for all
-    with pytest.raises(Refused, match=r"layer 3 of 2147483648 entries.*2\^31.*32-bit"):
+    with pytest.raises(InvalidRequest, match=r"layer 3 of 2147483648 entries.*2\^31.*32-bit"):
         kept(KEY, vast.numel(), 0.5)
-    with pytest.raises(Refused, match=r"2\^31"):
+    with pytest.raises(InvalidRequest, match=r"2\^31"):
         check_index(KEY, index(0), 2**31)
     assert kept(KEY, 2**31 - 1, 0.5) == 2**30
     check_index(KEY, index(2**31 - 2), 2**31 - 1)
@@ -147,19 +147,19 @@ def test_a_method_refuses_a_weight_that_int32_does_not_reach_before_it_draws(mon
     monkeypatch.setattr(torch, "randperm", draws)
     with torch.device("meta"):
         layer = nn.Linear(2**16, 2**15, bias=False)
-    with pytest.raises(Refused, match=r"weight weight of layer 0 of 2147483648 entries.*2\^31"):
+    with pytest.raises(InvalidRequest, match=r"weight weight of layer 0 of 2147483648 entries.*2\^31"):
         Random().draw(whole([layer]))
 
 
 @pytest.mark.parametrize("places", [(0, 4), (4,), (-1, 2), (0, 2, 9)], ids=str)
 def test_an_index_beyond_its_weight_is_refused_with_the_place(places: tuple[int, ...]) -> None:
-    with pytest.raises(Refused, match=r"qkv\.weight of layer 3: index (-1|4|9) of 4 entries.*from 0 to 3"):
+    with pytest.raises(InvalidRequest, match=r"qkv\.weight of layer 3: index (-1|4|9) of 4 entries.*from 0 to 3"):
         check_index(KEY, index(*places), 4)
 
 
 @pytest.mark.parametrize("places", [(0, 0), (2, 1), (0, 3, 1, 4)], ids=str)
 def test_an_index_that_does_not_rise_is_refused(places: tuple[int, ...]) -> None:
-    with pytest.raises(Refused, match=r"qkv\.weight of layer 3: an index that does not rise"):
+    with pytest.raises(InvalidRequest, match=r"qkv\.weight of layer 3: an index that does not rise"):
         check_index(KEY, index(*places), 10)
 
 
@@ -168,12 +168,12 @@ WRONG = [torch.tensor([0, 1]), torch.tensor([[0, 1]], dtype=torch.int32), torch.
 
 @pytest.mark.parametrize("wrong", WRONG, ids=["int64", "two dimensions", "float"])
 def test_an_index_that_is_not_flat_int32_is_refused(wrong: torch.Tensor) -> None:
-    with pytest.raises(Refused, match=r"qkv\.weight of layer 3: an index of .*flat int32"):
+    with pytest.raises(InvalidRequest, match=r"qkv\.weight of layer 3: an index of .*flat int32"):
         check_index(KEY, wrong, 4)
 
 
 def test_an_index_that_is_no_tensor_is_refused() -> None:
-    with pytest.raises(Refused, match=r"qkv\.weight of layer 3: an index that is a list.*flat int32"):
+    with pytest.raises(InvalidRequest, match=r"qkv\.weight of layer 3: an index that is a list.*flat int32"):
         check_index(KEY, [0, 1], 4)  # type: ignore[arg-type]
 
 
@@ -185,9 +185,13 @@ def test_a_good_index_passes() -> None:
 def test_a_ticket_of_another_model_is_refused_by_what_differs() -> None:
     entries = {KEY: 4, (4, "weight"): 6}
     check_model("mine.ticket", entries, {KEY: 4})  # a stage is a part of the model
-    with pytest.raises(Refused, match=r"mine\.ticket has no index of weight weight of layer 5.*a ticket of this model"):
+    with pytest.raises(
+        InvalidRequest, match=r"mine\.ticket has no index of weight weight of layer 5.*a ticket of this model"
+    ):
         check_model("mine.ticket", entries, {(5, "weight"): 6})
-    with pytest.raises(Refused, match=r"mine\.ticket: weight qkv\.weight of layer 3 has 4 entries, this model's 8"):
+    with pytest.raises(
+        InvalidRequest, match=r"mine\.ticket: weight qkv\.weight of layer 3 has 4 entries, this model's 8"
+    ):
         check_model("mine.ticket", entries, {KEY: 8})
 
 
@@ -225,7 +229,7 @@ def test_a_damaged_file_is_refused_by_its_path(tmp_path: Path, damage: str) -> N
     else:
         path.write_bytes({"empty": b"", "text": b"no ticket", "cut": content[:-4]}[damage])
     words = r"index 258 of 4 entries" if damage == "one byte" else r"a\.ticket holds no ticket.*suite\.pruning"
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(InvalidRequest, match=words):
         load(path)
 
 
@@ -245,7 +249,7 @@ def test_a_file_whose_indices_and_sizes_do_not_match_is_refused(
 
     sizes = json.dumps({f"{number}/w": 4 for number in sized})
     save_file({f"{number}/w": index(0, 2) for number in named}, tmp_path / "a.ticket", {"entries": sizes})
-    with pytest.raises(Refused, match=rf"a\.ticket holds no ticket \({words}\).*suite\.pruning"):
+    with pytest.raises(InvalidRequest, match=rf"a\.ticket holds no ticket \({words}\).*suite\.pruning"):
         load(tmp_path / "a.ticket")
 
 

@@ -40,18 +40,18 @@ def record(
         outcome=Outcome.OK,
         source=Source.MEASURED,
         config={
-            "system": {"name": system, "paper": "AxoNN", "what": "message-driven pipeline"},
+            "system": {"name": system, "paper": "AxoNN", "description": "message-driven pipeline"},
             "experiment": {
                 "name": "demo",
                 "title": "A pipeline of two stages",
                 "question": "Is a message-driven pipeline quicker than one process, with the same losses?",
                 "paper": "AxoNN",
-                "where": "Figure 6",
+                "paper_ref": "Figure 6",
                 "reference": "pytorch 1x1",
                 "expect": EXPECT,
             },
             "grid": {"data": int(data), "inter": int(inter), "tensor": 1},
-            "measure": {"turns": len(times)},
+            "measure": {"rounds": len(times)},
         },
         metrics={
             "batch_time": Metric("s", "lower", tuple(times)),

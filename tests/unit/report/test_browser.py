@@ -15,10 +15,10 @@ import pytest
 from browser import Browser, Tab, started
 from tools import needs
 
-from suite import claims
-from suite.core.claim import Check, Claim
+from suite.core.claim import AnswerRow, Check, Claim, Evidence
 from suite.core.record import Metric, Outcome, Record
-from suite.report import judge, write_report
+from suite.papers.common import claims
+from suite.report import claim_text, questions, write_report
 
 DESK, PHONE = (1280, 900), (390, 844)
 SEEN = "[...document.querySelectorAll('table.claims tbody tr')].filter((row) => row.getClientRects().length)"
@@ -41,12 +41,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield running
 
 
-def answer(item: Claim, number: int) -> tuple[float, ...]:
-    """Some value for a claim: every fifth is missing, every third is far off."""
-    if item.evidence or number % 5 == 0:
-        return ()
+def answer(item: Claim, number: int) -> Metric | None:
+    """Some value for a claim, of the evidence of its first answer: every fifth is missing, every third is far off."""
+    row = next((row for row in item.answers if not row.experiment), None)
+    if row is None or number % 5 == 0:
+        return None
     base = item.value if isinstance(item.value, float) else item.value[0] if isinstance(item.value, tuple) else 1.0
-    return tuple(base * (9 if number % 3 == 0 else 1) + place for place in range(len(judge.terms(item))))
+    values = tuple(base * (9 if number % 3 == 0 else 1) + place for place in range(len(claim_text.terms(item))))
+    return Metric(item.unit, "", values, evidence=row.evidence.value)
 
 
 @pytest.fixture(scope="module")
@@ -72,17 +74,16 @@ def page(
             check=Check.EQUAL,
             terms=(text, text + "2"),
             setting={text: text},
+            answers=(AnswerRow(Evidence.MEASURED, figure=text, function=text, stand_in=text),),
         )
         for text in HOSTILE
     ]
-    found = {item.id: answer(item, number) for number, item in enumerate(known)} | {
-        item.id: (1.0, 1.0) for item in evil
-    }
-    units = {item.id: item.unit for item in (*known, *evil)}
-    metrics = {name: Metric(units[name], "", values) for name, values in found.items() if values}
+    found = {item.id: answer(item, number) for number, item in enumerate(known)}
+    found |= {item.id: Metric(item.unit, "", (1.0, 1.0)) for item in evil}
+    metrics = {name: metric for name, metric in found.items() if metric}
     store(folder, make("axonn 1x1", metrics=metrics, experiment="values"))
     for number, text in enumerate(HOSTILE):
-        told = dict.fromkeys(("title", "question", "paper", "where"), text)
+        told = dict.fromkeys(("title", "question", "paper", "paper_ref"), text)
         asked = [{"title": text, "axis": text, "key": "tag", "metric": text, "paper": {text: {text: text}}}, text]
         config = {"experiment": told | {"panels": asked}, "tag": text, text: [text]}
         bad = {"label": text, "reason": text, "notes": (text,), "config": config, "experiment": f"bad {number}{text}"}
@@ -112,6 +113,35 @@ def test_the_page_is_quiet_and_stays_at_home(
     faint = tab.evaluate("getComputedStyle(document.querySelector('.claims .faint')).color")
     assert contrast(paper, faint) > 4.5
     tab.close()
+
+
+@pytest.mark.parametrize("kind", [kind for kind, _ in questions.CARDS])
+def test_tables_at_the_top_are_cards_on_a_phone(browser: Browser, page: Path, kind: str) -> None:
+    """A cell stands below its heading, and nothing is wider than the window; at a desk they are tables."""
+    shown = f"""(() => {{
+        const table = [...document.querySelectorAll("table.{kind}")].find((one) => one.tBodies[0].rows.length);
+        for (let at = table; at; at = at.parentElement) if (at.matches("details")) at.open = true;
+        const [row] = table.tBodies[0].rows;
+        const cell = row.cells[row.cells.length - 1];
+        const boxes = [...table.querySelectorAll("tbody *"), ...table.parentElement.parentElement.children];
+        return {{
+            row: getComputedStyle(row).display,
+            heading: getComputedStyle(cell, "::before").content,
+            head: table.tHead.getBoundingClientRect().height > 1,
+            wide: boxes.filter((one) => one.getBoundingClientRect().right > innerWidth).length,
+            scrolls: [table.parentElement, table.closest("section")].some((one) => one.scrollWidth > one.clientWidth),
+            last: table.tHead.rows[0].cells[row.cells.length - 1].querySelector("span").textContent,
+        }};
+    }})()"""
+    desk, phone = opened(browser, page, DESK), opened(browser, page, PHONE)
+    at_desk, at_hand = desk.evaluate(shown), phone.evaluate(shown)
+    assert (at_desk["row"], at_desk["heading"], at_desk["head"]) == ("table-row", "none", True)
+    last = at_desk["last"].removesuffix("↕")
+    assert (at_hand["row"], at_hand["heading"], at_hand["head"]) == ("grid", f'"{last}"', False)
+    assert (at_hand["wide"], at_hand["scrolls"]) == (0, False)
+    assert desk.troubles() == phone.troubles() == []
+    desk.close()
+    phone.close()
 
 
 def contrast(one: str, other: str) -> float:
@@ -168,11 +198,11 @@ def test_search_and_menus_narrow_the_table(browser: Browser, page: Path, known: 
     assert tab.evaluate("document.querySelector('[data-shown]').textContent") == f"{len(found)} of {whole}"
 
     tab.evaluate("document.querySelector('[name=verdict]').focus()")
-    tab.type_keys("refuted")
+    tab.type_keys("matched")
     narrowed = tab.evaluate(f"{SEEN}.map((row) => row.cells[9].textContent.trim())")
     assert 0 < len(narrowed) < len(found)
-    assert set(narrowed) == {"✗\u00a0refuted"}
-    tab.until("location.hash.includes('verdict=refuted')")
+    assert {text.removesuffix(" turns") for text in narrowed} == {"∼\u00a0matched by the model"}
+    tab.until("location.hash.includes('verdict=matched+by+the+model')")
     kept = tab.evaluate("location.hash")
 
     again = opened(browser, page, size, kept)
@@ -184,16 +214,39 @@ def test_search_and_menus_narrow_the_table(browser: Browser, page: Path, known: 
     again.close()
 
 
+def count_of(tab: Tab, paper: str, name: str) -> tuple[str, int]:
+    """A count of the scorecard by its row and column: where its link is, and the number that it shows."""
+    of = "document.querySelector('.score')"
+    heads = tab.evaluate(f"[...{of}.tHead.rows[0].cells].map((cell) => cell.textContent.trim())")
+    rows = tab.evaluate(f"[...{of}.tBodies[0].rows].map((row) => row.cells[0].textContent.trim())")
+    cell = f".score tbody tr:nth-child({rows.index(paper) + 1}) :is(th, td):nth-child({heads.index(name) + 1})"
+    return f"{cell} a", int(tab.evaluate(f"document.querySelector({json.dumps(cell)}).textContent"))
+
+
 def test_a_count_of_the_scorecard_leads_to_its_claims(browser: Browser, page: Path) -> None:
+    """To those of its paper, its verdict and its evidence: the same verdict on other evidence is another count."""
     tab = opened(browser, page, PHONE)
-    link = ".score tbody tr:nth-child(2) td:nth-child(5) a"
-    count = int(tab.evaluate(f"document.querySelector({json.dumps(link)}).textContent"))
+    assert count_of(tab, "PipeOptim", "≠ differs, measured")[1] > 0
+    link, count = count_of(tab, "PipeOptim", "≠ differs, derived")
     tab.click(link)
     tab.until(f"{SEEN}.length < 300")
-    rows = tab.evaluate(f"{SEEN}.map((row) => [row.cells[1].textContent, row.cells[9].textContent.trim()])")
+    rows = tab.evaluate(f"{SEEN}.map((row) => [1, 7, 9].map((place) => row.cells[place].textContent.trim()))")
     assert len(rows) == count > 0
-    assert all(paper.startswith("SAMO") and verdict.endswith("refuted") for paper, verdict in rows)
+    for paper, evidence, verdict in rows:
+        assert paper.startswith("PipeOptim")
+        assert (evidence, verdict) == ("derived", "≠\u00a0differs")
     assert tab.troubles() == []
+    tab.close()
+
+
+def test_the_summary_leads_to_the_claims_that_it_counts(browser: Browser, page: Path) -> None:
+    tab = opened(browser, page, DESK)
+    link = ".question a[data-verdict=differs][data-evidence=derived]"
+    text = tab.evaluate(f"document.querySelector({json.dumps(link)}).textContent")
+    tab.evaluate(f"document.querySelector({json.dumps(link)}).focus()")
+    tab.enter()
+    tab.until(f"{SEEN}.length < 300")
+    assert text == f"≠ {tab.evaluate(f'{SEEN}.length')} differs, derived"
     tab.close()
 
 

@@ -171,7 +171,7 @@ def test_few_rounds_decide_nothing_however_many_batches(tmp_path, make, store):
     row = {"kind": "ratio", "system": "axonn 2x1", "versus": "pytorch 1x1", "at_most": 0.56}
     for label, seconds in (("pytorch 1x1", 1.0), ("axonn 2x1", 0.1)):
         base = make(label, (seconds,) * 12)
-        store(tmp_path, replace(base, config=base.config | {"measure": {"turns": 3}}))
+        store(tmp_path, replace(base, config=base.config | {"measure": {"rounds": 3}}))
     finding = expect.judge(group_of(tmp_path), row)
     assert (finding.judgement, finding.ours) == (Judgement.UNDECIDED, 0.1)
     assert "3 rounds decide nothing" in finding.why

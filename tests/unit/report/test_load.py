@@ -133,3 +133,10 @@ def test_a_trace_path_that_leaves_the_folder_is_refused(tmp_path, make, store, s
 def test_a_missing_trace_is_named(tmp_path, make, store, path):
     store(tmp_path, make("a", trace=path))
     assert [item.kind for item in load.read_store(tmp_path).aside] == [Aside.TRACE]
+
+
+def test_committed_records_load_whole() -> None:
+    """No committed record is set aside, and each trace that one names is committed, too."""
+    store = load.read_store(Path(__file__).parents[3] / "reports")
+    assert any(entry.machine for entry in store.entries)
+    assert [item for item in store.aside if item.name.startswith("measured/")] == []

@@ -20,7 +20,7 @@ import matplotlib as mpl
 import pytest
 from matplotlib import pyplot
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.exits import Exit
 from suite.core.grid import Grid
 from suite.core.op import Op
@@ -191,7 +191,7 @@ def test_hostile_fields_are_text(tmp_path, make, store, evil):
         metrics=plain.metrics | {evil: Metric(evil, evil, (1.0,), evil)},
         config={
             "system": {"name": evil},
-            "experiment": dict.fromkeys(("title", "question", "paper", "where", "reference"), evil)
+            "experiment": dict.fromkeys(("title", "question", "paper", "paper_ref", "reference"), evil)
             | {"expect": [{"what": evil, "kind": evil, "system": evil, "versus": evil, "at_most": 1}, evil]},
             "grid": evil,
         },
@@ -227,7 +227,7 @@ def test_hostile_fields_are_text(tmp_path, make, store, evil):
 
 OURS = """lang charset http-equiv content name rel href class id style role tabindex aria-label aria-labelledby
     aria-hidden scope open data-sortable data-value data-is data-filter data-to data-verdict
-    data-order data-clear data-shown hidden type name value autocomplete spellcheck
+    data-evidence data-order data-clear data-shown hidden type name value autocomplete spellcheck
     viewbox d clip-path x y x1 x2 y1 y2 width height fill text-anchor transform"""
 
 
@@ -253,7 +253,7 @@ def test_a_traces_folder_that_leads_out_is_refused(filled, tmp_path_factory):
     (filled / "traces").symlink_to(outside)
     for path in (filled / "records").glob("*.json"):
         path.write_text(path.read_text().replace('"traces/', '"'))
-    with pytest.raises(Refused, match="inside their folder"):
+    with pytest.raises(InvalidRequest, match="inside their folder"):
         write_report(filled)
     assert list(outside.iterdir()) == []
 

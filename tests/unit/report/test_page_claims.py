@@ -11,25 +11,37 @@ from typing import Any
 
 import pytest
 
-from suite import claims
-from suite.core.claim import Check, Claim, Judged, Scope, Verdict
+from suite.core.claim import (
+    AnswerRow,
+    Cases,
+    Check,
+    Claim,
+    Decision,
+    Evidence,
+    Judged,
+    Scope,
+    Sensitivity,
+    Turn,
+    Verdict,
+)
 from suite.core.record import Metric, Source
+from suite.papers.common import claims
 from suite.report import write_report
 from suite.report.load import read_store
 from suite.report.page import breakable, render
-from suite.report.scorecard import scores
+from suite.report.scorecard import SIGNS, TONES, scores
 from suite.report.verdicts import anchor, plain, published, setting, short
 
 DECISIONS = (
-    {
-        "id": "A1",
-        "weight": "B",
-        "paper": "axonn, samo",
-        "where": "Section V against Table I",
-        "finding": "two numbers for one thing",
-        "decision": "the table",
-        "claims": ["demo.speedup", "demo.gone"],
-    },
+    Decision(
+        id="A1",
+        weight="B",
+        paper="axonn, samo",
+        where="Section V against Table I",
+        finding="two numbers for one thing",
+        decision="the table",
+        claims=("demo.speedup", "demo.gone"),
+    ),
 )
 
 
@@ -51,7 +63,10 @@ def claim(name: str = "demo.speedup", **changes: Any) -> Claim:
 
 
 def judged(item: Claim, verdict: Verdict = Verdict.NOT_RUN, **changes: Any) -> Judged:
-    return Judged(item, verdict, changes.pop("why", "the reason"), changes.pop("scope", item.scope), **changes)
+    """A measured value with this verdict, or none where nothing was run."""
+    if verdict is not Verdict.NOT_RUN:
+        changes = {"evidence": Evidence.MEASURED} | changes
+    return Judged(item, verdict, changes.pop("why", "the reason"), **changes)
 
 
 class Cells(HTMLParser):
@@ -100,41 +115,77 @@ class Cells(HTMLParser):
 
 def test_the_scorecard_counts_every_claim_once() -> None:
     found = [judged(claim(f"a.{i}"), verdict) for i, verdict in enumerate(Verdict)]
-    found += [judged(claim("s.1", paper="samo", scope=Scope.SIMULATED), Verdict.REFUTED, source="simulated")]
-    by_paper, by_scope, by_source = scores(found)
+    found += [judged(claim("s.1", paper="samo"), Verdict.MATCHED, evidence=Evidence.SIMULATED)]
+    by_paper, by_scope, by_evidence = scores(found)
     assert [(line.name, [c.count for c in line.counts], line.total) for line in by_paper.lines] == [
-        ("AxoNN", [1, 1, 1, 1, 1], 5),
-        ("SAMO", [0, 0, 1, 0, 0], 1),
+        ("AxoNN", [1] * 14, 14),
+        ("SAMO", [0, 1] + [0] * 12, 1),
     ]
-    assert [c.count for c in by_paper.total.counts] == [1, 1, 2, 1, 1]
-    assert by_paper.total.total == 6
-    assert [(line.name, line.total) for line in by_scope.lines] == [("as published", 5), ("simulated", 1)]
-    assert [(line.name, line.total) for line in by_source.lines] == [("simulated", 1), ("nothing run", 5)]
+    assert [c.verdict for c in by_paper.total.counts] == list(Verdict)
+    assert [c.count for c in by_paper.total.counts] == [1, 2] + [1] * 12
+    assert by_paper.total.total == 15
+    assert [(line.name, line.total) for line in by_scope.lines] == [("as published", 15)]
+    assert [(line.name, line.total) for line in by_evidence.lines] == [("measured", 13), ("simulated", 1), ("none", 1)]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "names"),
+    [
+        (Verdict.REPRODUCED, {"reproduced, measured": 1, "reproduced, derived": 1}),
+        (Verdict.TREND_ONLY, {"trend only, measured": 1, "trend only, derived": 1}),
+        (Verdict.DIFFERS, {"differs, measured": 1, "differs, derived": 1}),
+        (Verdict.CONTRADICTED, {"contradicted": 2}),
+        (Verdict.DIFFERS_ON_STAND_IN, {"differs on a stand-in": 2}),
+    ],
+)
+def test_measured_and_derived_are_counted_apart(verdict: Verdict, names: dict[str, int]) -> None:
+    found = [judged(claim("a"), verdict), judged(claim("b"), verdict, evidence=Evidence.DERIVED)]
+    counted = scores(found)[0].total.counts
+    assert {count.name: count.count for count in counted} == names
+    assert {count.evidence for count in counted} == ({"measured", "derived"} if len(names) == 2 else {""})
+
+
+def test_claims_by_scope_stand_apart() -> None:
+    found = [judged(claim("a"), Verdict.TREND_ONLY, scope=Scope.STAND_IN), judged(claim("b"))]
+    assert [(line.name, line.total) for line in scores(found)[1].lines] == [("as published", 1), ("stand-in", 1)]
+
+
+def test_every_verdict_has_a_sign_of_its_own_and_a_tone() -> None:
+    assert len(set(SIGNS.values())) == len(Verdict)
+    assert set(TONES) == set(SIGNS) == set(Verdict)
+    assert [verdict for verdict in Verdict if TONES[verdict] == "good"] == [Verdict.REPRODUCED]
 
 
 def test_the_page_shows_the_scorecard(tmp_path: Path) -> None:
     found = [judged(claim("a.1"), Verdict.REPRODUCED), judged(claim("a.2")), judged(claim("a.3"))]
-    cells = Cells(render(read_store(tmp_path), judged=found))
-    assert cells.rows("By paper") == [
-        ["AxoNN", "| ✓ 1 | ○ 2", "1", "0", "0", "0", "2", "3"],
-        ["all", "| ✓ 1 | ○ 2", "1", "0", "0", "0", "2", "3"],
+    page = render(read_store(tmp_path), judged=found)
+    cells = Cells(page)
+    assert [" ".join(cell.split()) for cell in cells.tables["By paper"][0][1:]] == [
+        "✓ reproduced, measured",
+        "○ not run",
+        "claims",
     ]
+    assert cells.rows("By paper") == [["AxoNN", "1", "2", "3"], ["all", "1", "2", "3"]]
+    assert 'data-verdict="reproduced" data-evidence="measured">1</a>' in page
+    told = re.sub("<[^>]*>", "", page)
+    assert "Of 3 published claims: ✓ 1 reproduced, measured, ○ 2 not run." in told
 
 
 @pytest.fixture
 def answered(tmp_path: Path, make: Callable[..., Any], store: Callable[..., Path]) -> tuple[Path, list[Judged]]:
     store(tmp_path, make("axonn 2x1"), "a b#c.json")
     run = {
-        "source": "measured",
         "record": "records/a b#c.json",
         "experiment": "demo",
         "command": "python -m suite experiment=demo",
     }
+    smaller = {"scope": Scope.STAND_IN, "stand_in": "a smaller model"}
+    row = AnswerRow(Evidence.MEASURED, experiment="demo", labels=("x",), metric="batch_time")
     order = claim("demo.order", value="axonn is fastest", check=Check.LEAST, terms=("axonn", "gpipe"))
     found = [
-        judged(claim(), Verdict.TREND_ONLY, scope=Scope.STAND_IN, ours=((1.25,),), why="our 1.25 is outside", **run),
+        judged(claim(), Verdict.TREND_ONLY, ours=((1.25,),), why="our 1.25 is outside", **run | smaller),
         judged(order, Verdict.REPRODUCED, ours=((1.0, 2.0), (3.0, 4.0)), **run),
-        judged(claim("demo.asked", evidence={"experiment": "demo", "metric": "batch_time", "labels": ["x"]})),
+        judged(claim("demo.asked", answers=(row,))),
         judged(claim("demo.other", value=(2.0, float("inf")))),
     ]
     return tmp_path, found
@@ -153,16 +204,17 @@ def test_a_claim_stands_with_its_values_and_the_way_to_their_record(answered) ->
         "1.25 · run",
         "ratio",
         "measured",
-        "stand-in",
+        "stand-in | a smaller model",
         "≈ trend only",
-        "our 1.25 is outside decision A1",
+        "our 1.25 is outside | details decision A1 python -m suite experiment=demo",
     ]
     links = cells.links["Every claim"][1]
     assert links == ["./records/a%20b%23c.json", "#e1-r1", "#decision-A1"]
     assert (folder / "records/a b#c.json").is_file()
     assert {"claim-demo.speedup", "e1-r1", "decision-A1"} <= set(cells.ids)
     assert order[4:6] == ["axonn is fastest", "4 values · run | axonn: 1, 3 gpipe: 2, 4"]
-    assert asked[5] == "–"
+    assert order[8] == "as published"
+    assert asked[5] == asked[7] == "–"
     assert other[4] == "≥ 2"
 
 
@@ -187,8 +239,8 @@ def test_a_run_shows_its_config_and_the_numbers_lead_to_it(answered) -> None:
 
 def test_many_values_stand_each_beside_its_name(tmp_path: Path) -> None:
     names = tuple(f"t{number}" for number in range(5))
-    wide = judged(claim("wide", terms=names), Verdict.REFUTED, ours=((1.0, 2.0, 3.0, 4.0, 5.0),))
-    long = judged(claim("long"), Verdict.REFUTED, ours=tuple((float(number),) for number in range(6)))
+    wide = judged(claim("wide", terms=names), Verdict.DIFFERS, ours=((1.0, 2.0, 3.0, 4.0, 5.0),))
+    long = judged(claim("long"), Verdict.DIFFERS, ours=tuple((float(number),) for number in range(6)))
     rows = Cells(render(read_store(tmp_path), judged=[wide, long])).rows("Every claim")
     assert rows[0][5] == "5 values | t0: 1 t1: 2 t2: 3 t3: 4 t4: 5"
     assert rows[1][5] == "0, 1, 2, 3, … (2 more)"
@@ -202,9 +254,56 @@ def test_what_a_record_says_of_a_value_stands_beside_it(tmp_path, make, store) -
     store(tmp_path, answer)
     found = [judged(item, Verdict.REPRODUCED, ours=((1.5,),), record="records/x.json", experiment="demo")]
     page = render(read_store(tmp_path), judged=found)
-    assert Cells(page).rows("Every claim")[0][10] == "the reason | counted twice"
+    why = "the reason | details Value: counted twice python -m suite experiment=demo"
+    assert Cells(page).rows("Every claim")[0][10] == why
     assert "<li><b>x</b>: other: a note</li>" in page
     assert "demo.counted: counted twice" not in page
+
+
+def test_other_answers_stand_beside_the_headline(tmp_path: Path) -> None:
+    """Each with its evidence and its verdict; one that no run has answered says what it needs."""
+    item = claim()
+    model = judged(item, Verdict.NOT_MATCHED, evidence=Evidence.SIMULATED, why="our 3 is outside")
+    gone = judged(item, why="no record holds it")
+    whole = judged(item, Verdict.REPRODUCED, ours=((1.5,),), note="a remark", others=(model, gone))
+    (row,) = Cells(render(read_store(tmp_path), judged=[whole])).rows("Every claim")
+    assert (row[7], row[9]) == ("measured", "✓ reproduced")
+    model_told = "Other answer: simulated: not matched by the model, our 3 is outside"
+    gone_told = "Other answer: cpu: not run, no record holds it"
+    assert row[10] == f"the reason | details Value: a remark {model_told} {gone_told}"
+
+
+def test_a_claim_unfolds_what_is_asserted_its_limits_and_its_command(tmp_path: Path) -> None:
+    row = AnswerRow(Evidence.SIMULATED, figure="f", function="suite.papers.f")
+    item = claim("demo.x", answers=(row,), asserts="Axonn is quick.", limits="The batch is smaller.", hedge="may")
+    found = judged(item, Verdict.MATCHED, evidence=Evidence.SIMULATED, ours=((1.5,),))
+    (shown,) = Cells(render(read_store(tmp_path), judged=[found])).rows("Every claim")
+    assert shown[10] == (
+        "the reason | details The paper asserts: Axonn is quick. Hedge: may"
+        " Limits of this check: The batch is smaller. python -m suite.papers answer demo.x"
+    )
+
+
+def test_a_simulated_verdict_shows_its_sensitivity_and_whether_it_turns(tmp_path: Path) -> None:
+    turn = Turn("adapters", 1.0, "not matched by the model")
+    sensitive = {
+        "a.turns": Sensitivity("a.turns", "matched by the model", (30.0, 54.25), (turn,), varied=2),
+        "a.stays": Sensitivity("a.stays", "matched by the model", (9.0, 10.0), varied=2),
+        "a.measured": Sensitivity("a.measured", "reproduced", (1.0, 2.0), (turn,), varied=2),
+    }
+    names = ("a.turns", "a.stays", "a.unvaried", "a.measured")
+    evidence = dict.fromkeys(names, Evidence.SIMULATED) | {"a.measured": Evidence.MEASURED}
+    found = [judged(claim(name), Verdict.MATCHED, evidence=evidence[name], ours=((1.5,),)) for name in names]
+    page = render(read_store(tmp_path), judged=claims.with_sensitivity(found, sensitive))
+    rows = Cells(page).rows("Every claim")
+    assert [row[9] for row in rows] == ["∼ matched by the model turns"] + ["∼ matched by the model"] * 3
+    turns = "details Sensitivity: turns: not matched by the model at adapters=1; our value 30 to 54.25"
+    assert rows[0][10] == f"the reason | {turns}"
+    assert rows[1][10] == "the reason | details Sensitivity: stays; our value 9 to 10"
+    assert "Sensitivity" not in rows[2][10] + rows[3][10]
+    menu = page.partition('name="sensitivity"')[2].partition("</select>")[0]
+    assert re.findall(">([^<]+)</option>", menu) == ["all", "turns", "stays", "not varied", "no model"]
+    assert "1 turn</a> within the stated ranges" in page
 
 
 def test_an_experiment_of_values_alone_has_no_systems_side_by_side(tmp_path, make, store) -> None:
@@ -232,16 +331,18 @@ def test_both_sides_of_an_expectation_lead_to_their_runs(tmp_path, make, store) 
 
 def test_the_contents_count_what_was_met_and_claimed(answered) -> None:
     folder, found = answered
-    assert "claims: 1 reproduced, 1 trend only, 1 not run here</small>" in render(read_store(folder), judged=found)
+    assert "claims: 1 reproduced, measured, 1 trend only, measured, 1 not run</small>" in render(
+        read_store(folder), judged=found
+    )
 
 
 def test_a_value_of_no_run_on_the_page_keeps_its_command(tmp_path: Path) -> None:
     item = judged(
-        claim(), Verdict.REPRODUCED, ours=((1.5,),), record="records/x.json", command="python -m suite.analytic"
+        claim(), Verdict.REPRODUCED, ours=((1.5,),), record="records/x.json", command="python -m suite.papers"
     )
     (row,) = Cells(render(read_store(tmp_path), judged=[item])).rows("Every claim")
     assert row[5] == "1.5"
-    assert row[10] == "the reason | command python -m suite.analytic".replace("command ", "command")
+    assert row[10] == "the reason | details python -m suite.papers"
 
 
 def test_a_contradiction_names_its_claims(answered) -> None:
@@ -324,14 +425,19 @@ HOSTILE = (
 @pytest.mark.parametrize("evil", HOSTILE)
 def test_hostile_claims_are_text_and_write_inside_alone(tmp_path, make, store, monkeypatch, evil) -> None:
     folder = tmp_path / "a" / "reports"
+    row = AnswerRow(Evidence.MEASURED, figure="f", function="g", stand_in=evil, identity=True, turned_by=(evil,))
     bad = claim(
         evil, **dict.fromkeys(("paper", "where", "quantity", "system", "versus", "unit", "kind", "reach"), evil),
         value=evil, setting={evil: evil}, terms=(evil, evil + "2"), check=Check.EQUAL,
+        answers=(row, AnswerRow(Evidence.DERIVED, experiment=evil, labels=(evil,), metric=evil)),
+        cases=Cases.SOME, hedge=evil,
     )  # fmt: skip
-    decision = dict.fromkeys(DECISIONS[0], evil) | {"claims": [evil, evil + "3"]}
+    decision = Decision(evil, evil, evil, evil, evil, evil, claims=(evil, evil + "3"))
     monkeypatch.setattr(claims, "load", lambda: (bad, claim(evil + "4", paper=evil)))
     monkeypatch.setattr(claims, "decisions", lambda: (decision,))
-    answer = make("x", label=evil, metrics={evil: Metric(evil, "", (1.0, 1.0))}, config={evil: {evil: [evil]}})
+    answer = make(
+        "x", label=evil, metrics={evil: Metric(evil, "", (1.0, 1.0, 2.0, 3.0))}, config={evil: {evil: [evil]}}
+    )
     store(folder, answer, "a\"onclick=alert(6) x='.json")
     outside = tmp_path / "outside"
     outside.write_text("mine")
@@ -346,6 +452,8 @@ def test_hostile_claims_are_text_and_write_inside_alone(tmp_path, make, store, m
     for text, cell in zip((shown, shown, shown, shown, shown), row, strict=False):
         assert text in cell
     assert "✓ reproduced" in row
+    assert row[8] == " ".join(f"as published | {evil}".split())
+    assert " ".join(f"in 1 of 2 cases (the paper says {evil})".split()) in row[10]
     assert re.findall(r"<script|<img|<td onfocus", page) == ["<script"]
     for links in cells.links.values():
         assert all(link.startswith(("./records/", "#")) for row in links for link in row)

@@ -17,6 +17,7 @@ import pytest
 
 from suite.core.record import Outcome, Record, Source
 from suite.report import curves, page, panels, pictures
+from suite.report import figure as palette
 from suite.report.load import read_store
 from suite.report.panels import NULL, OURS, PAPER, Panel
 
@@ -202,9 +203,12 @@ def test_points_are_told_of_percentages_alone_and_no_null_model_has_no_column(ma
 def test_a_panel_without_printed_values_has_no_comparison(make):
     panel = only(make, {"a|day|1|ours|x": [3.0]})
     assert panels.compared(panel, "simulated") is None
-    assert panels.caption(panel, "simulated") == (
-        "Simulated values, in days; the paper prints no number for any of them."
-    )
+    assert panels.caption(panel, "simulated") == ("Values simulated, in days. The paper prints none of them.")
+    of_figure = only(make, {"Figure 9 of AxoNN: days|day|1|ours|x": [3.0]})
+    assert "The paper draws these curves and prints no number" in panels.caption(of_figure, "simulated")
+    told = panels.caption(of_figure, "simulated", "on a model of summit", printed=True)
+    assert told.startswith("Values simulated on a model of summit, in days.")
+    assert "the claims below hold what it does print" in told
     assert not panels.rest(only(make, {"a|day|1|ours|x": [3.0], "a|day|1|paper|x": [3.0]}))
 
 
@@ -247,7 +251,7 @@ def test_the_picture_has_a_line_of_ours_hollow_points_and_a_pale_null_model(make
     assert marks(paper)[0][1] > marks(ours)[0][1]  # 40 stands below 50
     assert "stroke:currentColor" in style(lines["calibrated-0-0"], "use")
     assert marks(lines["calibrated-0-0"]) == marks(paper)[:1]
-    for text in ("simulated", "printed in the paper", "null model", "calibrated", "percent", "64", "128", "256"):
+    for text in ("simulated", "printed in the paper", "null model", "calibrated", "64", "128", "256"):
         assert text in texts(root)
 
 
@@ -255,7 +259,7 @@ def test_the_picture_says_its_numbers_and_what_is_calibrated(make):
     panel = only(make, SERIES)
     told = drawn(panel)[0].attrib["aria-label"]
     assert told.startswith(
-        "Percent of peak. Printed and simulated values, in percent. Calibrated (diamond): axonn at 64."
+        "Percent of peak. Printed values, and values simulated, in percent. Calibrated (diamond): axonn at 64."
     )
     assert "axonn, simulated, 64: 50, 128: 42, 256: 30; gpipe, simulated, 64: 40" in told
     assert "axonn, paper, 64: 40, 256: 32; axonn, null model, 64: 40, 128: 36, 256: 24." in told
@@ -273,29 +277,85 @@ def test_phases_are_not_joined_and_stand_side_by_side(make):
     _, lines = drawn(panel)
     before, after = marks(lines["ours-0"]), marks(lines["ours-1"])
     assert before[0][0] < after[0][0] < before[1][0] < after[1][0]
-    assert all("L" not in next(line.iter("path")).get("d", "") for line in lines.values())
+    assert not any(line.findall("path") for line in lines.values())
 
 
 @pytest.mark.parametrize(
-    ("x", "joined"),
+    ("x", "numbers"),
     [
-        ("64,128,256", [[0, 1, 2]]),
-        ("256,128,64", [[0, 1, 2]]),
-        ("12b,24b,100b", [[0, 1, 2]]),
-        ("k=1,k=2,k=4,no overlap", [[0, 1, 2], [3]]),
-        ("pipeline,data parallel", [[0], [1]]),
-        ("before,after", [[0], [1]]),
-        ("1,2,2,3", [[0, 1], [2, 3]]),
-        ("2,2,3", [[0], [1, 2]]),
-        ("1,3,2", [[0, 1], [2]]),
-        ("1 GPU,2 nodes", [[0], [1]]),
-        ("2_7b,6_7b", [[0], [1]]),
-        ("٣,٤", [[0], [1]]),
-        ("9" * 400 + ",1", [[0], [1]]),
+        ("64,128,256", [64.0, 128.0, 256.0]),
+        ("0.5,0.8", [0.5, 0.8]),
+        ("256,128,64", None),
+        ("12b,24b,100b", None),
+        ("gnmt_8,gnmt_16", None),
+        ("k=1,k=2", None),
+        ("1,2,2,3", None),
+        ("stage 0,stage 1", None),
+        ("٣,٤", None),
+        ("9" * 400 + ",1", None),
     ],
 )
-def test_a_line_joins_numbers_in_order_alone(x, joined):
-    assert curves.pieces(x.split(",")) == joined
+def test_only_rising_numbers_are_a_numeric_axis(x, numbers):
+    assert curves.numbers(x.split(",")) == numbers
+
+
+@pytest.mark.parametrize(
+    ("x", "joined"), [("gnmt_8,gnmt_16", 0), ("12b,24b", 0), ("axonn,gpipe", 0), ("stage 0,stage 1", 0), ("8,16", 1)]
+)
+def test_no_line_joins_networks_systems_or_stages(make, x, joined):
+    values = {f"a|s|{x}|{curve}|{name}": [2.0, 3.0] for curve in panels.CURVES for name in ("one", "two")}
+    _, lines = drawn(only(make, values))
+    assert len(lines) == 6
+    assert [len(line.findall("path")) for name, line in lines.items() if "paper" not in name] == [joined] * 4
+
+
+def test_points_at_one_number_stand_at_one_x(make):
+    series = {f"a|s|GPUs: 12,48,96|ours|{name}": [3.0, 2.0, 1.0] for name in ("axonn", "gpipe", "other")}
+    _, lines = drawn(only(make, series))
+    assert len({tuple(x for x, _ in marks(lines[f"ours-{place}"])) for place in range(3)}) == 1
+
+
+def test_every_axis_has_its_quantity_and_unit(make):
+    facts = "quantity=batch time;scale=log-log;evidence=derived"
+    panel = only(make, {f"Figure 6 of SAMO: a|s|GPUs: 64,128,512|ours|x|{facts}": [1.0, 2.0, 3.0]})
+    assert (panel.quantity, panel.scale, panel.evidence) == ("batch time", "log-log", "derived")
+    seen = texts(drawn(panel)[0])
+    assert "Batch time (s), log scale" in seen
+    assert "GPUs, log scale" in seen
+    unnamed = texts(drawn(only(make, {"Largest batch per GPU|sample|a,b|ours|x": [1.0, 2.0]}))[0])
+    assert "Largest batch (sample)" in unnamed
+    assert "Point" in unnamed
+
+
+def test_panels_of_one_figure_share_their_scale(make, store, tmp_path):
+    facts = "quantity=batch time;scale=;evidence=simulated"
+    series = {
+        f"Figure 6 of SAMO: {name}|s|GPUs: 64,128|ours|x|{facts}": values
+        for name, values in {"small": [1.0, 2.0], "large": [40.0, 90.0]}.items()
+    }
+    store(tmp_path, figure(make, series))
+    html = page.render(read_store(tmp_path))
+    assert html.count(">Batch time (s), log scale<") == 2
+    ends = curves.frame(panels.read(figure(make, series)))
+    assert (ends.low, ends.high, ends.log) == (1.0, 90.0, True)
+
+
+def test_a_table_of_times_says_which_is_the_quickest(make):
+    facts = "quantity=batch time;scale=;evidence="
+    times = {"axonn": [2.0, 1.0], "gpipe": [1.0, 1.0]}
+    panel = only(make, {f"a|s|8,16|ours|{name}|{facts}": values for name, values in times.items()})
+    assert rows(panels.values(panel, "simulated")) == [["8", "2", "1 quickest"], ["16", "1", "1"]]
+    rates = only(make, {f"a|sample/s|8,16|ours|{name}|{facts}": values for name, values in times.items()})
+    assert "quickest" not in str(rows(panels.values(rates, "simulated")))
+
+
+def test_more_systems_than_colours_look_different():
+    looks = [
+        (palette.PALETTE[n % len(palette.PALETTE)], palette.shape(n), str(curves.LINES[n % len(curves.LINES)]))
+        for n in range(168)
+    ]
+    assert len({look[:2] for look in looks[:56]}) == 56
+    assert len(set(looks)) == 168
 
 
 @pytest.mark.parametrize(
@@ -309,7 +369,7 @@ def test_a_line_joins_numbers_in_order_alone(x, joined):
 )
 def test_wide_ranges_are_drawn_on_a_log_scale_and_shares_never(make, unit, values, log):
     root, lines = drawn(only(make, {f"a|{unit}|1,2,3|ours|x": values}))
-    assert any("log scale" in text for text in texts(root)) is log
+    assert any(text.startswith("A (") and "log scale" in text for text in texts(root)) is (log and unit != "percent")
     assert log or "0" in texts(root)
     low, middle, high = (y for _, y in marks(lines["ours-0"]))
     assert ((low - middle) == pytest.approx(middle - high)) is log

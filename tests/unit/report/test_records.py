@@ -1,4 +1,4 @@
-"""Records as a table: columns, types, records from elsewhere, and the lines that the README shows."""
+"""Records as a table: columns, types, records from elsewhere, and the lines that docs/getting_started.md shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from suite import load_records
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.report import records, write_report
 
 ROOT = Path(__file__).parents[3]
@@ -24,9 +24,9 @@ CONFIG = {
     "executor": {"name": "simulated", "machine": {"name": "summit"}},
     "schedule": {"_target_": "suite.schedule.MessageDriven"},
     "optimizer": {"_target_": "suite.engine.optimizer.AdamW", "lr": 0.001},
-    "checkpoints": 4,
+    "activation_checkpointing": 4,
     "pruning": {"name": "none", "sparsity": 0.0},
-    "update": {"every": None},
+    "update_interval": None,
     "seed": 3,
 }
 
@@ -40,12 +40,12 @@ def test_columns_of_the_config(tmp_path, make, store):
     wanted = {
         **{"system": "axonn", "experiment": "demo", "grid": "2x1", "outcome": "ok", "source": "measured"},
         **{"model": "gpt_tiny", "precision": "bf16", "executor": "simulated", "machine.simulated": "summit"},
-        **{"schedule": "MessageDriven", "optimizer": "AdamW", "checkpoints": "4", "pruning": "none"},
+        **{"schedule": "MessageDriven", "optimizer": "AdamW", "activation_checkpointing": "4", "pruning": "none"},
         **{"batch.size": 16, "batch.microbatch": 2, "grid.inter": 2, "grid.data": 1, "seed": 3},
         **{"optimizer.lr": 0.001, "pruning.sparsity": 0.0, "batch_time_median": 0.2},
     }
     assert {name: own[name] for name in wanted} == wanted
-    assert pd.isna(own["update.every"])
+    assert pd.isna(own["update_interval"])
     assert pd.isna(table.set_index("label").loc["pytorch 1x1", "seed"]), "a record without the key"
     assert str(table["batch.size"].dtype) == "Int64"
     assert table.query("model == 'gpt_tiny' and `batch.size` == 16").label.tolist() == ["axonn 2x1"]
@@ -81,7 +81,7 @@ def test_every_column_is_documented():
 
 
 def test_missing_folder_is_refused_and_damage_is_named(tmp_path, make, store):
-    with pytest.raises(Refused, match="an existing reports folder"):
+    with pytest.raises(InvalidRequest, match="an existing reports folder"):
         load_records(tmp_path / "nowhere")
     store(tmp_path, make("axonn 2x1"))
     (tmp_path / "records" / "cut.json").write_text("{")
@@ -89,9 +89,9 @@ def test_missing_folder_is_refused_and_damage_is_named(tmp_path, make, store):
         assert len(load_records(tmp_path)) == 1
 
 
-def test_readme_lines_print_the_table(tmp_path):
+def test_lines_of_the_document_print_the_table(tmp_path):
     """They load no torch, as a report can be made on any machine."""
-    section = (ROOT / "README.md").read_text().partition("\n## One run")[2].partition("\n## ")[0]
+    section = (ROOT / "docs/getting_started.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", section, flags=re.S)
     shutil.copytree(ROOT / "reports" / "measured", tmp_path / "reports" / "measured")
     code += "\nimport sys\nassert 'torch' not in sys.modules\n"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from suite import claims
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.record import Metric, Outcome, Record, Source
+from suite.papers.common import claims
 from suite.report import derive, learned, page, study
 from suite.report.load import Entry, Store, read_store
 
@@ -36,7 +36,7 @@ def run(make: Make) -> Run:
             "data": {"name": "digits"},
             "optimizer": {"_target_": "suite.engine.optimizer.SGD", "lr": 0.01, "weight_decay": 0.0005},
             "batch": {"size": 56, "microbatch": 56},
-            "measure": {"turns": len(curve), "batches": 29, "settle": 0, "validate": "turn"},
+            "measure": {"rounds": len(curve), "batches": 29, "discard_first": 0, "validate": "every_round"},
             "seed": seed,
         }
         more = {name: changes.pop(name) for name in list(changes) if name in config}
@@ -115,7 +115,7 @@ def test_planted_seeds_are_decided_and_two_are_not(run: Run) -> None:
         {"batch": {"size": 28, "microbatch": 28}},
         {"model": {"name": "alexnet_narrow", "dropout": 0.5}},
         {"optimizer": {"_target_": "suite.engine.optimizer.SGD", "lr": 0.02, "weight_decay": 0.0005}},
-        {"measure": {"turns": 2, "batches": 30, "settle": 0, "validate": "turn"}},
+        {"measure": {"rounds": 2, "batches": 30, "discard_first": 0, "validate": "every_round"}},
     ],
 )
 def test_what_was_trained_otherwise_is_another_task(run: Run, changes: dict[str, Any]) -> None:
@@ -148,7 +148,9 @@ def test_a_seed_that_ran_twice_counts_for_nothing(run: Run) -> None:
 
 
 def test_a_refused_run_has_a_row_with_its_reason(run: Run) -> None:
-    refused = run("spectrain", 0, (), measure={"turns": 2, "batches": 29, "settle": 0, "validate": "turn"})
+    refused = run(
+        "spectrain", 0, (), measure={"rounds": 2, "batches": 29, "discard_first": 0, "validate": "every_round"}
+    )
     refused = replace(
         refused, outcome=Outcome.UNSUPPORTED, reason="SpecTrain with Adam; rule: SGD alone\nmore", series={}
     )
@@ -160,7 +162,7 @@ def test_a_refused_run_has_a_row_with_its_reason(run: Run) -> None:
 
 
 def test_a_curve_with_a_hole_or_without_epochs_is_none(run: Run) -> None:
-    at_end = {"turns": 2, "batches": 29, "settle": 0, "validate": "end"}
+    at_end = {"rounds": 2, "batches": 29, "discard_first": 0, "validate": "end"}
     records = [run("naive", 0, (1, math.nan)), run("naive", 1, (7,), measure=at_end), run("naive", 2, (1, 3))]
     assert [task.final("gpipe", "top_1") for task in tasks(*records)] == [[3]]
 
@@ -199,7 +201,7 @@ def test_time_to_target_is_epochs_times_the_simulated_time_of_one(run: Run) -> N
     assert [cell.text for cell in pipeoptim[2:]] == ["1 of 3", "> 3", "30 min 00 s", "> 1.50 h"]
     timed = found["Top-1 accuracy over simulated time: alexnet_narrow on digits with SGD"]
     assert [cell.text for cell in timed.table.rows[-1]] == ["time of all", "3.00 h", "1.50 h"]
-    assert "simulated hours" in timed.svg
+    assert "Simulated time (hours)" in timed.svg
 
 
 def test_a_study_gathers_other_experiments_and_names_those_that_did_not_run(run: Run) -> None:
@@ -249,7 +251,7 @@ def test_what_is_published_is_that_of_the_same_optimizer(run: Run) -> None:
     ],
 )
 def test_what_is_malformed_is_a_remark_and_no_crash(run: Run, row: Any, told: str) -> None:
-    with pytest.raises(Refused, match=told):
+    with pytest.raises(InvalidRequest, match=told):
         study.parse(row)
     found, [(who, remark)] = read(run("naive", 0, (1, 2), asked=row))
     assert (found, who) == ({}, "study")

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from suite import claims
-from suite.core.claim import Check, Claim, Judged, Scope, Verdict
+from suite.core.claim import Check, Claim, Judged, Verdict
 from suite.core.record import Metric, Outcome, Record, Source
+from suite.papers.common import claims
 from suite.report import derive, page, swept
 from suite.report.asked import factor, parse
 from suite.report.load import Entry, Store, read_store
@@ -28,7 +28,7 @@ K = {
     "title": "Update against k",
     "unit": "s",
     "axis": "k",
-    "key": "update.chunk",
+    "key": "optimizer.buckets_per_reduction",
     "names": {"null": "no overlap"},
     "metric": "update_time",
 }
@@ -44,7 +44,7 @@ Save = Callable[..., Path]
 
 @pytest.fixture
 def run(make: Make) -> Callable[..., Record]:
-    """A run of `update.chunk`=k with these times of its update; `more` are metrics by name and unit."""
+    """A run of `optimizer.buckets_per_reduction`=k with these times of its update; `more`: metrics by name and unit."""
 
     def build(
         k: Any, times: Sequence[float], *, system: str = "axonn", tag: str = "", panels: Any = (K,), **changes: Any
@@ -53,7 +53,11 @@ def run(make: Make) -> Callable[..., Record]:
         base = make("x 2x1", system=system)
         more = {name.replace("_in_", " "): Metric(unit, "", v) for name, (unit, v) in changes.pop("more", {}).items()}
         plan = base.config["experiment"] | {"expect": [], "panels": panels if isinstance(panels, str) else list(panels)}
-        config = base.config | {"experiment": plan, "update": {"chunk": k}, "tag": tag} | changes.pop("config", {})
+        config = (
+            base.config
+            | {"experiment": plan, "optimizer": {"buckets_per_reduction": k}, "tag": tag}
+            | changes.pop("config", {})
+        )
         metrics = base.metrics | {"update_time": Metric("s", "lower", tuple(times))} | more
         return replace(base, **{"key": label, "label": label, "config": config, "metrics": metrics} | changes)
 
@@ -183,8 +187,8 @@ def test_without_all_its_parts_a_curve_has_no_shares(run):
 def test_percent_of_peak_and_days_are_derived_from_batch_times(run):
     """2e9 flop in 0.1 s of 4e10 flop/s are 50 percent; 3e11 tokens at 3e6 a batch of 86.4 s are 100 days."""
     panels = [
-        {"title": "Peak", "key": "update.chunk", "metric": "percent_of_peak"},
-        {"title": "Days", "key": "update.chunk", "metric": "training_days", "unit": "day"},
+        {"title": "Peak", "key": "optimizer.buckets_per_reduction", "metric": "percent_of_peak"},
+        {"title": "Days", "key": "optimizer.buckets_per_reduction", "metric": "training_days", "unit": "day"},
     ]
     config = {"batch": {"size": 1000}, "model": {"shape": {"sequence": 3000}}}
     quick = run(1, [], panels=panels, config=config, more={"batch_time": ("s", (0.1, 0.2, 0.05))})
@@ -202,7 +206,7 @@ def test_percent_of_peak_and_days_are_derived_from_batch_times(run):
 def test_flops_of_sparse_products_are_shown_apart(run):
     """2e9 flop as dense products and 3e8 of kept weights in 0.1 s of 4e10 flop/s: 50 percent, and 7.5."""
     names = ("percent_of_peak", "useful_percent_of_peak")
-    panels = [{"title": name, "key": "update.chunk", "metric": name} for name in names]
+    panels = [{"title": name, "key": "optimizer.buckets_per_reduction", "metric": name} for name in names]
     time = {"batch_time": ("s", (0.1,))}
     sparse = run(1, [], panels=panels, more=time | {"useful_flops_per_batch": ("flop", (3e8,))})
     dense = run(1, [], panels=panels, system="gpipe", more=time)
@@ -217,7 +221,7 @@ def test_flops_of_sparse_products_are_shown_apart(run):
 @pytest.mark.parametrize(("promised", "percent"), [(2e11, 10.0), ("much", NAN), (None, NAN)])
 def test_percent_of_what_a_vendor_promises_is_of_the_experiments_word(run, promised, percent):
     """2e9 flop in 0.1 s of 2e11 flop/s; without a promise there is no percent of it."""
-    panels = [{"title": "Vendor", "key": "update.chunk", "metric": "percent_of_vendor_peak"}]
+    panels = [{"title": "Vendor", "key": "optimizer.buckets_per_reduction", "metric": "percent_of_vendor_peak"}]
     base = run(1, [], panels=panels, more={"batch_time": ("s", (0.1,))})
     config = {"experiment": base.config["experiment"] | {"vendor_peak": promised}}
     shown = only(run(1, [], panels=panels, more={"batch_time": ("s", (0.1,))}, config=config))
@@ -226,12 +230,12 @@ def test_percent_of_what_a_vendor_promises_is_of_the_experiments_word(run, promi
 
 SCORES = {"loss": [1.0] * 12, "validation_loss": [math.log(80), math.log(20)]}
 OVER_BATCHES = {"title": "Perplexity", "key": "batches", "metric": "perplexity", "curve": "tag"}
-LAST = {"title": "Last", "key": "update.chunk", "metric": "perplexity"}
+LAST = {"title": "Last", "key": "optimizer.buckets_per_reduction", "metric": "perplexity"}
 
 
 def test_perplexity_is_a_point_a_validation_and_the_last_one_is_a_runs(run):
     """A turn is 1 batch that is not timed and 4 that are, after 2 of warming up."""
-    turns = {"measure": {"validate": "turn", "warm_up": 2, "settle": 1, "batches": 4}}
+    turns = {"measure": {"validate": "every_round", "warm_up": 2, "discard_first": 1, "batches": 4}}
     found, remarks = read(run(1, [], panels=[OVER_BATCHES, LAST], tag="mine", series=SCORES, config=turns))
     assert remarks == []
     assert (found[0].panel.unit, found[0].panel.x) == ("perplexity", ("7", "12"))
@@ -240,7 +244,7 @@ def test_perplexity_is_a_point_a_validation_and_the_last_one_is_a_runs(run):
 
 
 def test_perplexity_at_the_end_of_a_run_comes_after_all_its_batches(run):
-    config = {"measure": {"validate": "end", "warm_up": 2, "settle": 1, "batches": 4}}
+    config = {"measure": {"validate": "end", "warm_up": 2, "discard_first": 1, "batches": 4}}
     series = {"loss": [1.0] * 12, "validation_loss": [math.log(20)]}
     shown = only(run(1, [], panels=[OVER_BATCHES], tag="mine", series=series, config=config))
     assert shown.panel.x == ("12",)
@@ -250,7 +254,7 @@ def test_perplexity_at_the_end_of_a_run_comes_after_all_its_batches(run):
 @pytest.mark.parametrize("panel", [OVER_BATCHES, LAST], ids=["over batches", "last"])
 def test_without_a_validation_loss_there_is_no_perplexity(run, panel, scores):
     series = {"loss": [1.0], "validation_loss": scores}
-    turns = {"measure": {"validate": "turn", "warm_up": 2, "settle": 1, "batches": 4}}
+    turns = {"measure": {"validate": "every_round", "warm_up": 2, "discard_first": 1, "batches": 4}}
     shown = only(run(1, [], panels=[panel], tag="mine", series=series, config=turns))
     assert not shown.panel.systems
     assert rows(shown)[0][3].endswith(("no single value at batches", "no perplexity"))
@@ -276,7 +280,7 @@ def test_nothing_but_perplexity_has_a_point_a_validation(run):
     ],
 )
 def test_no_days_without_the_tokens_of_a_batch(run, config):
-    panels = [{"title": "Days", "key": "update.chunk", "metric": "training_days"}]
+    panels = [{"title": "Days", "key": "optimizer.buckets_per_reduction", "metric": "training_days"}]
     shown = only(run(1, [1.0], panels=panels, config=config))
     assert not shown.panel.systems
     assert rows(shown)[0][3].endswith("no training_days")
@@ -302,7 +306,7 @@ def test_units_are_those_that_the_panel_asks_for(run):
     [
         ("ranks", "12"),
         ("grid", "3x2x2"),
-        ("update.chunk", "4"),
+        ("optimizer.buckets_per_reduction", "4"),
         ("deep.flag", "true"),
         ("deep.text", "two words"),
         ("deep.share", "0.25"),
@@ -313,7 +317,7 @@ def test_units_are_those_that_the_panel_asks_for(run):
         ("deep.nan", ""),
         ("deep.huge", ""),
         ("deep.missing", ""),
-        ("update.chunk.more", ""),
+        ("optimizer.buckets_per_reduction.more", ""),
         ("...", ""),
     ],
 )
@@ -408,11 +412,13 @@ def test_more_ranks_than_cores_are_marked_and_not_drawn(run):
     assert rows(shown)[1] == ["axonn", "4", "5", f"axonn 2x1 4 not comparable {CROWDED}", "3 [5 … 5]"]
     assert shown.table.rows[1][2].tone == "faint"
     assert "Not drawn, as their times are not comparable: 2 of the runs." in shown.panel.told
-    sizes = [{"title": "Bytes", "key": "update.chunk", "metric": "sent"}]
+    sizes = [{"title": "Bytes", "key": "optimizer.buckets_per_reduction", "metric": "sent"}]
     wide = replace_panels(crowded, sizes)
     wide.metrics["sent"] = Metric("B", "", (7.0,))
     assert curve(only(wide), "axonn") == (7.0,)  # more ranks than cores send no other bytes
-    peak = replace_panels(crowded, [{"title": "p", "key": "update.chunk", "metric": "percent_of_peak"}])
+    peak = replace_panels(
+        crowded, [{"title": "p", "key": "optimizer.buckets_per_reduction", "metric": "percent_of_peak"}]
+    )
     assert not only(peak).panel.systems
 
 
@@ -649,7 +655,7 @@ def anything(rng: random.Random, depth: int = 3) -> Any:
         "x" * 500,
         "null",
         "no overlap",
-        "update.chunk",
+        "optimizer.buckets_per_reduction",
         "ranks",
     ]
     plain += ["update_time", "training_days", "axonn", "c.one", "\ud800", "…", ".", "1e999"]
@@ -695,7 +701,7 @@ def test_whatever_an_experiment_holds_a_page_comes_out(run):
         records.append(run(anything(rng), [NAN, 1.0], panels=panels, label="odd"))
         read(*records, known=known)
         if number % 30 == 0:
-            judged = [Judged(item, Verdict.NOT_RUN, "", Scope.SIMULATED) for item in known]
+            judged = [Judged(item, Verdict.NOT_RUN, "") for item in known]
             assert "</html>" in page.render(Store(Path(), group(*records).entries), judged=judged)
 
 
@@ -743,7 +749,7 @@ class Seen(HTMLParser):
 
 
 def rendered(folder: Path, *known: Claim) -> Seen:
-    judged = [Judged(item, Verdict.NOT_RUN, "", Scope.SIMULATED) for item in known]
+    judged = [Judged(item, Verdict.NOT_RUN, "") for item in known]
     return Seen(page.render(read_store(folder), judged=judged))
 
 

@@ -5,7 +5,6 @@ Machines have round numbers, so that every time is counted by hand; NCCL's laten
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -23,9 +22,6 @@ from suite.simulate.exchange import (
     RINGS,
     TREES,
     Wires,
-    bound_1_5d,
-    bound_1d,
-    bound_sum,
     messages,
 )
 from suite.simulate.machine import Link, Machine
@@ -73,13 +69,10 @@ def test_messages_are_between_the_processes_that_multiply_and_that_hold() -> Non
 
 
 @pytest.mark.parametrize(("parts", "cut"), [(2, 3), (5, 7), (64, 12)])
-def test_equal_parts_take_what_the_paper_prints(parts: int, cut: int) -> None:
-    """Section 4.1's cost is exact where every pair sends as much, on nodes of one device."""
-    volumes, alpha = equal(parts, cut), 0.25
-    wires = Wires(flat(between=Link(alpha, 10.0)), WIRES)
-    printed = bound_1d(volumes, 3, alpha=alpha, beta=4 / 10.0)
-    assert wires.all_to_all(volumes, 4 * 3.0) == pytest.approx(printed, rel=1e-12)
-    assert printed == pytest.approx(alpha * (parts - 1) + (parts - 1) * cut * 3 * 0.4, rel=1e-12)
+def test_equal_parts_send_one_message_after_another(parts: int, cut: int) -> None:
+    wires = Wires(flat(between=Link(0.25, 10.0)), WIRES)
+    seconds = (parts - 1) * (0.25 + cut * 12.0 / 10.0)
+    assert wires.all_to_all(equal(parts, cut), 12.0) == pytest.approx(seconds, rel=1e-12)
 
 
 def test_links_within_a_node_are_beside_its_adapters() -> None:
@@ -239,16 +232,6 @@ def test_more_rows_never_take_less(parts: int, replication: int, assignment: str
 def test_an_unknown_form_is_named() -> None:
     with pytest.raises(UnknownName, match="fused"):
         Wires(machine(), stack()).exchange(equal(2, 1), 1.0, "fusd")
-
-
-# -- the cost as printed ---------------------------------------------------------------------------------------------
-
-
-def test_the_printed_costs_by_hand() -> None:
-    """Section 4.2 at P = 16, c = 2: four stages; the all-reduce that it leaves out moves half the block row twice."""
-    volumes = equal(8, 7, replication=2, rows=30)
-    assert bound_1_5d(volumes, 5, alpha=2.0, beta=0.5) == pytest.approx(2.0 * 4 * math.log(4) + 4 * 7 * 5 * 0.5)
-    assert bound_sum(volumes, 5, beta=0.5) == pytest.approx(30 * 5 * 0.5)
 
 
 # -- another library -------------------------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from modelled import machine, stack
 
-from suite.core.errors import DoesNotFit, Refused
+from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.gnn.plan import Placement, Volumes
 from suite.simulate.exchange import Wires
-from suite.simulate.full_graph import FullGraph, scaled
+from suite.simulate.full_graph import FullGraph
 from suite.workload.gcn import GCN
 
 SHAPE = GCN(layers=3, width=16)
@@ -98,7 +98,7 @@ def test_dense_products_are_bound_by_flops_or_by_bytes() -> None:
 
 
 def test_a_stack_that_hides_memory_is_refused() -> None:
-    with pytest.raises(Refused, match="traffic"):
+    with pytest.raises(InvalidRequest, match="traffic"):
         graph().seconds(WHERE, stack(traffic=0.0))
 
 
@@ -136,14 +136,6 @@ def test_what_does_not_fit_says_by_how_much() -> None:
     with pytest.raises(DoesNotFit, match="of 4 processes") as raised:
         one.check_memory(replace(WHERE, memory=float(one.peak() - 1)))
     assert sum(each[0] for each in raised.value.memory.values()) == one.peak()
-
-
-def test_volumes_are_scaled_by_vertices_and_by_entries() -> None:
-    found = scaled(volumes(), vertices=2000, entries=6400)
-    assert (found.rows.sum(), found.nonzeros.sum(), found.needed[0, 1]) == (2000, 6400, 50)
-    assert found.imbalance == volumes().imbalance
-    empty = Volumes(np.zeros((2, 2), int), np.full(2, 5), np.zeros((2, 2), int), Placement(2))
-    assert scaled(empty, vertices=100, entries=7).nonzeros.sum() == 0
 
 
 def test_a_directed_graph_sends_other_rows_backward() -> None:

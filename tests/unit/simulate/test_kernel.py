@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.simulate.kernel import Kernel
 
 
@@ -65,7 +65,7 @@ def test_a_choice_without_events_is_made() -> None:
 def test_time_does_not_run_backwards(time: float) -> None:
     kernel = Kernel()
     kernel.at(1.0, lambda _: kernel.at(time, print))
-    with pytest.raises(Refused, match=r"an event at .* s, now is 1 s; rule: time does not run backwards"):
+    with pytest.raises(InvalidRequest, match=r"an event at .* s, now is 1 s; rule: time does not run backwards"):
         kernel.run()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from modelled import machine, stack
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.simulate.kernel import Kernel
 from suite.simulate.machine import Link, Machine
 from suite.simulate.network import (
@@ -117,7 +117,9 @@ def test_rings_beside_one_another_leave_together() -> None:
 
 @pytest.mark.parametrize("ranks", [(), (0, 0), (1, 2, 1)])
 def test_a_ring_holds_each_rank_once(ranks: Sequence[int]) -> None:
-    with pytest.raises(Refused, match=r"a ring of the ranks .*; rule: at least one rank, each once; legal: \[0\]"):
+    with pytest.raises(
+        InvalidRequest, match=r"a ring of the ranks .*; rule: at least one rank, each once; legal: \[0\]"
+    ):
         Ring.of(ranks, machine())
 
 

@@ -12,7 +12,7 @@ import pytest
 from modelled import TINY, names, shape, simulated, system, systems
 
 from baselines.gpipe import GPipe
-from suite.core.errors import Refused, UnknownName, Unsupported
+from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Work
 from suite.memory import offloaded, pruned, sparse
@@ -110,7 +110,7 @@ def test_layouts_are_the_systems() -> None:
 
 def test_zero_shares_the_optimizer_out_over_replicas() -> None:
     """Half-precision weights and gradients stay whole: 4 bytes per parameter, and 16 by the replicas."""
-    zero = system(zero=1)
+    zero = system(zero_stage=1)
     assert plan(2, data=4, system=zero).layout(0).bytes() == 4 * 1904 + 16 * 476
     assert plan(2, data=1, system=zero).layout(0) == plan(2).layout(0)
     assert plan(2, data=4).layout(0).bytes() == 20 * 1904
@@ -132,12 +132,16 @@ def test_the_interval_of_unequal_stages_and_of_other_systems() -> None:
     model = Transformer(layers=10, hidden=8, heads=2, sequence=4, vocabulary=16)
     assert [plan(3, shape=model).interval(stage) for stage in range(3)] == [4, 3, 3]  # 4, 3, 3 blocks; root 3.16
     assert [plan(4, shape=model, split="share").interval(stage) for stage in (0, 3)] == [2, 2]  # 2.5 blocks
-    assert [plan(2, system=system(checkpoints=c)).interval(0) for c in ("layer", "none")] == [1, 2]
-    assert [plan(2, system=system(checkpoints=c)).recomputes for c in ("interval", "layer", "none")] == [1, 1, 0]
+    assert [plan(2, system=system(activation_checkpointing=c)).interval(0) for c in ("layer", "none")] == [1, 2]
+    assert [plan(2, system=system(activation_checkpointing=c)).recomputes for c in ("interval", "layer", "none")] == [
+        1,
+        1,
+        0,
+    ]
 
 
 # of a block of TINY and one sequence: s h = 32, scores 2 x 4 x 4 = 32
-KEPT, BOUNDARY, LOGITS = 34 * 32 + 5 * 32, 2 * 32, 6 * 4 * 16
+KEPT, BOUNDARY, LOGITS, PROBABILITIES = 34 * 32 + 5 * 32, 2 * 32, 2 * 4 * 16, 4 * 4 * 16
 
 
 def test_a_budget_by_hand() -> None:
@@ -148,7 +152,8 @@ def test_a_budget_by_hand() -> None:
     assert (first.activations, first.in_flight, first.waiting) == (2 * BOUNDARY, 2, 0)
     assert first.working == 2 * (2 * KEPT + BOUNDARY)
     assert first.peak == 20 * 1904 + 2 * 2 * BOUNDARY + 2 * (2 * KEPT + BOUNDARY) == 43456
-    assert last.peak == 20 * 1888 + 1 * 2 * BOUNDARY + 2 * (2 * KEPT + BOUNDARY)
+    assert (last.in_flight, last.waiting) == (1, 2 * BOUNDARY)  # the other microbatch has arrived
+    assert last.peak == 20 * 1888 + 1 * 2 * BOUNDARY + 2 * (2 * KEPT + BOUNDARY) + 2 * BOUNDARY
     assert found.peak == first.peak
     assert found.total() == first.peak + last.peak
     assert plan(2, microbatch=2, data=2).total() == 2 * found.total()
@@ -156,14 +161,27 @@ def test_a_budget_by_hand() -> None:
 
 
 def test_budgets_of_other_checkpoints() -> None:
-    layer = plan(2, system=system(checkpoints="layer")).budget(0)
+    layer = plan(2, system=system(activation_checkpointing="layer")).budget(0)
     assert (layer.activations, layer.working) == (2 * BOUNDARY, KEPT + BOUNDARY)
-    none = plan(2, system=system(checkpoints="none")).budget(0)
+    none = plan(2, system=system(activation_checkpointing="none")).budget(0)
     assert (none.activations, none.working) == (2 * KEPT, 0)
-    assert plan(2, system=system(checkpoints="none")).budget(1).working == LOGITS
-    wide = Transformer(layers=4, hidden=8, heads=2, sequence=4, vocabulary=1000)
-    assert plan(2, shape=wide).budget(1).working == 6 * 4 * 1000  # the logits, gone before blocks are computed again
-    assert plan(2, shape=wide).budget(0).working == 2 * KEPT + BOUNDARY
+    head = plan(2, system=system(activation_checkpointing="none")).budget(1)
+    assert (head.activations, head.working) == (2 * KEPT + PROBABILITIES, LOGITS)
+    assert plan(2, shape=WIDE).budget(0).working == 2 * KEPT + BOUNDARY
+
+
+WIDE = Transformer(layers=4, hidden=8, heads=2, sequence=4, vocabulary=1000)  # its logits outweigh its blocks
+
+
+def test_log_probabilities_stay_for_each_microbatch_in_flight() -> None:
+    """Four with GPipe, one else. The half-precision logits are a transient; the blocks run again without either."""
+    one, four = (plan(2, shape=WIDE, batch=4, system=system(schedule=s)).budget(1) for s in (OneFOneB(), GPipe()))
+    assert one.activations == four.activations == BOUNDARY + 4 * 4 * 1000
+    assert one.working == four.working == 2 * 4 * 1000
+    assert (one.in_flight, four.in_flight) == (1, 4)
+    assert four.peak - one.peak == 3 * (BOUNDARY + 4 * 4 * 1000) - BOUNDARY  # and no message waits
+    narrow = plan(2, system=system(schedule=GPipe())).budget(1)
+    assert (narrow.activations, narrow.working) == (BOUNDARY + PROBABILITIES, 2 * KEPT + BOUNDARY - PROBABILITIES)
 
 
 def test_a_split_layer_keeps_its_part() -> None:
@@ -171,6 +189,16 @@ def test_a_split_layer_keeps_its_part() -> None:
     kept = 32 * (10 + 24 / 2) + 5 * 32 / 2
     assert (found.activations, found.working) == (BOUNDARY, 2 * kept + BOUNDARY)
     assert plan(2, tensor=2).total() == 2 * (plan(2, tensor=2).budget(0).peak + plan(2, tensor=2).budget(1).peak)
+
+
+@pytest.mark.parametrize(("sliced", "parts"), [("none", 1), ("forward", 2), ("both", 2)])
+def test_messages_wait_as_they_are_sent(sliced: str, parts: int) -> None:
+    """The ranks of a split layer receive a slice each where their system slices activations."""
+    found = plan(4, tensor=2, microbatch=2, system=system(tensor=True, scatter_messages=sliced, schedule=OneFOneB()))
+    assert found.message == 2 * BOUNDARY // parts
+    assert [found.budget(stage).waiting for stage in range(4)] == [0, *[found.message] * 3]
+    driven = plan(4, microbatch=2)  # three more wait for a message-driven last stage
+    assert [driven.budget(stage).waiting for stage in range(4)] == [0, 0, 0, 3 * driven.message]
 
 
 def test_what_an_update_uses_is_kept_from_batch_to_batch() -> None:
@@ -230,7 +258,7 @@ def test_the_peak_is_that_of_the_fullest_stage(name: str, split: str) -> None:
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(arguments: dict[str, Any], named: str) -> None:
-    with pytest.raises(Refused, match=named):
+    with pytest.raises(InvalidRequest, match=named):
         plan(**arguments)
 
 
@@ -244,16 +272,16 @@ def test_who_splits_no_layer_says_so() -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"checkpoints": "layers"}, "no checkpoints named 'layers'; .* did you mean 'layer'"),
-        ({"sliced": "forwards"}, "no sliced named 'forwards'; .* did you mean 'forward'"),
-        ({"zero": 2}, "zero=2; rule: ZeRO stages 0 and 1 are modelled; legal: zero=1"),
-        ({"bucket": -1}, r"modelled\.bucket=-1; rule: not negative; legal: 0"),
-        ({"coarsening": -4}, r"modelled\.coarsening=-4"),
-        ({"reductions": -0.5}, r"modelled\.reductions=-0\.5"),
+        ({"activation_checkpointing": "layers"}, "no activation_checkpointing named 'layers'; .* did you mean 'layer'"),
+        ({"scatter_messages": "forwards"}, "no scatter_messages named 'forwards'; .* did you mean 'forward'"),
+        ({"zero_stage": 2}, "zero_stage=2; rule: ZeRO stages 0 and 1 are modelled; legal: zero_stage=1"),
+        ({"bucket_numel": -1}, r"modelled\.bucket_numel=-1; rule: not negative; legal: 0"),
+        ({"buckets_per_reduction": -4}, r"modelled\.buckets_per_reduction=-4"),
+        ({"allreduces_per_update": -0.5}, r"modelled\.allreduces_per_update=-0\.5"),
     ],
 )
 def test_a_system_that_cannot_be_is_refused(arguments: dict[str, Any], named: str) -> None:
-    with pytest.raises(Refused, match=named):
+    with pytest.raises(InvalidRequest, match=named):
         system(**arguments)
 
 

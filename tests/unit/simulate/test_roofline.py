@@ -37,7 +37,7 @@ def cost(
     **software: Any,
 ) -> Roofline:
     grid = Grid(data=data, inter=inter, tensor=tensor)
-    used = modelled or system(checkpoints="none", tensor=tensor > 1)
+    used = modelled or system(activation_checkpointing="none", tensor=tensor > 1)
     return Roofline(Plan(shape, used, grid, 8, microbatch, split), on, stack(**software))
 
 
@@ -71,7 +71,7 @@ def test_equal_shares_of_the_blocks() -> None:
 
 @pytest.mark.parametrize("checkpoints", ["interval", "layer"])
 def test_blocks_are_computed_again_and_the_head_is_not(checkpoints: str) -> None:
-    found = cost(modelled=system(checkpoints=checkpoints))
+    found = cost(modelled=system(activation_checkpointing=checkpoints))
     assert seconds(found) == [13.0, 14.0, 39.0, 41.0]
 
 
@@ -100,7 +100,7 @@ def test_a_stage_spends_time_on_each_message() -> None:
 
 def test_gradients_are_compressed_in_backward_passes_of_a_pruned_network() -> None:
     """Once a microbatch, by the parameters of the stage: 1904 and 1888."""
-    samo = system(checkpoints="none", layout=partial(pruned, sparsity=0.5))
+    samo = system(activation_checkpointing="none", layout=partial(pruned, sparsity=0.5))
     assert seconds(cost(modelled=samo, compress=1e-3)) == pytest.approx([13.0, 14.0, 26 + 1.904, 28 + 1.888])
     assert seconds(cost(modelled=samo, compress=1e-3, microbatch=2)) == pytest.approx([26, 28, 52 + 1.904, 56 + 1.888])
     assert seconds(cost(modelled=samo)) == seconds(cost(compress=1e-3)) == [13.0, 14.0, 26.0, 28.0]
@@ -108,7 +108,7 @@ def test_gradients_are_compressed_in_backward_passes_of_a_pruned_network() -> No
 
 def test_sparse_products_are_credited_with_the_dense_ones_flops() -> None:
     """The head is dense: nobody prunes embeddings."""
-    kernels = system(checkpoints="none", sparse=True, layout=partial(sparse, sparsity=0.5))
+    kernels = system(activation_checkpointing="none", sparse=True, layout=partial(sparse, sparsity=0.5))
     assert seconds(cost(modelled=kernels, sparse=0.25, products=0.5)) == [52.0, 54.0, 104.0, 108.0]
 
 
@@ -143,7 +143,7 @@ def test_a_split_layer_is_summed_across_nodes() -> None:
 
 def test_a_configs_own_model_and_grid() -> None:
     """What conf/cost names: the plan is made here."""
-    grid, used = Grid(inter=2), system(checkpoints="none")
+    grid, used = Grid(inter=2), system(activation_checkpointing="none")
     found = of(machine=FAST, stack=stack(), system=used, shape=TINY, grid=grid, batch=8, microbatch=2, split="share")
     assert found.plan == Plan(TINY, used, grid, 8, 2, "share")
     assert seconds(found) == [26.0, 28.0, 52.0, 56.0]
@@ -168,8 +168,8 @@ def test_a_message_is_the_output_of_a_block() -> None:
 @pytest.mark.parametrize(("sliced", "sizes"), [("none", (128, 128)), ("forward", (64, 128)), ("both", (64, 64))])
 def test_the_ranks_of_a_split_layer_may_share_messages_out(sliced: str, sizes: tuple[int, int]) -> None:
     """An activation, and its gradient, of two sequences on two ranks."""
-    assert messages(cost(tensor=2, microbatch=2, modelled=system(tensor=True, sliced=sliced))) == sizes
-    assert messages(cost(microbatch=2, modelled=system(sliced=sliced))) == (128, 128)
+    assert messages(cost(tensor=2, microbatch=2, modelled=system(tensor=True, scatter_messages=sliced))) == sizes
+    assert messages(cost(microbatch=2, modelled=system(scatter_messages=sliced))) == (128, 128)
 
 
 # -- updates -----------------------------------------------------------------------------------------------------------
@@ -198,19 +198,19 @@ def test_a_split_layer_reduces_and_steps_its_part() -> None:
 
 def test_zero_steps_a_share_and_gathers() -> None:
     """An all-reduce and an all-gather are 1.5 all-reduces; every half-precision weight is written."""
-    zero = system(zero=1, reductions=1.5)
+    zero = system(zero_stage=1, allreduces_per_update=1.5)
     assert cost(data=2, modelled=zero).update(0) == (chunk(3 * 1904, (36 * 952 + 2 * 1904) / 500),)
-    assert cost(data=2, modelled=system(reductions=0)).update(0)[0].reduce == 0
+    assert cost(data=2, modelled=system(allreduces_per_update=0)).update(0)[0].reduce == 0
 
 
 def test_tied_ends_exchange_the_embedding() -> None:
     """2 bytes of each of 128 parameters, at the two ends of a pipeline and nowhere else."""
-    ties = system(ties=True)
+    ties = system(tied_embeddings=True)
     found = cost(4, data=2, modelled=ties)
     plain = cost(4, data=2)
     more = [found.update(n)[0].reduce - plain.update(n)[0].reduce for n in range(4)]
     assert more == [256, 0, 0, 256]
-    split = cost(data=2, tensor=2, modelled=system(ties=True, tensor=True))
+    split = cost(data=2, tensor=2, modelled=system(tied_embeddings=True, tensor=True))
     assert split.update(0)[0].reduce == 2 * 952 + 128
     assert cost(1, data=2, modelled=ties).update(0) == cost(1, data=2).update(0)  # one stage holds both
     apart = Transformer(layers=4, hidden=8, heads=2, sequence=4, vocabulary=16, tied=False)
@@ -219,15 +219,15 @@ def test_tied_ends_exchange_the_embedding() -> None:
 
 def test_an_update_in_buckets() -> None:
     """AxoNN V-C: reductions of four buckets of 100, and the steps between them: 1904 parameters are five chunks."""
-    buckets = system(layout=partial(offloaded, bucket=100), bucket=100, coarsening=4)
+    buckets = system(layout=partial(offloaded, bucket=100), bucket_numel=100, buckets_per_reduction=4)
     found = cost(data=2, modelled=buckets, host=0.5)
     assert found.update(0) == (chunk(round(2 * 1904 / 5), 2 * 12 * 1904 / 25 / 5),) * 5
     assert len(found.update(1)) == -(-1888 // 400)
     for coarsening, chunks in ((1, 20), (2, 10), (5, 4), (20, 1)):
-        one = system(layout=partial(offloaded, bucket=100), bucket=100, coarsening=coarsening)
+        one = system(layout=partial(offloaded, bucket=100), bucket_numel=100, buckets_per_reduction=coarsening)
         assert len(cost(data=2, modelled=one).update(0)) == chunks
-    assert len(cost(data=2, modelled=system(bucket=100)).update(0)) == 1
-    assert len(cost(data=2, modelled=system(coarsening=4)).update(0)) == 1
+    assert len(cost(data=2, modelled=system(bucket_numel=100)).update(0)) == 1
+    assert len(cost(data=2, modelled=system(buckets_per_reduction=4)).update(0)) == 1
 
 
 def test_offloaded_states_cross_the_hosts_link_both_ways() -> None:

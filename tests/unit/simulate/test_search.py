@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 from modelled import TINY, conf, machine, shape, simulated, stack, system
 
-from suite.core.errors import DoesNotFit, Refused
+from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.protocols import Schedule
@@ -129,7 +129,7 @@ def test_where_none_fits_the_least_that_one_needs_is_told() -> None:
 
 def test_where_nothing_divides_there_is_nothing_to_fit() -> None:
     assert not list(plans(TINY, system(), 3, 8))
-    with pytest.raises(Refused, match=r"no plan to choose from; rule: stages divide .*; legal: ") as caught:
+    with pytest.raises(InvalidRequest, match=r"no plan to choose from; rule: stages divide .*; legal: ") as caught:
         best(plans(TINY, system(), 3, 8), machine(), stack())
     assert not isinstance(caught.value, DoesNotFit)
     refused = str(no_plan(3, 8))
@@ -187,7 +187,9 @@ def test_without_messages_the_estimate_of_equal_stages_is_the_pipelines(
 ) -> None:
     """(m + S - 1) passes, but for the head, a hundredth of a block; and a step."""
     headless = Transformer(layers=4, hidden=8, heads=2, sequence=4, vocabulary=1)
-    plan = Plan(headless, system(schedule=schedule, checkpoints="none"), Grid(inter=inter), microbatches, 1)
+    plan = Plan(
+        headless, system(schedule=schedule, activation_checkpointing="none"), Grid(inter=inter), microbatches, 1
+    )
     free = machine(within=Link(0.0, 1e30), between=Link(0.0, 1e30))
     step = Roofline(plan, free, stack()).step(min(1, inter - 1))
     passes = (microbatches + inter - 1) * 3 * 6.656 * 4 / inter
@@ -198,7 +200,7 @@ def test_without_messages_the_estimate_of_equal_stages_is_the_pipelines(
 @pytest.mark.parametrize("microbatches", [1, 3, 4, 9, 32])
 def test_a_limit_of_microbatches_in_flight_counts_once_it_is_reached(microbatches: int) -> None:
     """Messages of 1 s both ways over three links, passes of 0.3 s: with four in flight the first stage waits."""
-    plan = Plan(TINY, system(checkpoints="none", direct=True), Grid(inter=4), microbatches, 1)
+    plan = Plan(TINY, system(activation_checkpointing="none", device_initiated=True), Grid(inter=4), microbatches, 1)
     far = machine(peak={"float16": 66560.0}, within=Link(1.0, 1e30), between=Link(1.0, 1e30), memory_bandwidth=1e9)
     assert estimate(plan, far, stack()) == pytest.approx(run(plan, far, stack()).makespan, rel=0.06)
 
@@ -212,12 +214,12 @@ def test_the_estimate_of_replicas_alone_is_exact(data: int) -> None:
 
 def test_the_estimate_of_an_update() -> None:
     """Two rings of a node share its adapter; in buckets the longer of reduction and step counts, else both."""
-    passes = estimate(Plan(TINY, system(reductions=0), Grid(data=2, inter=2), 8, 1), machine(), stack())
+    passes = estimate(Plan(TINY, system(allreduces_per_update=0), Grid(data=2, inter=2), 8, 1), machine(), stack())
     sent, step = 2 * 1888, 38 * 1888 / 500  # of the second stage
     for changes, update in (
         ({}, sent / 5 + step),
-        ({"bucket": 100, "coarsening": 4}, sent / 5),
-        ({"bucket": 100, "coarsening": 4, "reductions": 0}, step),
+        ({"bucket_numel": 100, "buckets_per_reduction": 4}, sent / 5),
+        ({"bucket_numel": 100, "buckets_per_reduction": 4, "allreduces_per_update": 0}, step),
     ):
         plan = Plan(TINY, system(**changes), Grid(data=2, inter=2), 8, 1)
         assert estimate(plan, machine(), stack()) - (passes - step) == pytest.approx(update, abs=1)
@@ -225,7 +227,7 @@ def test_the_estimate_of_an_update() -> None:
 
 def test_a_send_that_blocks_counts_once_per_direction() -> None:
     """Four equal stages and a slow network: a stage inside sends two messages a microbatch, an end one."""
-    blocks = system(checkpoints="none", blocking=True, direct=True, schedule=OneFOneB())
+    blocks = system(activation_checkpointing="none", blocking_sends=True, device_initiated=True, schedule=OneFOneB())
     plan = Plan(TINY, blocks, Grid(inter=4), 64, 1)
     slow = machine(peak={"float16": 1e6}, devices_per_node=1, memory_bandwidth=1e9)  # 6.4 s a message, 20 ms a pass
     cost = Roofline(plan, slow, stack())
@@ -235,11 +237,11 @@ def test_a_send_that_blocks_counts_once_per_direction() -> None:
     assert estimate(plan, slow, stack()) == pytest.approx(seconds, rel=0.04)
 
 
-@pytest.mark.parametrize("field", ["blocking", "apart", "direct"])
+@pytest.mark.parametrize("field", ["blocking_sends", "sync_before_update", "device_initiated"])
 def test_a_run_obeys_its_system(field: str) -> None:
     """Blocking sends and phases apart cost time, and so does a host that comes round to messages late."""
     plan = Plan(TINY, system(), Grid(data=2, inter=4), 16, 1)
     late = stack(delay=1.0)
     usual = run(plan, machine(), late).makespan
     other = run(replace(plan, system=system(**{field: True})), machine(), late).makespan
-    assert other < usual if field == "direct" else other > usual
+    assert other < usual if field == "device_initiated" else other > usual

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from modelled import conf, names, stack
 
-from suite import claims
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.papers.common import claims
 from suite.simulate.stack import Stack
+
+WORDS = {"name", "fitted", "chosen", "reasons", "ranges"}  # that are no constants
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +33,20 @@ def test_every_stack_of_conf_builds_and_accounts_for_its_constants(name: str, kn
         return
     usual = Stack(name, 1.0)
     accounted = {*found.fitted, *found.chosen, *found.reasons}
-    for constant in Stack.__slots__:
-        if constant not in ("name", "fitted", "chosen", "reasons") and getattr(found, constant) != getattr(
-            usual, constant
-        ):
+    for constant in set(Stack.__slots__) - WORDS:
+        if getattr(found, constant) != getattr(usual, constant):
             assert constant in accounted, f"{constant}={getattr(found, constant)}"
+
+
+@pytest.mark.parametrize("name", names("stack"))
+def test_what_was_fitted_or_chosen_lies_within_its_range(name: str) -> None:
+    """The ranges are committed before anything is varied, and of a group of shares they are factors."""
+    found = conf("stack", name)
+    assert set(found.ranges) >= {*found.fitted, *found.chosen}  # what was taken over may have one too
+    for constant, ends in found.ranges.items():
+        value = getattr(found, constant)
+        assert min(ends) <= (1.0 if isinstance(value, Mapping) else value) <= max(ends), constant
+        assert len(set(ends)) > 1, constant
 
 
 def test_a_stack_names_the_cells_that_it_was_calibrated_on_once() -> None:
@@ -57,7 +69,7 @@ BAD = [
 
 @pytest.mark.parametrize(("constant", "value"), BAD)
 def test_what_cannot_be_reached_is_refused_with_a_legal_value(constant: str, value: Any) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         stack(**{constant: value})
     what, rule, legal = str(caught.value).split("; ")
     assert what == f"stack.{constant}={value}"
@@ -69,30 +81,26 @@ def test_what_cannot_be_reached_is_refused_with_a_legal_value(constant: str, val
 
 def test_every_constant_has_its_bounds() -> None:
     """A constant that is added later must be refused too where it cannot be."""
-    assert {name for name, _ in BAD} == set(Stack.__slots__) - {
-        "name",
-        "hierarchical",
-        "relative",
-        "kernels",
-        "fitted",
-        "chosen",
-        "reasons",
-    }
+    assert {name for name, _ in BAD} == set(Stack.__slots__) - WORDS - {"hierarchical", "relative", "kernels"}
 
 
 @pytest.mark.parametrize("share", [0, -1, 2.5, math.nan])
 def test_a_networks_own_share_is_bounded(share: float) -> None:
-    with pytest.raises(Refused, match=rf"stack\.kernels\.ResNet={share}; rule: above 0 and at most 2; legal: 1\.0"):
+    with pytest.raises(
+        InvalidRequest, match=rf"stack\.kernels\.ResNet={share}; rule: above 0 and at most 2; legal: 1\.0"
+    ):
         stack(kernels={"ResNet": share})
 
 
 @pytest.mark.parametrize("share", [0, -1, 2.5, math.nan])
 def test_a_systems_own_share_is_bounded(share: float) -> None:
-    with pytest.raises(Refused, match=rf"stack\.relative\.sputnik={share}; rule: above 0 and at most 2; legal: 1\.0"):
+    with pytest.raises(
+        InvalidRequest, match=rf"stack\.relative\.sputnik={share}; rule: above 0 and at most 2; legal: 1\.0"
+    ):
         stack(relative={"deepspeed_3d": 1.0, "sputnik": share})
 
 
-@pytest.mark.parametrize("field", ["fitted", "chosen", "reasons"])
+@pytest.mark.parametrize("field", ["fitted", "chosen", "reasons", "ranges"])
 def test_an_unknown_constant_is_told_the_nearest(field: str) -> None:
     with pytest.raises(UnknownName, match=r"no constant of a stack named 'product'; .* did you mean 'products'"):
         stack(**{field: {"product": ("samo.table2.axonn.gpus_256",)}})

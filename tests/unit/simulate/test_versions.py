@@ -7,7 +7,7 @@ import pytest
 from baselines.gpipe import GPipe
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.core.protocols import WeightPolicy
 from suite.schedule import OneFOneB
 from suite.simulate.versions import asked, full
@@ -50,7 +50,7 @@ def test_a_flush_asks_for_nothing_but_recomputation(graph: str) -> None:
 
 
 def test_a_policy_refuses_a_pipeline_that_it_cannot_serve() -> None:
-    with pytest.raises(Refused, match="update_every=2"):
+    with pytest.raises(InvalidRequest, match="update_every=2"):
         asked(DoubleBuffer(), OneFOneB(), STAGES, full(1, 2, STAGES))
-    with pytest.raises(Refused, match="with a flush"):
+    with pytest.raises(InvalidRequest, match="with a flush"):
         asked(Predict(), OneFOneB(), STAGES, full(4, None, STAGES))

@@ -14,7 +14,7 @@ from modelled import FREE, machine, stack
 from suite.core.errors import IllegalSchedule
 from suite.core.grid import Grid
 from suite.core.op import Op, Place, Program, Work
-from suite.core.protocols import Chunk
+from suite.core.protocols import Chunk, CostModel
 from suite.core.trace import REDUCE, STEP, WAIT, Trace
 from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.cost import Fixed
@@ -99,7 +99,7 @@ def test_of_what_is_ready_the_program_prefers() -> None:
 
 
 @dataclass
-class Chunked:
+class Chunked(CostModel):
     """Passes of 1 s, and these chunks on every stage."""
 
     chunks: Sequence[Chunk]

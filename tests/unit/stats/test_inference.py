@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
-from suite.stats.inference import Effect, Verdict, delta, directed, effect, holm, spread, verdict
+from suite.stats.inference import (
+    Effect,
+    Verdict,
+    delta,
+    difference_interval,
+    directed,
+    effect,
+    holm,
+    mean_interval,
+    spread,
+    verdict,
+)
 
 STEADY = [[1.0 + 0.001 * turn + 0.002 * batch for batch in range(4)] for turn in range(10)]
 
@@ -106,3 +118,14 @@ def test_a_change_wants_all_four(changes: dict[str, Any], expected: Verdict) -> 
     usual = Effect(ratio=1.1, low=1.06, high=1.2, delta=0.9, p=0.001, least=1e-5, repeats=(10, 10))
     found = dataclasses.replace(usual, **changes)
     assert verdict(found, found.p, "lower", threshold=0.05) is expected
+
+
+def test_intervals_of_means_are_those_of_the_tables() -> None:
+    """Student's t is 4.303 at two degrees of freedom and 2.776 at four, two-sided at 5 percent."""
+    low, high = mean_interval([9.0, 10.0, 11.0])
+    assert (low, high) == pytest.approx((10 - 4.303 / 3**0.5, 10 + 4.303 / 3**0.5), rel=1e-4)
+    low, high = difference_interval([9.0, 10.0, 11.0], [7.0, 8.0, 9.0])
+    assert (low, high) == pytest.approx((2 - 2.776 * (2 / 3) ** 0.5, 2 + 2.776 * (2 / 3) ** 0.5), abs=1e-3)
+    assert mean_interval([1.0]) == (-math.inf, math.inf)
+    assert difference_interval([1.0], [1.0, 2.0]) == (-math.inf, math.inf)
+    assert difference_interval([1.0, 1.0], [1.0, 1.0]) == (0.0, 0.0)

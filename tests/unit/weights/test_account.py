@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from suite.core.op import Kind, Op, Work
-from suite.core.protocols import Read
 from suite.weights import Latest, Ledger, Predict
-from suite.weights.account import ahead, entries, follow, one, pairs, predictions, staleness
+from suite.weights.account import ahead, entries, follow, one, staleness
 
 ORDER = [
     Op.parse(text) for text in ("0F0", "0F1", "0B0", "0U0", "0F2", "0B1", "0U1", "0F3", "0B2", "0U2", "0B3", "0U3")
@@ -38,9 +37,6 @@ def test_columns(graph: str) -> None:
     assert staleness(stale, Kind.BACKWARD) == (1 if kept else 0)
     assert staleness(predicted, Kind.FORWARD) == staleness(predicted, Kind.BACKWARD) == 0
     assert (ahead(predicted, Kind.FORWARD), ahead(predicted, Kind.BACKWARD)) == (1, 1 if kept else 0)
-    assert (predictions(stale), predictions(predicted)) == (0, 1)
-    assert pairs(stale) == [(Read(v, 0, graph), Read(v if kept else v + 1, 0, graph)) for v in (1, 2)]
-    assert len(pairs(predicted, steady=False)) == 4
 
 
 def test_a_mean_is_told_only_where_values_differ() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from baselines.gpipe import GPipe
 from baselines.pipedream import Stash
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Clock, Read, Schedule, WeightPolicy
 from suite.schedule import MessageDriven, OneFOneB
@@ -112,7 +112,7 @@ class Wrong(WeightPolicy):
 @pytest.mark.parametrize(("version", "ahead"), [(6, 0), (8, 0), (6, 1)])
 def test_a_policy_that_reads_what_is_not_there_is_refused(version: int, ahead: int) -> None:
     ledger = Ledger(Wrong(version, ahead), Work(7, 2, 1, 7), 2)
-    with pytest.raises(Refused, match=rf"0F7 reads version {version}\+{ahead}, and \[7\] are there"):
+    with pytest.raises(InvalidRequest, match=rf"0F7 reads version {version}\+{ahead}, and \[7\] are there"):
         ledger.run(Op.parse("0F7"))
 
 
@@ -122,7 +122,7 @@ def test_only_the_newest_version_is_predicted_from() -> None:
         ledger.run(Op.parse(text))
     assert ledger.stored == {0, 1}
     ledger.policy = Wrong(0, 1)
-    with pytest.raises(Refused, match="predicted from the newest only"):
+    with pytest.raises(InvalidRequest, match="predicted from the newest only"):
         ledger.run(Op.parse("0F2"))
 
 
@@ -152,7 +152,7 @@ def test_a_policy_that_keeps_no_versions_is_refused(kept: Any) -> None:
     ledger = Ledger(Keeping(kept), Work(0, 2, 1, 0), 1)
     ledger.run(Op.parse("0F0"))
     ledger.run(Op.parse("0B0"))
-    with pytest.raises(Refused, match=r"^Keeping\.needed\(\) returned .*whole numbers.*; legal: frozenset\(\)"):
+    with pytest.raises(InvalidRequest, match=r"^Keeping\.needed\(\) returned .*whole numbers.*; legal: frozenset\(\)"):
         ledger.run(Op.parse("0U0"))
 
 
@@ -168,5 +168,5 @@ def test_a_policy_without_its_methods_is_refused() -> None:
     with pytest.raises(TypeError, match="abstract"):
         Unfinished()  # type: ignore[abstract]
     for wrong in (Old(), Latest, None):
-        with pytest.raises(Refused, match=r"^policy="):
+        with pytest.raises(InvalidRequest, match=r"^policy="):
             Ledger(wrong, Work(0, 2, 1, 0), 1)  # type: ignore[arg-type]

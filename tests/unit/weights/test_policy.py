@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.op import Kind, Work
 from suite.weights import Latest, Predict
 from tests.support.ledgers import DEPTHS, entries, epochs, follow
@@ -60,11 +60,15 @@ def test_one_stage_trains_serially(policy: Predict | Latest) -> None:
 
 def test_what_has_no_count_is_refused() -> None:
     for s in ("paper", "authors", "inflight"):
-        with pytest.raises(Refused, match=r"with a flush \(update_every=None\); rule: .*; legal: update_every=1"):
+        with pytest.raises(
+            InvalidRequest, match=r"with a flush \(update_every=None\); rule: .*; legal: update_every=1"
+        ):
             Predict(s).check(4, None)
         Predict(s).check(4, 1)
     for s in ("paper", "authors"):
-        with pytest.raises(Refused, match=rf"s={s} with update_every=2; .*legal: update_every=1, or s=.inflight"):
+        with pytest.raises(
+            InvalidRequest, match=rf"s={s} with update_every=2; .*legal: update_every=1, or s=.inflight"
+        ):
             Predict(s).check(4, 2)
     Predict("inflight").check(4, 7)
     with pytest.raises(UnknownName, match="did you mean 'inflight'"):

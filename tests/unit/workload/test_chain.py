@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.workload.chain import (
     Branches,
     Chain,
@@ -103,11 +103,11 @@ def test_a_branch_of_a_pooling_alone() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(Refused, match=r"branches of sides \[4, 2\]"):
+    with pytest.raises(InvalidRequest, match=r"branches of sides \[4, 2\]"):
         through(Branches(((Convolution(1),), (HALF,))), (1, 4))
-    with pytest.raises(Refused, match="a convolution to 2 x 4 points; rule: images stay square"):
+    with pytest.raises(InvalidRequest, match="a convolution to 2 x 4 points; rule: images stay square"):
         through(Convolution(1, (3, 1)), (1, 4))
-    with pytest.raises(Refused, match=r"an image of 2 x 2 under .*at least one point"):
+    with pytest.raises(InvalidRequest, match=r"an image of 2 x 2 under .*at least one point"):
         through(Convolution(1, (3, 3)), (1, 2))
 
 
@@ -115,6 +115,8 @@ def test_an_image_that_is_too_small_is_told_the_next_one() -> None:
     chain = (Convolution(1, (5, 5), 2), HALF)
     legal = next(image for image in range(1, 50) if (image - 5) // 2 + 1 >= 2)
     assert legal == 7
-    with pytest.raises(Refused, match=re.escape("model.shape.image=4 for a toy") + ".*legal: model.shape.image=7$"):
+    with pytest.raises(
+        InvalidRequest, match=re.escape("model.shape.image=4 for a toy") + ".*legal: model.shape.image=7$"
+    ):
         check_image("a toy", chain, (1, 4))
     check_image("a toy", chain, (1, 7))

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.workload import VGG, ResNet, WideResNet
-from suite.workload.convnet import convolution, halved, linear, norm, parameters, vgg_16, vgg_19, wide_resnet_101
+from suite.workload.convnet import convolution, halved, linear, norm, parameters
 from suite.workload.flops import forward, training
 from suite.workload.split import blocks, divide
 
@@ -22,18 +22,19 @@ def test_parts_by_hand() -> None:
 
 
 def test_vgg_19() -> None:
-    layers = vgg_19().shapes()
+    layers = VGG().shapes()
     assert len(layers) == 16 + 3
     assert (layers[0].name, layers[0].parameters) == ("conv 0.0", 3 * 64 * 9 + 64)
     assert (layers[-3].name, layers[-3].parameters) == ("linear 0", 512 * 7 * 7 * 4096 + 4096)
-    assert parameters(vgg_19()) == VGG().parameters == 143_667_240  # torchvision's vgg19
-    assert parameters(vgg_19()) - parameters(vgg_19(classes=10)) == 990 * 4097
-    assert forward(vgg_19()) == pytest.approx(2 * 19.63e9, rel=1e-3)  # multiply-adds as torchvision's table has them
+    assert parameters(VGG()) == VGG().parameters == 143_667_240  # torchvision's vgg19
+    assert parameters(VGG()) - parameters(VGG(classes=10)) == 990 * 4097
+    assert forward(VGG()) == pytest.approx(2 * 19.63e9, rel=1e-3)  # multiply-adds as torchvision's table has them
 
 
 def test_vgg_16() -> None:
-    assert parameters(vgg_16()) == 138_357_544  # torchvision's vgg16
-    assert forward(vgg_16()) == pytest.approx(2 * 15.47e9, rel=1e-3)
+    network = VGG(convolutions=(2, 2, 3, 3, 3))
+    assert parameters(network) == 138_357_544  # torchvision's vgg16
+    assert forward(network) == pytest.approx(2 * 15.47e9, rel=1e-3)
     # torchvision's vgg16_bn has two numbers more for each of 4224 channels
     assert VGG(convolutions=(2, 2, 3, 3, 3), norm=True).parameters == 138_357_544 + 2 * 4224 == 138_365_992
     # PipeOptim's authors: stages of 0.04, 1.7, 5.9 and 7.1 million
@@ -43,17 +44,17 @@ def test_vgg_16() -> None:
 
 
 def test_wide_resnet_101() -> None:
-    layers = wide_resnet_101().shapes()
+    layers = WideResNet().shapes()
     assert len(layers) == 1 + 33 + 1
     assert (layers[0].name, layers[0].parameters) == ("stem", 3 * 64 * 49 + 128)
     # 64 channels to 128, 128, 256 and straight to 256
     weights = 64 * 128 + 128 * 128 * 9 + 128 * 256 + 64 * 256
     first = weights + 2 * (128 + 128 + 256 + 256)
     assert (layers[1].name, layers[1].parameters, sum(layers[1].prunable)) == ("block 0.0", first, weights)
-    assert parameters(wide_resnet_101()) == WideResNet().parameters == 126_886_696  # torchvision's wide_resnet101_2
-    assert parameters(wide_resnet_101(widen=1)) == ResNet().parameters == 44_549_160  # torchvision's resnet101
+    assert parameters(WideResNet()) == WideResNet().parameters == 126_886_696  # torchvision's wide_resnet101_2
+    assert parameters(WideResNet(widen=1)) == ResNet().parameters == 44_549_160  # torchvision's resnet101
     assert forward(ResNet()) == pytest.approx(2 * 7.80e9, rel=1e-3)
-    assert forward(wide_resnet_101()) == pytest.approx(2 * 22.75e9, rel=1e-3)
+    assert forward(WideResNet()) == pytest.approx(2 * 22.75e9, rel=1e-3)
 
 
 def test_a_ticket_prunes_neither_biases_nor_norms() -> None:
@@ -131,5 +132,5 @@ def test_a_batch_norm_needs_two_numbers() -> None:
     ],
 )
 def test_shapes_that_cannot_be_are_refused(kind: Any, wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(InvalidRequest, match=words):
         kind(**wrong)

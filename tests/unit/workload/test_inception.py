@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.workload import AlexNet, GoogLeNet, InceptionV3
 from suite.workload.chain import Pooling
 from suite.workload.flops import forward
@@ -105,7 +105,7 @@ def test_lists_make_the_same_key_as_tuples() -> None:
     ],
 )
 def test_shapes_that_cannot_be_are_refused(kind: Any, wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(InvalidRequest, match=words):
         kind(**wrong)
 
 

@@ -6,20 +6,25 @@ import pytest
 
 from suite.workload import Transformer
 from suite.workload.kernels import Kernels
-from suite.workload.pipeline import message_bytes
 
 TINY = Transformer(layers=4, hidden=8, heads=2, sequence=4, vocabulary=16)  # s h = 32, a s^2 = 32
 
 
 def test_a_small_block_by_hand() -> None:
     """Kept: 34 s h + 5 a s^2. Moved: 8 + 14 + 12 + 16 s h and 8 a s^2. Six bytes for each of 4 x 16 logits."""
-    assert Kernels.of(TINY) == Kernels(kept=34 * 32 + 5 * 32, moved=50 * 32 + 8 * 32, boundary=2 * 32, logits=6 * 64)
+    assert Kernels.of(TINY) == Kernels(
+        kept=34 * 32 + 5 * 32, moved=50 * 32 + 8 * 32, boundary=2 * 32, logits=6 * 64, probabilities=4 * 64
+    )
 
 
 def test_a_split_block_keeps_norms_and_residuals_whole() -> None:
     """Two ranks: 10 s h of what is kept and 22 s h of what is moved is on both."""
     assert Kernels.of(TINY, 2) == Kernels(
-        kept=10 * 32 + 12 * 32 + 5 * 16, moved=22 * 32 + 14 * 32 + 8 * 16, boundary=2 * 32, logits=6 * 32
+        kept=10 * 32 + 12 * 32 + 5 * 16,
+        moved=22 * 32 + 14 * 32 + 8 * 16,
+        boundary=2 * 32,
+        logits=6 * 32,
+        probabilities=4 * 32,
     )
 
 
@@ -45,5 +50,5 @@ def test_scores_grow_with_the_square_of_the_sequence(heads: int) -> None:
 
 
 def test_a_boundary_is_a_message() -> None:
-    assert Kernels.of(TINY).boundary == message_bytes(TINY, 1)
-    assert Kernels.of(TINY, 2).boundary == message_bytes(TINY, 1)
+    assert Kernels.of(TINY).boundary == TINY.block(2).output
+    assert Kernels.of(TINY, 2).boundary == TINY.block(2).output

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suite.core.errors import Refused, UnknownName, Unsupported
+from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.workload import VGG, Transformer, WideResNet
 from suite.workload.partition import Profile, Rates, any_replicas, equal
 from suite.workload.split import divide
@@ -124,27 +124,29 @@ def test_a_measured_profile_is_a_split(tmp_path: Path) -> None:
     write(count)
     assert divide(shape, 2, str(path)) == (range(1), range(1, count))
     write(count - 1)
-    with pytest.raises(Refused, match=f"of {count - 1} layers for a network of {count}; rule: a profile of the same"):
+    with pytest.raises(
+        InvalidRequest, match=f"of {count - 1} layers for a network of {count}; rule: a profile of the same"
+    ):
         divide(shape, 2, str(path))
     path.write_text("{}", encoding="utf-8")
-    with pytest.raises(Refused, match="'layers'; rule: a profile of layers"):
+    with pytest.raises(InvalidRequest, match="'layers'; rule: a profile of layers"):
         divide(shape, 2, str(path))
-    with pytest.raises(Refused, match="No such file"):
+    with pytest.raises(InvalidRequest, match="No such file"):
         divide(shape, 2, str(tmp_path / "none.json"))
     with pytest.raises(UnknownName, match="no split named 'pipdream'"):
         divide(shape, 2, "pipdream")
 
 
 def test_what_is_no_profile_is_refused() -> None:
-    with pytest.raises(Refused, match=r"a profile of \[1, 2, 1\] entries"):
+    with pytest.raises(InvalidRequest, match=r"a profile of \[1, 2, 1\] entries"):
         Profile((1.0,), (1.0, 1.0), (1.0,), 1.0)
-    with pytest.raises(Refused, match="below zero"):
+    with pytest.raises(InvalidRequest, match="below zero"):
         Profile((-1.0,), (1.0,), (1.0,), 1.0)
-    with pytest.raises(Refused, match="a bandwidth of 0"):
+    with pytest.raises(InvalidRequest, match="a bandwidth of 0"):
         Profile((1.0,), (1.0,), (1.0,), 0)
-    with pytest.raises(Refused, match="stages=2 for 1 layers"):
+    with pytest.raises(InvalidRequest, match="stages=2 for 1 layers"):
         equal(Profile((1.0,), (1.0,), (1.0,), 1.0), 2)
-    with pytest.raises(Refused, match="a plan for 0 devices"):
+    with pytest.raises(InvalidRequest, match="a plan for 0 devices"):
         any_replicas(Profile((1.0,), (1.0,), (1.0,), 1.0), 0)
-    with pytest.raises(Refused, match=r"rates.flops=0"):
+    with pytest.raises(InvalidRequest, match=r"rates.flops=0"):
         Rates(flops=0)

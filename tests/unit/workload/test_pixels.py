@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.workload import VGG, AlexNet, GoogLeNet, InceptionV3, ResNet
 from suite.workload.pixels import scaling
 
@@ -48,5 +48,5 @@ def test_one_may_stand_for_all_colours() -> None:
     ],
 )
 def test_what_is_no_mean_or_deviation_is_refused(kind: Any, wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(Refused, match=rf"model\.shape\.{words}"):
+    with pytest.raises(InvalidRequest, match=rf"model\.shape\.{words}"):
         kind(**wrong)

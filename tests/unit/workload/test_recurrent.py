@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.workload.flops import forward
 from suite.workload.recurrent import GNMT, ResidualLSTM, lstm
 from suite.workload.split import blocks, divide
@@ -101,5 +101,5 @@ def test_an_even_split_counts_lstms() -> None:
     ],
 )
 def test_what_is_no_network_is_refused(kind: Any, wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(InvalidRequest, match=words):
         kind(**wrong)

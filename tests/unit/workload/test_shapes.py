@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.workload import Transformer
 
 AXONN = {  # layers, hidden, heads, printed, computed from the published shape
@@ -87,12 +87,14 @@ def test_head_bytes_by_hand() -> None:
 
 def test_heads_divide_the_width() -> None:
     """Brown et al. print 24 heads for 2048: the largest legal number below is said."""
-    with pytest.raises(Refused, match=r"hidden=2048 with model\.shape\.heads=24; .*; legal: model\.shape\.heads=16"):
+    with pytest.raises(
+        InvalidRequest, match=r"hidden=2048 with model\.shape\.heads=24; .*; legal: model\.shape\.heads=16"
+    ):
         Transformer(24, 2048, 24, sequence=2048, vocabulary=50257)
 
 
 @pytest.mark.parametrize("name", ["layers", "hidden", "heads", "sequence", "vocabulary"])
 def test_empty_models_are_refused(name: str) -> None:
     sizes = {"layers": 1, "hidden": 1, "heads": 1, "sequence": 1, "vocabulary": 1, name: 0}
-    with pytest.raises(Refused, match=rf"model\.shape\.{name}=0.*legal: model\.shape\.{name}=1"):
+    with pytest.raises(InvalidRequest, match=rf"model\.shape\.{name}=0.*legal: model\.shape\.{name}=1"):
         Transformer(**sizes)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.workload import Transformer, by_cost, evenly
 from suite.workload.split import divide
 
@@ -79,7 +79,7 @@ def test_ends_count_where_blocks_are_too_few() -> None:
 @given(st.integers(1, 24), st.integers(1, 8), st.booleans())
 def test_evenly_covers_every_layer_once(layers: int, stages: int, ends: bool) -> None:
     if stages > layers:
-        with pytest.raises(Refused, match=f"legal: stages={layers}"):
+        with pytest.raises(InvalidRequest, match=f"legal: stages={layers}"):
             evenly(layers, stages, ends=ends)
         return
     split = evenly(layers, stages, ends=ends)
@@ -92,18 +92,20 @@ def test_evenly_covers_every_layer_once(layers: int, stages: int, ends: bool) ->
 
 @pytest.mark.parametrize("stages", [0, -1, 4])
 def test_stages_without_layers_are_refused_with_legal_numbers(stages: int) -> None:
-    with pytest.raises(Refused, match=f"stages={stages} for 3 layers.*legal: stages=3"):
+    with pytest.raises(InvalidRequest, match=f"stages={stages} for 3 layers.*legal: stages=3"):
         by_cost([1.0, 2.0, 3.0], stages)
 
 
 def test_negative_costs_are_refused() -> None:
-    with pytest.raises(Refused, match="a layer cost of -2"):
+    with pytest.raises(InvalidRequest, match="a layer cost of -2"):
         by_cost([1, -2], 1)
 
 
 def test_more_layers_and_stages_than_a_split_looks_at() -> None:
-    with pytest.raises(Refused, match=r"2000 layers on 64 stages; rule: .* 256000000 of them.*legal: 1250 layers"):
+    with pytest.raises(
+        InvalidRequest, match=r"2000 layers on 64 stages; rule: .* 256000000 of them.*legal: 1250 layers"
+    ):
         evenly(2000, 64)
     deep = Transformer(layers=2000, hidden=8, heads=2, sequence=4, vocabulary=16)
-    with pytest.raises(Refused, match="2002 layers on 64 stages"):
+    with pytest.raises(InvalidRequest, match="2002 layers on 64 stages"):
         divide(deep, 64, "pipedream")

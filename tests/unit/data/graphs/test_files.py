@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import io, sparse
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.data.graphs.files import EdgeList, MatrixMarket, Npz
 
 DENSE = np.array([[0, 2.5, 0], [0, 1, 0], [4, 0, 0]])
@@ -71,7 +71,7 @@ def test_entries_that_come_twice_are_added_up_and_noted(tmp_path: Path) -> None:
     ],
 )
 def test_another_matrix_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(InvalidRequest, match=said):
         MatrixMarket(file=written(tmp_path / "g.mtx", text)).load(0)
 
 
@@ -79,10 +79,10 @@ def test_a_file_cut_off_is_refused(tmp_path: Path) -> None:
     text = market("coordinate real general", "3 3 3", "1 2 2.5", "2 2 1", "3 1 4")
     path = tmp_path / "g.mtx.gz"
     path.write_bytes(gzip.compress(text.encode())[:-12])
-    with pytest.raises(Refused, match=r"g\.mtx\.gz"):
+    with pytest.raises(InvalidRequest, match=r"g\.mtx\.gz"):
         MatrixMarket(file=path).load(0)
     for kind in (MatrixMarket, Npz, EdgeList):
-        with pytest.raises(Refused, match="there is no file"):
+        with pytest.raises(InvalidRequest, match="there is no file"):
             kind(file=tmp_path / "none").load(0)
 
 
@@ -93,7 +93,7 @@ def test_a_last_line_without_an_end_is_read_or_refused(tmp_path: Path, end: str)
     for tail in ("", " ", "\t"):
         graph = MatrixMarket(file=written(tmp_path / f"g{end}", text.rstrip() + tail)).load(0)
         assert np.array_equal(graph.adjacency.toarray(), DENSE)
-    with pytest.raises(Refused, match="Truncated"):
+    with pytest.raises(InvalidRequest, match="Truncated"):
         MatrixMarket(file=written(tmp_path / f"g{end}", text.replace("\n2 2", "\r2 2"))).load(0)
 
 
@@ -109,20 +109,20 @@ def test_a_scipy_archive_is_read(tmp_path: Path, form: str) -> None:
 def test_another_archive_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "g.npz"
     sparse.save_npz(path, sparse.csr_array(DENSE[:2]))
-    with pytest.raises(Refused, match=r"\(2, 3\)"):
+    with pytest.raises(InvalidRequest, match=r"\(2, 3\)"):
         Npz(file=path).load(0)
     sparse.save_npz(path, sparse.dia_array(DENSE))
-    with pytest.raises(Refused, match="dia form"):
+    with pytest.raises(InvalidRequest, match="dia form"):
         Npz(file=path).load(0)
     np.savez(path, adjacency=DENSE)
-    with pytest.raises(Refused, match="it holds adjacency, and no format"):
+    with pytest.raises(InvalidRequest, match="it holds adjacency, and no format"):
         Npz(file=path).load(0)
     np.savez(path, format=np.array("csr"), shape=(3, 3), data=np.array([object()]), indices=[0], indptr=[0, 1, 1, 1])
-    with pytest.raises(Refused, match="allow_pickle"):
+    with pytest.raises(InvalidRequest, match="allow_pickle"):
         Npz(file=path).load(0)
     for indices, indptr in (([7], [0, 1, 1, 1]), ([0], [0, 9, 0, 1]), ([-1], [0, 1, 1, 1])):
         np.savez(path, format=np.array("csr"), shape=(3, 3), data=[1.0], indices=indices, indptr=indptr)
-        with pytest.raises(Refused, match=r"g\.npz: "):
+        with pytest.raises(InvalidRequest, match=r"g\.npz: "):
             Npz(file=path).load(0)
 
 
@@ -163,7 +163,7 @@ def test_a_list_of_edges_is_read(tmp_path: Path, end: str, text: str, arguments:
     ],
 )
 def test_a_bad_list_of_edges_is_refused(tmp_path: Path, text: str, arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(InvalidRequest, match=said):
         EdgeList(file=written(tmp_path / "g.txt", text), **arguments).load(0)
 
 
@@ -180,7 +180,7 @@ def test_a_bad_list_of_edges_is_refused(tmp_path: Path, text: str, arguments: di
     ],
 )
 def test_a_bad_setting_is_refused_before_the_file_is_read(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(InvalidRequest, match=said):
         EdgeList(file="none", **arguments)
 
 
@@ -202,7 +202,7 @@ def test_a_file_with_any_byte_damaged_is_read_or_refused(tmp_path: Path, end: st
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x5A]) + whole[at + 1 :])
         try:
             kind(file=path, features=0, classes=0).load(0)
-        except Refused as error:
+        except InvalidRequest as error:
             refused += "g." in str(error)
     assert refused > 10
 
@@ -222,7 +222,7 @@ def test_a_file_with_any_byte_damaged_is_read_or_refused(tmp_path: Path, end: st
 def test_an_archive_of_other_arrays_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
     held = {"format": "csr", "shape": (3, 3), "data": [1.0], "indices": [0], "indptr": [0, 1, 1, 1], **changed}
     np.savez(tmp_path / "g.npz", **held)
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(InvalidRequest, match=said):
         Npz(file=tmp_path / "g.npz").load(0)
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from suite.config.plugins import build
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.data.graphs import Graph, operator
 from suite.data.graphs.communities import Communities
 from suite.data.graphs.drawn import Drawn
@@ -234,16 +234,16 @@ def test_the_smallest_graphs_come_out(name: str, vertices: int) -> None:
     ],
 )
 def test_arguments_that_make_no_graph_are_refused(source: Any, arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(InvalidRequest, match=said):
         source(**arguments).load(0)
 
 
 def test_edges_that_do_not_fit_are_counted() -> None:
-    with pytest.raises(Refused, match="different edges of 2048 after 64 rounds"):
+    with pytest.raises(InvalidRequest, match="different edges of 2048 after 64 rounds"):
         RMAT(vertices=512, degree=8, a=1.0, b=0.0, c=0.0, features=0, classes=0).load(0)
-    with pytest.raises(Refused, match=r"lack \d+ edges"):
+    with pytest.raises(InvalidRequest, match=r"lack \d+ edges"):
         ProteinLike(vertices=400, degree=20, smallest=1, largest=1, features=0, classes=0).load(0)
-    with pytest.raises(Refused, match="seed=-1"):
+    with pytest.raises(InvalidRequest, match="seed=-1"):
         SMALL["rmat"].load(-1)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from suite.core.errors import Refused
+from suite.core.errors import InvalidRequest
 from suite.data.graphs import Graph, operator
 from suite.data.graphs.graph import permuted
 
@@ -105,7 +105,7 @@ def test_a_permutation_renames_rows_and_columns_alike() -> None:
     back = np.argsort(order)
     assert np.array_equal(permuted(made, back).toarray(), graph.adjacency.toarray())
     for bad in (np.arange(29), np.zeros(30, int), np.arange(30) + 1, np.arange(30.0)):
-        with pytest.raises(Refused, match="for 30 vertices"):
+        with pytest.raises(InvalidRequest, match="for 30 vertices"):
             permuted(graph.adjacency, bad)
 
 
@@ -125,7 +125,7 @@ def test_a_permutation_renames_rows_and_columns_alike() -> None:
     ],
 )
 def test_bad_edges_are_refused_with_the_numbers(arguments: tuple[object, ...], said: str) -> None:
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(InvalidRequest, match=said):
         Graph.of("g", *arguments)  # type: ignore[arg-type]
 
 
@@ -150,7 +150,7 @@ def test_bad_edges_are_refused_with_the_numbers(arguments: tuple[object, ...], s
 )
 def test_a_graph_that_does_not_hold_together_is_refused(changed: dict[str, object], said: str) -> None:
     graph = Graph.of("g", [0, 1], [1, 2], 3)
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(InvalidRequest, match=said):
         replace(graph, **changed)  # type: ignore[arg-type]
     assert graph.train.tolist() == [False] * 3
 
@@ -163,5 +163,5 @@ def test_a_degree_without_a_root_is_refused() -> None:
         (([0, 0], [0, 1]), [1e308, 1e308], False, "out-degree inf of vertex 0"),
         (([0, 1], [1, 0]), [1e-320, 1e-320], False, "operator inf of edge 0 -> 1"),
     ):
-        with pytest.raises(Refused, match=said):
+        with pytest.raises(InvalidRequest, match=said):
             operator(Graph.of("g", *edges, 2, weights), loops=loops)

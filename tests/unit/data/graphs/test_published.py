@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from suite.core.errors import Refused, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.data.graphs import inert
 from suite.data.graphs.ogb import Ogb
 from suite.data.graphs.pyg import Planetoid, Reddit
@@ -106,7 +106,7 @@ def test_papers_are_arrays_and_some_have_no_label(tmp_path: Path) -> None:
 )
 def test_text_that_does_not_hold_together_is_refused(tmp_path: Path, file: str, rows: Any, said: str) -> None:
     write(ogb_text(tmp_path) / file, rows)
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(InvalidRequest, match=said):
         Ogb(name="ogbn-arxiv", folder=tmp_path).load()
 
 
@@ -120,23 +120,23 @@ def test_arrays_that_do_not_hold_together_are_refused(tmp_path: Path) -> None:
         ({"node_feat": np.array([object()])}, "allow_pickle=False"),
     ):
         np.savez(path, **{**held, **changed})
-        with pytest.raises(Refused, match=said):
+        with pytest.raises(InvalidRequest, match=said):
             Ogb(name="ogbn-papers100M", folder=tmp_path).load()
     np.savez(path, edge_index=held["edge_index"])
-    with pytest.raises(Refused, match="it holds edge_index, and no num_nodes_list"):
+    with pytest.raises(InvalidRequest, match="it holds edge_index, and no num_nodes_list"):
         Ogb(name="ogbn-papers100M", folder=tmp_path).load()
     path.write_bytes(b"PK\x03\x04 cut off")
-    with pytest.raises(Refused, match=r"data\.npz"):
+    with pytest.raises(InvalidRequest, match=r"data\.npz"):
         Ogb(name="ogbn-papers100M", folder=tmp_path).load()
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="there is no folder"):
+    with pytest.raises(InvalidRequest, match="there is no folder"):
         Ogb(name="ogbn-arxiv", folder=tmp_path / "none").load()
     (ogb_text(tmp_path) / "raw/edge.csv.gz").unlink()
-    with pytest.raises(Refused, match=r"no raw/edge\.csv\.gz, or an empty one; node-feat\.csv\.gz, node-label"):
+    with pytest.raises(InvalidRequest, match=r"no raw/edge\.csv\.gz, or an empty one; node-feat\.csv\.gz, node-label"):
         Ogb(name="ogbn-arxiv", folder=tmp_path).provenance()
-    with pytest.raises(Refused, match="ogbn-other: no split is known"):
+    with pytest.raises(InvalidRequest, match="ogbn-other: no split is known"):
         Ogb(name="ogbn-other", folder=tmp_path).load()
 
 
@@ -174,7 +174,7 @@ def test_reddit_is_read_with_the_self_loops_of_the_paper(tmp_path: Path) -> None
         ({"feature": np.float64(1)}, r"feature is float64 of shape \(\)"),
         ({"label": np.array([1])}, r"labels of shape \(1,\)"),
     ):
-        with pytest.raises(Refused, match=said):
+        with pytest.raises(InvalidRequest, match=said):
             Reddit(folder=reddit(tmp_path, **changed)).load()
 
 
@@ -252,7 +252,7 @@ def test_a_pickle_that_calls_anything_is_refused_by_name_and_not_run(tmp_path: P
             (np.frombuffer, (b"12345678",), "frombuffer"),
         ):
             path.write_bytes(pickle.dumps({0: [Hostile(call, *given)]}, protocol=protocol))
-            with pytest.raises(Refused, match=rf"ind\.cora\.graph: the pickle calls .*{name}"):
+            with pytest.raises(InvalidRequest, match=rf"ind\.cora\.graph: the pickle calls .*{name}"):
                 Planetoid(name="cora", folder=tmp_path).load()
             assert not mark.exists()
 
@@ -275,7 +275,7 @@ def test_a_pickle_that_calls_anything_is_refused_by_name_and_not_run(tmp_path: P
 )
 def test_a_pickle_of_another_form_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
     (planetoid(tmp_path) / "ind.cora.graph").write_bytes(data)
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(InvalidRequest, match=said):
         Planetoid(name="cora", folder=tmp_path).load()
     assert inert.read(planetoid(tmp_path) / "ind.cora.graph")[0] == [1, 1, 2], "nothing of it stays behind"
 
@@ -298,11 +298,11 @@ def test_a_graph_that_is_not_planetoid_s_is_refused(tmp_path: Path) -> None:
     listed = planetoid(tmp_path) / "ind.cora.test.index"
     for text, said in (("6\n3\n", "2 vertices from 3, features of 3"), ("6\n2\n5\n", "from 2.*numbered from 3")):
         listed.write_text(text)
-        with pytest.raises(Refused, match=said):
+        with pytest.raises(InvalidRequest, match=said):
             Planetoid(name="cora", folder=tmp_path).load()
     planetoid(tmp_path)
     (tmp_path / "ind.cora.tx").write_bytes(pickle.dumps(np.zeros((3, 3)), protocol=2))
-    with pytest.raises(Refused, match=r"ind\.cora\.tx is a ndarray"):
+    with pytest.raises(InvalidRequest, match=r"ind\.cora\.tx is a ndarray"):
         Planetoid(name="cora", folder=tmp_path).load()
 
 

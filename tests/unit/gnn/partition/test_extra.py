@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
-from suite.core.errors import MissingDependency, Refused, UnknownName
+from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
 from suite.core.protocols import Missing
 from suite.data.graphs.communities import AmazonLike
 from suite.gnn.partition import kahip, mtkahypar, partition
@@ -64,7 +64,7 @@ def test_without_its_package_each_is_missing(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_settings_are_checked() -> None:
     for wrong in (lambda: Kahip(imbalance=-1), lambda: MtKahypar(imbalance=-1)):
-        with pytest.raises(Refused):
+        with pytest.raises(InvalidRequest):
             wrong()
     for unknown in (lambda: Kahip(mode="slow"), lambda: MtKahypar(preset="default")):
         with pytest.raises(UnknownName):

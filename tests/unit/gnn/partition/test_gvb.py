@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
-from suite.core.errors import MissingDependency, Refused
+from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.protocols import Missing
 from suite.data.graphs.communities import AmazonLike
 from suite.data.graphs.generate import Planted
@@ -279,5 +279,5 @@ def test_what_it_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     "settings", [{"starts": 0}, {"starts": True}, {"kahip": -1}, {"effort": 0}, {"imbalance": -0.1}, {"ufactor": 1.5}]
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
-    with pytest.raises(Refused, match=next(iter(settings))):
+    with pytest.raises(InvalidRequest, match=next(iter(settings))):
         Gvb(**settings)  # type: ignore[arg-type]

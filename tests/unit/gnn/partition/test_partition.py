@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
-from suite.core.errors import MissingDependency, Refused
+from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.protocols import Missing, Ready
 from suite.gnn.partition import Partitioner, Quality, partition
 from suite.gnn.partition.metis import Metis
@@ -194,11 +194,11 @@ def test_a_pickle_is_never_read(tmp_path: Path) -> None:
 
 def test_what_cannot_be_partitioned_is_refused() -> None:
     for matrix, k, seed in ((csr_array((3, 4)), 2, 0), (graph(4), 0, 0), (graph(4), 2, -1), (graph(4), True, 0)):
-        with pytest.raises(Refused):
+        with pytest.raises(InvalidRequest):
             partition(Random(), matrix, k, seed=seed, folder=None)
     with pytest.raises(MissingDependency, match="its setting is negative"):
         partition(Counting([], setting=-1), graph(4), 2, seed=0, folder=None)
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidRequest):
         Metis(ufactor=0)
 
 
@@ -272,14 +272,14 @@ def test_sizes_of_as_many_parts_as_vertices_go_by_the_name(tmp_path: Path) -> No
 )
 def test_a_file_of_something_else_is_refused_with_its_numbers(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "a.part").write_text(text)
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(InvalidRequest, match=said):
         External(str(tmp_path / "a.part")).parts(graph(4), 2, 0)
 
 
 def test_a_file_that_is_not_there_is_missing(tmp_path: Path) -> None:
     found = External(str(tmp_path / "none.part"))
     assert isinstance(found.probe(), Missing)
-    with pytest.raises(Refused, match="cannot be read"):
+    with pytest.raises(InvalidRequest, match="cannot be read"):
         found.parts(graph(4), 2, 0)
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidRequest):
         External("a.part", "guess")

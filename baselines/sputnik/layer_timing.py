@@ -1,0 +1,280 @@
+"""Time of one fully connected layer's products, dense and sparse.
+
+The layer of SAMO's Figure 1: y = x W^T, the input's gradient g W and the weight's g^T x, with a random share of a
+square W kept. Four implementations: dense with explicit zeros; torch's compressed rows (MKL or cuSPARSE, where torch
+calls them); the sparse layer of this package, which transposes activations; and its kernels alone, on activations that
+already have their features first. Every result is compared with a float64 product before it is timed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from baselines.sputnik import UNTRIED, cpu
+from baselines.sputnik.linear import kernels_of
+from baselines.sputnik.structure import structure_of
+from suite.core.errors import RankError
+from suite.papers.samo.layer_products import ALONE, CSR, DENSE, PRODUCTS, SPUTNIK, Sweep
+
+Tensor = torch.Tensor
+Call = Callable[[], Tensor]
+ALLOWED = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}  # of the largest value
+LONG = 2e-3  # seconds: a shorter product is repeated within one sample
+MOST = 50  # repetitions
+AHEAD, DEEP = 8192, 4  # width and number of the products that keep a CUDA device busy while what is timed is queued
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A square weight with explicit zeros [width, width], the places that stay, x and g [batch, width]."""
+
+    weight: Tensor
+    index: Tensor
+    x: Tensor
+    grad: Tensor
+
+    @property
+    def values(self) -> Tensor:
+        return self.weight.flatten()[self.index]
+
+    def right(self) -> dict[str, Tensor]:
+        """What the three products are, in float64."""
+        weight, x, grad = self.weight.double(), self.x.double(), self.grad.double()
+        made = (x @ weight.t(), grad @ weight, (grad.t() @ x).flatten()[self.index])
+        return dict(zip(PRODUCTS, made, strict=True))
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One implementation of the layer: a call by product."""
+
+    name: str
+    calls: dict[str, Call]
+
+
+def layer_of(width: int, *, batch: int, sparsity: float, dtype: torch.dtype, device: str, seed: int) -> Layer:
+    """Drawn on the host, so that every device has the same."""
+    draw = torch.Generator().manual_seed(seed)
+    kept = round((1 - sparsity) * width * width)
+    index = torch.randperm(width * width, generator=draw)[:kept].sort().values
+    weight = torch.zeros(width * width)
+    weight[index] = torch.randn(kept, generator=draw)
+    x, grad = (torch.randn(batch, width, generator=draw) for _ in range(2))
+    weight, x, grad = (tensor.to(device, dtype) for tensor in (weight.view(width, width), x, grad))
+    return Layer(weight, index.to(device), x, grad)
+
+
+def implementations_of(layer: Layer) -> tuple[list[Implementation], list[str]]:
+    """All implementations that this device has kernels for, and notes for readers of the times."""
+    csr, told = torch_csr(layer)
+    if layer.weight.device.type == "cuda":
+        told = ["Sputnik-style: Triton kernels after Gale et al. (2020)", *told]
+    else:
+        told = [
+            "Sputnik-style on a CPU: torch's kernels in the layer that trains; torch CSR is its plain product",
+            UNTRIED,
+            *told,
+        ]
+    return [dense(layer), *csr, *sputnik(layer)], told
+
+
+def dense(layer: Layer) -> Implementation:
+    weight, x, grad = layer.weight, layer.x, layer.grad
+    made: tuple[Call, ...] = (lambda: x @ weight.t(), lambda: grad @ weight, lambda: grad.t() @ x)
+    return Implementation(DENSE, dict(zip(PRODUCTS, made, strict=True)))
+
+
+def torch_csr(layer: Layer) -> tuple[list[Implementation], list[str]]:
+    """torch's sparse times dense product and its sampled one, in the layer's type or, where that has no kernel, in
+    float32, conversions timed; none where torch has neither."""
+    own, x, grad = layer.weight.dtype, layer.x, layer.grad
+    into = _type(lambda one, other: one @ other.t(), layer.weight)
+    sampled = _type(lambda one, other: torch.sparse.sampled_addmm(one, other.t(), other, beta=0.0), layer.weight)
+    if into is None or sampled is None:
+        return [], [f"{CSR}: torch has no kernels for it on this {x.device.type}"]
+    size = layer.weight.shape[0]
+    made = structure_of(layer.index, outputs=size, inputs=size)
+    forward = cpu.matrix(made.weight, layer.values.to(into))
+    backward = cpu.matrix(made.transposed, layer.values[made.order.long()].to(into))
+    nothing = cpu.matrix(made.weight, torch.zeros_like(layer.values, dtype=sampled))
+
+    def product(matrix: Tensor, other: Tensor) -> Tensor:
+        found: Tensor = (matrix @ other.t().to(into)).t().to(own)
+        return found
+
+    def sample() -> Tensor:
+        left, right = grad.t().to(sampled), x.to(sampled)
+        found: Tensor = torch.sparse.sampled_addmm(nothing, left, right, beta=0.0).values().to(own)
+        return found
+
+    calls: tuple[Call, ...] = (partial(product, forward, x), partial(product, backward, grad), sample)
+    kinds = {"products": into, "the sampled product": sampled}
+    told = [f"{CSR}: {what} in {kind}, which {own} has no kernel for" for what, kind in kinds.items() if kind != own]
+    return [Implementation(CSR, dict(zip(PRODUCTS, calls, strict=True)))], [note.replace("torch.", "") for note in told]
+
+
+def sputnik(layer: Layer) -> tuple[Implementation, Implementation]:
+    """The layer as it is trained (linear.py), and its kernels on activations [features, batch]."""
+    size, kernels = layer.weight.shape[0], kernels_of(layer.weight.device)
+    made, values = structure_of(layer.index, outputs=size, inputs=size), layer.values
+    turned, back = layer.x.t().contiguous(), layer.grad.t().contiguous()
+
+    def forward(x: Tensor) -> Tensor:
+        found: Tensor = kernels.spmm(made.weight, values, x)
+        return found
+
+    def into(grad: Tensor) -> Tensor:
+        found: Tensor = kernels.spmm(made.transposed, values.index_select(0, made.order), grad)
+        return found
+
+    def weight() -> Tensor:
+        found: Tensor = kernels.sddmm(made.weight, back, turned)
+        return found
+
+    whole: tuple[Call, ...] = (
+        lambda: forward(layer.x.t().contiguous()).t().contiguous(),
+        lambda: into(layer.grad.t().contiguous()).t().contiguous(),
+        weight,  # both of its transposes were made by the other two products
+    )
+    alone: tuple[Call, ...] = (lambda: forward(turned).t(), lambda: into(back).t(), weight)
+    return (
+        Implementation(SPUTNIK, dict(zip(PRODUCTS, whole, strict=True))),
+        Implementation(ALONE, dict(zip(PRODUCTS, alone, strict=True))),
+    )
+
+
+def _type(call: Callable[[Tensor, Tensor], Tensor], like: Tensor) -> torch.dtype | None:
+    """The layer's own type or float32, whichever `call` has a kernel for first: of a sparse matrix and a dense one."""
+    few = structure_of(torch.arange(0, 1024, 3, device=like.device), outputs=32, inputs=32).weight
+    for kind in dict.fromkeys((like.dtype, torch.float32)):
+        one = torch.ones(32, 32, dtype=kind, device=like.device)
+        try:
+            call(cpu.matrix(few, one.flatten()[: few.kept]), one)
+        except RuntimeError:
+            continue
+        return kind
+    return None
+
+
+# -- time ------------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Seconds of a call on one device, a mean over `times` calls; where there are several, one before is not timed.
+
+    On CUDA the device's own, between two events: calls are queued behind products that take longer than queueing, so
+    that what starts kernels is no part of them. `event` and `ahead` stand for CUDA's in tests."""
+
+    def __init__(self, device: str, event: Callable[[], Any] | None = None, ahead: Call | None = None) -> None:
+        self.cuda = device.startswith("cuda")
+        self.event = event or partial(torch.cuda.Event, enable_timing=True)
+        self.ahead = ahead
+        if self.cuda and ahead is None:
+            block = torch.ones(AHEAD, AHEAD, dtype=torch.float16, device=device)
+            out = torch.empty_like(block)
+            self.ahead = partial(torch.mm, block, block, out=out)
+
+    def seconds(self, call: Call, times: int) -> float:
+        if times > 1:  # a short product finds in the caches what it left there, a long one fills them anew
+            call()
+        return self._queued(call, times) if self.cuda else self._here(call, times)
+
+    def _here(self, call: Call, times: int) -> float:
+        begin = perf_counter()
+        for _ in range(times):
+            call()
+        return (perf_counter() - begin) / times
+
+    def _queued(self, call: Call, times: int) -> float:
+        begin, end = self.event(), self.event()
+        for _ in range(DEEP):
+            assert self.ahead is not None
+            self.ahead()
+        begin.record()
+        for _ in range(times):
+            call()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1e3 / times  # of milliseconds
+
+
+class LayerTiming:
+    """All implementations of the layers of all widths: made and checked when they are first timed."""
+
+    def __init__(
+        self, *, widths: Sequence[int], device: str, dtype: str, clock: Clock | None = None, **layer: Any
+    ) -> None:
+        self.widths, self.device, self.layer = widths, device, {**layer, "dtype": getattr(torch, dtype)}
+        self.clock = clock or Clock(device)
+        self.made: dict[int, tuple[list[Implementation], dict[str, int]]] = {}
+        self.told: list[str] = []
+        self.turn = 0
+
+    def sweep(self, rounds: int) -> Sweep:
+        """Seconds of each round by implementation and product, for each width. Implementations take turns, in an order
+        that is drawn anew for every round."""
+        found: Sweep = {}
+        for width in self.widths:
+            several, times = self._implementations(width)
+            for each in several:
+                for product in PRODUCTS:
+                    found.setdefault(each.name, {}).setdefault(product, []).append([])
+            for number in range(rounds):
+                for each in Random(f"{width} {self.turn} {number}").sample(several, len(several)):
+                    for product, call in each.calls.items():
+                        seconds = self.clock.seconds(call, times[product])
+                        found[each.name][product][-1].append(seconds)
+        self.turn += 1
+        return found
+
+    def _implementations(self, width: int) -> tuple[list[Implementation], dict[str, int]]:
+        """Of one width; and how often each product is repeated in a sample, the same for all implementations."""
+        if not self.made:  # what cannot be made at one width is left out at all, before any time is taken
+            made = {size: self._make(size) for size in self.widths}
+            common = set.intersection(*({each.name for each in several} for several, _ in made.values()))
+            self.made = {
+                size: ([each for each in several if each.name in common], times)
+                for size, (several, times) in made.items()
+            }
+        return self.made[width]
+
+    def _make(self, width: int) -> tuple[list[Implementation], dict[str, int]]:
+        layer = layer_of(width, device=self.device, **self.layer)
+        several, told = implementations_of(layer)
+        right, times, whole = layer.right(), dict.fromkeys(PRODUCTS, 1), []
+        for each in several:
+            try:
+                found = {product: call() for product, call in each.calls.items()}
+            except RuntimeError as error:
+                if each.name != CSR:  # ours and the dense one have no excuse
+                    raise
+                told.append(f"{CSR}, {width} x {width}: {str(error).splitlines()[0]}")
+                continue
+            for product, call in each.calls.items():
+                check(each.name, product, layer, found[product], right[product])
+                quick = self.clock.seconds(call, 1)
+                times[product] = max(times[product], min(MOST, math.ceil(LONG / max(quick, 1e-9))))
+            whole.append(each)
+        self.told += [note for note in told if note not in self.told]
+        return whole, times
+
+
+def check(name: str, product: str, layer: Layer, found: Tensor, right: Tensor) -> None:
+    """Raises RankError for a product that is not the float64 one to the layer's type."""
+    if found.numel() == layer.weight.numel() != right.numel():
+        found = found.flatten()[layer.index]  # a dense weight gradient is whole
+    allowed = ALLOWED[layer.weight.dtype]
+    off = math.inf
+    if found.shape == right.shape and found.dtype == layer.weight.dtype:
+        off = float((found.double() - right).abs().max() / right.abs().max())
+    if not off <= allowed:
+        size = layer.weight.shape[0]
+        raise RankError(f"{name}: the {product} at {size} x {size} is off by {off:.2g} of its largest, not {allowed:g}")

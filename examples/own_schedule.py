@@ -1,0 +1,27 @@
+"""Write a schedule as a generator of ops, check it against the laws, and draw it."""
+
+from dataclasses import dataclass
+
+from suite.core.op import Kind, Op, Place, Program, Work
+from suite.schedule.check import check
+from suite.schedule.draw import chart
+
+
+@dataclass(frozen=True)
+class OneAtATime:
+    """Forward and backward pass of one microbatch before the next one starts."""
+
+    def program(self, place: Place, work: Work) -> Program:
+        for index in range(work.first, work.end):
+            yield (Op(place.stage, Kind.FORWARD, index),)
+            yield (Op(place.stage, Kind.BACKWARD, index),)
+            if work.closes(index):
+                yield (Op(place.stage, Kind.UPDATE, work.due(index)),)
+
+    def in_flight(self, place: Place, work: Work) -> int:
+        return 1
+
+
+timeline = check(OneAtATime(), 3, Work(0, 3, None, 0))
+print(chart(timeline.slots, 3))
+print(f"makespan {timeline.makespan:g}, idle per stage {timeline.idle(0):g}")

@@ -1,0 +1,255 @@
+"""Keys of the executors, a model for each kind.
+
+`executor.kind` selects the model. The classes that implement the built-in kinds are listed in suite.bench.executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from suite.config import protocols
+from suite.config.base import Count, Name, Settings, Text, broken
+from suite.config.locate import TARGET
+from suite.config.plugins import Plugin, build_at
+from suite.core.protocols import CostModel
+from suite.core.values import number
+from suite.simulate.machine import Machine
+from suite.simulate.stack import Stack
+
+
+def _source_folders(value: Any) -> Any:
+    """Only folders of this code decide what a run finds; others could be all of a disk."""
+    listed = isinstance(value, list) and all(isinstance(each, str) for each in value)
+    if not listed or not all(each.split("/")[0] in ("suite", "baselines") and ".." not in each for each in value):
+        raise broken("a list of folders below suite or baselines")
+    return value
+
+
+def _factors(value: Any) -> Any:
+    """Factors by rank, whose number is text in JSON."""
+    if value is None:
+        return None
+    fits = isinstance(value, Mapping) and all(
+        isinstance(rank, str | int) and str(rank).isdecimal() and number(factor) and factor > 0
+        for rank, factor in value.items()
+    )
+    if not fits:
+        raise broken("a finite factor above 0 for each rank")
+    return {int(rank): float(factor) for rank, factor in value.items()}
+
+
+Sources = Annotated[Any, BeforeValidator(_source_folders), Field(default_factory=list, examples=[["suite/simulate"]])]
+Seconds = Annotated[float, Field(ge=0, examples=[0.01])]
+
+
+class ExecutorSettings(Settings):
+    """Keys of every executor."""
+
+    starts_ranks: ClassVar[bool] = True
+    trains: ClassVar[bool] = False
+    """Whether its ranks train the system."""
+    one_process: ClassVar[bool] = False
+    """Whether one process runs all stages."""
+    loads_torch: ClassVar[bool] = True
+    """Whether its ranks load torch."""
+
+    kind: str
+    """What carries the run out; each kind has its own keys."""
+    name: Name | None = None
+    """Name in the record and on the page."""
+    label: Text | None = None
+    """Label of the run; null: the system and its grid."""
+    sources: Sources
+    """Folders whose code decides the numbers, in addition to the code of the ranks."""
+
+    @property
+    def ranks(self) -> int | None:
+        """Processes that are started; None: one for each place of the grid."""
+        return 1 if self.one_process else None
+
+    @property
+    def reads_graphs(self) -> bool:
+        """Whether it reads the groups graph, partitioner and exchange."""
+        return False
+
+
+class RealExecutor(ExecutorSettings):
+    """Real ranks train the system."""
+
+    trains: ClassVar[bool] = True
+
+    kind: Literal["real"]
+    """Real processes, tensors and messages."""
+
+
+class FullGraphExecutor(ExecutorSettings):
+    """Real ranks train a whole graph; the process that starts them partitions it. An epoch is a batch."""
+
+    trains: ClassVar[bool] = True
+
+    kind: Literal["full_graph"]
+    """Real processes, each with its part of one graph."""
+
+    @property
+    def reads_graphs(self) -> bool:
+        return True
+
+
+class Jitter(Settings):
+    """Factor on each forward and backward pass, by seed, rank and op."""
+
+    kind: Annotated[Literal["lognormal", "uniform"], Field(examples=["lognormal"])] = "lognormal"
+    """Distribution: lognormal, or uniform from 1 - spread to 1 + spread."""
+    spread: Annotated[float, Field(ge=0, examples=[0.1])] = 0.0
+    """Standard deviation of the logarithm, or half the width of the uniform distribution, below 1."""
+
+
+class Link(Settings):
+    """Link between two ranks."""
+
+    latency: Annotated[float, Field(ge=0, examples=[5.0e-4])]
+    """Seconds from the end of an op to the start of the op that waits for it."""
+    bandwidth: Annotated[float, Field(gt=0, examples=[5.0e9])]
+    """Bytes per second."""
+
+
+class EmulatedExecutor(ExecutorSettings):
+    """Real ranks and real messages; compute is a timed sleep."""
+
+    loads_torch: ClassVar[bool] = False
+
+    kind: Literal["emulated"]
+    """Timed sleeps in the place of compute."""
+    cost: Plugin[CostModel]
+    """Seconds and bytes of each op."""
+    prediction: Seconds = 0.0
+    """Seconds of each prediction of a stage's weights that the weight policy requests."""
+    copying: Annotated[Seconds, Field(alias="copy")] = 0.0
+    """Seconds of each copy of a stage's weights that the weight policy requests."""
+    jitter: Annotated[Jitter | None, Field(examples=[None])] = None
+    """Random factor on each pass; null: none."""
+    stragglers: Annotated[dict[int, float] | None, BeforeValidator(_factors), Field(examples=[{0: 1.5}])] = None
+    """Factor on the passes of a rank, by rank; null: none."""
+    network: Annotated[Link | None, Field(examples=[None])] = None
+    """Link of the simulation of the run; null: the mean of the run's own messages."""
+
+
+class MicrobenchmarkExecutor(ExecutorSettings):
+    """Real ranks that measure operations and train nothing. Its class takes further keys."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Literal["microbenchmark"]
+    """Measurement of single operations."""
+    target: Annotated[Text, Field(alias="_target_")]
+    """Class of the measurement."""
+
+    def build(self) -> protocols.Microbenchmark:
+        """The measurement. Raises InvalidRequest for an argument that its class refuses."""
+        measurement: protocols.Microbenchmark = build_at("executor", {TARGET: self.target, **self.more})
+        return measurement
+
+
+class Ticks(Settings):
+    """Whole ticks of each kind of op."""
+
+    forward: Count
+    """Ticks of a forward pass."""
+    backward: Count
+    """Ticks of a backward pass."""
+    update: Annotated[int, Field(ge=0, le=1_000_000_000, examples=[0])]
+    """Ticks of an update."""
+
+
+class CheckExecutor(ExecutorSettings):
+    """The schedule alone, without ranks, tensors or a clock."""
+
+    starts_ranks: ClassVar[bool] = False
+
+    kind: Literal["check"]
+    """The driver that proves an order legal, in ticks."""
+    ticks: Ticks
+
+
+class SimulatedExecutor(ExecutorSettings):
+    """The run in virtual time on a modelled machine, without ranks."""
+
+    starts_ranks: ClassVar[bool] = False
+
+    kind: Literal["simulated"]
+    """Virtual time."""
+    machine: Plugin[Machine]
+    """Modelled machine."""
+    stack: Plugin[Stack]
+    """Share of the machine that the software reaches."""
+    plan: Annotated[Literal["given", "search"], Field(examples=["given"])] = "given"
+    """given: grid and microbatch of the config; search: the best of as many devices."""
+    account: Annotated[Literal["auto", "blocks", "layers"], Field(examples=["auto"])] = "auto"
+    """blocks of a GPT, layers of any network; auto: blocks where a GPT drains after every batch."""
+    symmetric: bool = True
+    """One replica stands for all; false: every rank is simulated."""
+
+
+class ReplayExecutor(ExecutorSettings):
+    """One process runs the ops of all ranks in turn: losses, scores and weight versions are theirs, times are not."""
+
+    trains: ClassVar[bool] = True
+    one_process: ClassVar[bool] = True
+
+    kind: Literal["replay"]
+    """One process in the place of all ranks of a system on the suite's engine."""
+
+
+class PluginExecutor(ExecutorSettings):
+    """A class that carries the run out without ranks. It takes further keys."""
+
+    model_config = ConfigDict(extra="allow")
+    starts_ranks: ClassVar[bool] = False
+
+    kind: Literal["plugin"]
+    """A class by its path."""
+    target: Annotated[Text, Field(alias="_target_")]
+    """Class that carries the run out."""
+    graphs: bool = False
+    """It reads the groups graph, partitioner and exchange."""
+
+    @property
+    def reads_graphs(self) -> bool:
+        return self.graphs
+
+    def build(self) -> protocols.Executor:
+        """The object that carries the run out. Raises InvalidRequest for an argument that its class refuses."""
+        executor: protocols.Executor = build_at("executor", {TARGET: self.target, **self.more})
+        return executor
+
+
+AnyExecutor = (
+    RealExecutor
+    | FullGraphExecutor
+    | EmulatedExecutor
+    | MicrobenchmarkExecutor
+    | SimulatedExecutor
+    | CheckExecutor
+    | ReplayExecutor
+    | PluginExecutor
+)
+Executor = Annotated[AnyExecutor, Field(discriminator="kind")]
+BY_KIND: Mapping[str, type[ExecutorSettings]] = {
+    get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(AnyExecutor)
+}
+KINDS = tuple(BY_KIND)
+
+
+def reads_graphs(executor: Any) -> bool:
+    """Whether an executor that is not validated yet reads the groups graph, partitioner and exchange."""
+    if not isinstance(executor, Mapping):
+        return False
+    return executor.get("kind") == "full_graph" or (executor.get("kind") == "plugin" and bool(executor.get("graphs")))
+
+
+def starts_ranks(kind: Any) -> bool:
+    """Whether an executor of this kind starts ranks; true for an unknown kind."""
+    return not isinstance(kind, str) or kind not in BY_KIND or BY_KIND[kind].starts_ranks

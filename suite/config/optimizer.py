@@ -1,0 +1,44 @@
+"""Keys of the update rule, and of the pieces in which weights are updated."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+
+from suite.config.base import Positive, Settings, Text
+from suite.config.locate import TARGET
+from suite.config.plugins import Plugin
+from suite.core.protocols import UpdateRule
+
+
+class Optimizer(Settings):
+    """Update rule of the weights, by its class and arguments, and the pieces in which it steps."""
+
+    model_config = ConfigDict(extra="allow")
+
+    target: Annotated[Text, Field(alias="_target_", examples=["suite.engine.optimizer.AdamW"])]
+    """Class of the update rule. The other keys of the group are its arguments, but for the following."""
+    bucket_numel: Annotated[int, Field(ge=1, le=2**62, examples=[16_000_000])] = 16_000_000
+    """Weights that are stepped, and fetched from the host, at a time (AxoNN V-B: bsize)."""
+    buckets_per_reduction: Annotated[int, Field(ge=1, le=1_000_000_000, examples=[4])] | None = None
+    """Buckets per reduction, which overlaps the step of earlier buckets (V-C: k); null: one reduction first."""
+    clip_norm: Positive | None = None
+    """Largest norm of the gradients of all weights; then no step begins before every reduction has ended."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the update rule, by name."""
+        return {str(key): value for key, value in self.more.items() if key != TARGET}
+
+    @property
+    def rule(self) -> Plugin[UpdateRule]:
+        """The update rule, by its class and arguments."""
+        return Plugin(self.target, self.arguments, wanted=UpdateRule, place="optimizer")
+
+    def build(self) -> UpdateRule:
+        """The update rule. Raises InvalidRequest where an argument does not fit its class."""
+        return self.rule.build()
+
+
+OWN_KEYS = tuple(name for name in Optimizer.model_fields if name != "target")

@@ -1,0 +1,65 @@
+"""Facts about the executor of a run that rules between keys need, and the rules about it."""
+
+from __future__ import annotations
+
+from suite.config.run import RunConfig
+from suite.core.errors import Unsupported
+
+
+def name(config: RunConfig) -> str:
+    """The executor as messages name it."""
+    kind = config.executor.kind
+    return (config.executor.name or kind) if kind in ("plugin", "microbenchmark") else kind
+
+
+def ranks(config: RunConfig) -> int:
+    """Processes that are started: one for each place of the grid, unless the executor starts another number."""
+    return config.executor.ranks or config.grid.build().size
+
+
+def graph_system_has_graph_executor(config: RunConfig) -> None:
+    """A system that trains one whole graph runs under an executor that reads graphs."""
+    if config.system.graphs and not config.executor.reads_graphs:
+        raise Unsupported(
+            "system",
+            config.system.name,
+            what=f"system={config.system.name} under executor={name(config)}",
+            rule="it trains one whole graph",
+            legal="executor=full_graph",
+        )
+
+
+def resumed_run_trains_in_its_own_ranks(config: RunConfig) -> None:
+    """Only ranks that train write checkpoints."""
+    if config.checkpoint.folder is not None and (not config.executor.trains or config.executor.one_process):
+        raise Unsupported(
+            "checkpoint.folder",
+            config.checkpoint.folder,
+            what=f"checkpoint.folder with executor={name(config)}",
+            rule="no ranks of a system train under it",
+            legal="checkpoint.folder=null",
+        )
+
+
+def resumed_system_has_checkpoints(config: RunConfig) -> None:
+    """Only systems with checkpoints are resumed."""
+    if config.checkpoint.folder is not None and not config.system.can_resume:
+        raise Unsupported(
+            "checkpoint.folder",
+            config.checkpoint.folder,
+            what=f"checkpoint.folder with system={config.system.name}",
+            rule="the systems of the suite's engine have checkpoints; yours says system.supports_checkpoints=true",
+            legal="checkpoint.folder=null",
+        )
+
+
+def replayed_system_is_on_engine(config: RunConfig) -> None:
+    """Only systems on the suite's engine are replayed."""
+    if config.executor.one_process and not config.system.can_stream:
+        raise Unsupported(
+            "executor",
+            name(config),
+            what=f"executor=replay of system={config.system.name}",
+            rule="what is replayed are systems on the suite's engine",
+            legal="system=pipeoptim",
+        )

@@ -1,0 +1,74 @@
+"""Rules about how ranks are started, supervised and connected."""
+
+from __future__ import annotations
+
+from suite.comm import check_transport, launcher_of
+from suite.config.launch import Launch
+from suite.config.run import RunConfig
+from suite.config.validate.executor import ranks
+from suite.core.errors import InvalidRequest, Unsupported
+
+
+def ranks_fit_launch(config: RunConfig) -> None:
+    """A launch starts at most launch.max_ranks ranks."""
+    launch, count = config.launch, ranks(config)
+    if count > launch.max_ranks:
+        raise InvalidRequest(
+            "launch.max_ranks",
+            launch.max_ranks,
+            what=f"{count} ranks ({config.grid.typed})",
+            rule=f"launch={launch.name} starts at most launch.max_ranks={launch.max_ranks}",
+            legal=f"launch.max_ranks={count}, or a smaller grid",
+        )
+
+
+def heartbeats_fit_silence(config: RunConfig) -> None:
+    """A rank has time for two heartbeats before its silence ends the run."""
+    beat, silence = config.launch.heartbeat_interval, config.launch.heartbeat_timeout
+    if silence is not None and silence < 2 * beat:
+        raise InvalidRequest(
+            "launch.heartbeat_timeout",
+            silence,
+            what=f"launch.heartbeat_timeout={silence:g}",
+            rule=f"null, or at least twice launch.heartbeat_interval={beat:g} seconds",
+            legal=f"launch.heartbeat_timeout={12 * beat:g}",
+        )
+
+
+def srun_has_places(config: RunConfig) -> None:
+    """The nodes of a job step have a place for each rank."""
+    if config.launch.launcher == "srun":
+        nodes_have_places(config.launch, ranks(config))
+
+
+def nodes_have_places(launch: Launch, count: int) -> None:
+    """Raises InvalidRequest unless launch.nodes with launch.tasks_per_node have places for `count` ranks."""
+    nodes, per_node = launch.nodes, launch.tasks_per_node
+    if nodes and per_node and nodes * per_node < count:
+        raise InvalidRequest(
+            "launch.nodes",
+            nodes,
+            what=f"{count} ranks on launch.nodes={nodes} with launch.tasks_per_node={per_node}",
+            rule="nodes * tasks_per_node is at least the number of ranks",
+            legal=f"launch.nodes={-(-count // per_node)}",
+        )
+
+
+def transport_suits_launch(config: RunConfig) -> None:
+    """The transport exists on the device and under the launcher (suite.comm)."""
+    comm, launch = config.comm, config.launch
+    launcher = launcher_of(launch.launcher, launch.mpi)
+    check_transport(comm.transport, comm.order, device=launch.device, launcher=launcher)
+
+
+def torchrun_binds_nothing(config: RunConfig) -> None:
+    """torchrun binds no ranks to cores."""
+    launch = config.launch
+    if launch.binding != "none" and launch.launcher == "torchrun":
+        raise Unsupported(
+            "launch.binding",
+            launch.binding,
+            what=f"launch.binding={launch.binding} under torchrun",
+            rule="mpiexec binds",
+            legal="launch.binding=none",
+        )

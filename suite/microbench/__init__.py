@@ -1,0 +1,1 @@
+"""Microbenchmarks of single operations: messages and all-reduces, by each backend."""

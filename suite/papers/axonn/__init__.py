@@ -1,0 +1,1 @@
+"""AxoNN: message-driven pipeline and data parallelism (IPDPS 2022)."""

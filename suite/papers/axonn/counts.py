@@ -1,0 +1,136 @@
+"""Decides what AxoNN's claims that need no cluster come to: counted from programs, layouts and shapes.
+
+Bytes are those of the layouts that ranks allocate exactly (law 4), orders those that ranks run. What ranks really hold,
+send and run is counted in probes.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from suite.core.claim import Claim
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op, Work
+from suite.core.protocols import Schedule
+from suite.memory import mixed, offloaded
+from suite.papers.common.answer import Cases, Question
+from suite.papers.common.cluster_runs import Lab
+from suite.papers.common.equations import FREE
+from suite.papers.common.model_states import ADAM
+from suite.papers.common.panel import Panel
+from suite.schedule import MessageDriven, OneFOneB
+from suite.schedule.check import check
+from suite.simulate.cost import Fixed
+from suite.simulate.worker import simulate
+from suite.workload import Transformer
+
+MICROBATCHES = 32
+
+
+def idle(schedule: Schedule, stages: int, share: float = 1.0) -> float:
+    """Units of time that a stage does not compute, of a batch whose passes take `share` and twice that on a stage."""
+    found = simulate(schedule, Grid(inter=stages), Work(0, MICROBATCHES, None, 0), Fixed(share, 2 * share), FREE)
+    return found.makespan - 3.0 * share * MICROBATCHES
+
+
+def after_answers(stages: int, limit: int, microbatches: int) -> list[int]:
+    """What the first stage holds of the checked order."""
+    return answered(check(MessageDriven(pipeline_limit=limit), stages, Work(0, microbatches, None, 0)).order(0))
+
+
+def answered(ops: Sequence[Op]) -> list[int]:
+    """Microbatches in flight on the first stage whenever it has answered a backward pass with the next forward."""
+    held, seen, before = 0, [], None
+    for op in ops:
+        held += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0)
+        if op.kind is Kind.FORWARD and before is Kind.BACKWARD:
+            seen.append(held)
+        before = op.kind
+    return seen
+
+
+def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+    depths = (2, 4, 8, 16)
+    orders: dict[str, Schedule] = {"1F1B": OneFOneB(), "message-driven": MessageDriven()}
+    times = {name: [idle(order, count) for count in depths] for name, order in orders.items()}
+    title = f"Idle time of a stage over G_inter, {MICROBATCHES} microbatches (t_f = 1, t_b = 2 on every stage)"
+    return [
+        Panel(
+            title,
+            "unit",
+            [str(count) for count in depths],
+            times,
+            axis="G_inter, stages",
+            quantity="idle time",
+            evidence="derived",
+        )
+    ]
+
+
+def idle_grows(question: Question, lab: Lab) -> tuple[Cases, str]:
+    stages = [int(term.split()[0]) for term in question.terms]
+    orders = (OneFOneB(), MessageDriven())
+    values = [[idle(order, count) for count in stages] for order in orders]
+    values += [[idle(order, count, 1 / count) for count in stages] for order in orders]
+    return (
+        values,
+        "makespan less a stage's passes, 1F1B and message-driven; then shares of one model",
+    )
+
+
+def pipeline_limit(question: Question, lab: Lab) -> tuple[Cases, str]:
+    counts = [(int(point["G_inter"]), int(point["microbatches"])) for point in question.points]
+    values = [check(MessageDriven(), stages, Work(0, batch, None, 0)).peak[0] for stages, batch in counts]
+    return [values], "most microbatches in flight on the first stage, by the checker"
+
+
+def constant_in_flight(question: Question, lab: Lab) -> tuple[Cases, str]:
+    cases = []
+    for stages, limit in ((2, 2), (3, 3), (4, 6), (6, 6), (8, 12)):
+        seen = after_answers(stages, limit, 4 * limit)
+        cases.append([limit, min(seen), max(seen)])
+    return cases, "counted on the first stage after each answer, 2 to 8 stages, limits 2 to 12"
+
+
+def resident_bytes(question: Question, lab: Lab) -> tuple[Cases, str]:
+    values = [mixed(int(point["phi"]), ADAM).bytes() for point in question.points]
+    return [values], "bytes of the layout that ranks allocate: memory=dense in mixed precision with Adam"
+
+
+def footprint(question: Question, lab: Lab) -> tuple[Cases, str]:
+    buckets = [int(point["bsize"]) for point in question.points]
+    values = [offloaded(10 * bucket, ADAM, bucket=bucket).bytes(life="bucket") for bucket in buckets]
+    return [values], "bytes that an update fetches or makes for a bucket: memory=offload"
+
+
+def offloaded_bytes(question: Question, lab: Lab) -> tuple[Cases, str]:
+    values = [offloaded(int(point["phi"]), ADAM, bucket=int(point["bsize"])).bytes() for point in question.points]
+    return [values], "bytes of the layout that ranks allocate on the device: memory=offload"
+
+
+def table_1(question: Question, lab: Lab) -> tuple[Cases, str]:
+    told = question.setting
+    shape = Transformer(
+        layers=int(told["layers"]),
+        hidden=int(told["hidden"]),
+        heads=int(told["heads"]),
+        sequence=int(told["sequence_length"]),
+        vocabulary=int(told["vocab"]),
+    )
+    return [[shape.parameters]], "counted layer by layer, the tied matrix once"
+
+
+def gpt2_small(
+    question: Question, lab: Lab, *, vocabulary: Sequence[int], positions: Sequence[int]
+) -> tuple[Cases, str]:
+    """12 blocks of width 768 with 12 heads, as published with GPT-2; the head shares the embedding's matrix."""
+    shapes = [Transformer(12, 768, 12, *each) for each in zip(positions, vocabulary, strict=True)]
+    told = " and ".join(f"{shape.vocabulary} words, {shape.sequence} positions" for shape in shapes)
+    return [[shape.parameters] for shape in shapes], f"12 layers, 768 wide, the tied matrix once; {told}"
+
+
+def ratio_of_all(question: Question, lab: Lab) -> tuple[Cases, str]:
+    """All memory by the account, and the states of one GPU, both before over after."""
+    plans = [lab.study(when, inter=24).plan for when in ("before", "after")]
+    held = [plan.system.layout(entries=-(-plan.shape.parameters // 24), moments=ADAM).bytes() for plan in plans]
+    return [[plans[0].total() / plans[1].total(), held[0] / held[1]]], "12B on 48 GPUs, G_inter 24; states with buckets"

@@ -1,0 +1,225 @@
+"""Decides what AxoNN's Section V comes to in simulation: Figures 5, 6 and 8, and the memory of all GPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from suite.core.claim import Claim
+from suite.core.errors import InvalidRequest
+from suite.papers.common.answer import Cases, Question, WithNull
+from suite.papers.common.cluster_runs import STUDY_BATCH, STUDY_GPUS, Lab
+from suite.papers.common.null_model import BubbleAlone, filled
+from suite.papers.common.panel import NONE, Panel, end, number
+from suite.simulate.network import ring_volume
+from suite.simulate.plan import Plan
+from suite.simulate.search import divisors
+
+Claims = Mapping[str, Claim]
+DEPTHS = (6, 12, 24, 48)
+BATCHES = (2048, 4096, 8192, 16384)  # of V-B
+COARSENINGS = (1, 2, 4, 8, 16, 32)
+
+
+# Figure 5: the pipeline's time over its depth
+
+
+def _depth(lab: Lab, inter: int) -> float:
+    """Optimizer states are removed, so that all depths fit (V-B): the pipeline alone is timed."""
+    return lab.study("before", inter=inter).pipeline
+
+
+def fig5_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+    ours = [_depth(lab, inter) for inter in DEPTHS]
+    printed = {24: "axonn.fig6.pipeline_time.before", 6: "axonn.fig6.pipeline_time.after"}
+    paper = [number(claims, printed[inter]) if inter in printed else NONE for inter in DEPTHS]
+    plans = [lab.study("before", inter=inter).plan for inter in DEPTHS]
+    constant = paper[0] * filled(plans[0])
+    return [
+        Panel(
+            "Figure 5 of AxoNN: inter-layer phase over G_inter",
+            "s",
+            [str(inter) for inter in DEPTHS],
+            {"axonn": ours},
+            {"axonn": paper},
+            {"axonn": [constant / filled(plan) for plan in plans]},
+            [("axonn", 2)],
+            axis="G_inter, stages",
+            quantity="time of the phase",
+        )
+    ]
+
+
+def time_over_depth(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return [[_depth(lab, int(term)) for term in question.terms]], "microbatch 1, phases timed one by one"
+
+
+# Figure 6: before and after the memory optimisation
+
+
+def improvement(lab: Lab, batch: int = STUDY_BATCH) -> float:
+    before, after = lab.study("before", batch=batch), lab.study("after", batch=batch)
+    return 100 * (1 - after.seconds / before.seconds)
+
+
+def fig6_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+    phases = ("pipeline", "data parallel")
+    found = {when: lab.study(when) for when in ("before", "after")}
+    names = ("axonn.fig6.pipeline_time", "axonn.fig6.data_parallel_time")
+    before = found["before"].plan
+    scale = filled(before) * number(claims, "axonn.fig6.pipeline_time.before")
+    return [
+        Panel(
+            "Figure 6 of AxoNN: phases of a batch",
+            "s",
+            phases,
+            {when: [batch.pipeline, batch.reduction] for when, batch in found.items()},
+            {when: [number(claims, f"{name}.{when}") for name in names] for when in found},
+            {when: [scale / filled(batch.plan), NONE] for when, batch in found.items()},
+            [("before", 0), ("after", 1)],
+            axis="phase",
+            quantity="time of the phase",
+        ),
+        Panel(
+            "Figure 6 of AxoNN: shorter batch after the memory optimization, at least",
+            "percent",
+            ("batch",),
+            {"axonn": [improvement(lab)]},
+            {"axonn": [end(claims, "axonn.fig6.batch_time_improvement")]},
+            axis="phase",
+            quantity="time saved",
+        ),
+    ]
+
+
+def pipeline_time(question: Question, lab: Lab, *, when: str, anchor: float) -> WithNull:
+    """Seconds of the pipeline.
+
+    Null model: the same work on as many GPUs, longer by the bubble alone; `anchor` is the printed time before the
+    optimisation.
+    """
+    first, found = lab.study("before").plan, lab.study(when)
+    null = anchor * filled(first) / filled(found.plan)
+    return [[found.pipeline]], "until every stage has drained", [[null]]
+
+
+def reduction_time(question: Question, lab: Lab, *, when: str, anchor: float) -> WithNull:
+    """Seconds of the reduction.
+
+    Null model: in proportion to the bytes that a GPU of the first stage sends in its ring; `anchor` is the printed time
+    after the optimisation.
+    """
+    found, last = lab.study(when), lab.study("after").plan
+    null = anchor * _reduced(found.plan) / _reduced(last)
+    return [[found.reduction]], "the first stage's ring beside its node's others", [[null]]
+
+
+def _reduced(plan: Plan) -> float:
+    """Bytes of half-precision gradients that a GPU of the first stage sends in one ring."""
+    return ring_volume(2 * plan.entries(0), plan.grid.data)
+
+
+def gain(question: Question, lab: Lab) -> WithNull:
+    """Percent of batch time that the optimisation saves. Null model: the difference of the bubbles alone."""
+    null = BubbleAlone(lab.study("after").plan, lab.study("before").plan).saved
+    return [[improvement(lab)]], "whole batches, phases one after the other", [[null]]
+
+
+def gains(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return [[improvement(lab, batch) for batch in BATCHES]], "the update's share of a batch falls"
+
+
+def reduction_over_step(question: Question, lab: Lab) -> tuple[Cases, str]:
+    found = lab.study("after")
+    return [[found.reduction / found.step]], "states are fetched and returned over the host's link"
+
+
+# Section V-B: memory of all GPUs
+
+
+def memory_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+    terms = ("before", "after")
+    return [
+        Panel(
+            "Memory of all 48 GPUs, G_inter 24",
+            "gigabyte",
+            terms,
+            {"axonn": [gigabytes(lab, when) for when in terms]},
+            {"axonn": [number(claims, f"axonn.sec5b.total_memory_{when}") for when in terms]},
+            axis="memory optimization",
+            quantity="memory",
+            evidence="derived",
+        )
+    ]
+
+
+def gigabytes(lab: Lab, when: str) -> float:
+    """States and activations of all GPUs, with the depth of 24 that both have."""
+    return lab.study(when, inter=24).plan.total() / 1e9
+
+
+def total_memory(question: Question, lab: Lab, *, when: str) -> tuple[Cases, str]:
+    return [[gigabytes(lab, when)]], "states, checkpoints in flight and one segment, summed"
+
+
+def memory_ratio(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return [[gigabytes(lab, "before") / gigabytes(lab, "after")]], "before over after"
+
+
+def fewest(lab: Lab, when: str, memory: float) -> Plan:
+    """The plan with the fewest stages that divide GPUs and batch, and whose GPUs hold everything in `memory` bytes."""
+    for inter in divisors(STUDY_GPUS):
+        if STUDY_BATCH % (STUDY_GPUS // inter) == 0:
+            plan = lab.study(when, inter=inter).plan
+            if plan.peak <= memory:
+                return plan
+    raise InvalidRequest(
+        f"12B on {STUDY_GPUS} GPUs of {memory:g} bytes", rule="some depth fits", legal="memory=16.0e+9"
+    )
+
+
+def fewest_stages(question: Question, lab: Lab, *, memory: float) -> tuple[Cases, str]:
+    before, after = (fewest(lab, when, memory).grid.inter for when in ("before", "after"))
+    return [[before / after]], f"fewest stages that fit with microbatch 1: {before} before, {after} after"
+
+
+def parameters_of_fewest(question: Question, lab: Lab, *, memory: float) -> tuple[Cases, str]:
+    before, after = (fewest(lab, when, memory) for when in ("before", "after"))
+    held = before.entries(1), after.entries(1)
+    return [[held[1] / held[0]]], f"{held[0]} and {held[1]} parameters of a GPU inside, at the fewest stages that fit"
+
+
+# Figure 8: reductions beside steps
+
+
+def overlapped(lab: Lab, coarsening: int) -> float:
+    """Reduction and step together; 0: one after the other."""
+    bucket = 16_000_000 if coarsening else 0
+    found = lab.study("after", bucket_numel=bucket, buckets_per_reduction=coarsening)
+    return found.reduction + found.step
+
+
+def fig8_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+    apart = overlapped(lab, 0)
+    return [
+        Panel(
+            "Figure 8 of AxoNN: all-reduce and optimizer over the coarsening factor",
+            "s",
+            [str(k) for k in COARSENINGS],
+            {"overlapped": [overlapped(lab, k) for k in COARSENINGS], "no overlap": [apart] * len(COARSENINGS)},
+            axis="coarsening factor k",
+            quantity="time of both phases",
+        )
+    ]
+
+
+def times_over_k(question: Question, lab: Lab) -> tuple[Cases, str]:
+    values = [overlapped(lab, 0 if term == "no overlap" else int(term[2:])) for term in question.terms]
+    return [values], "buckets of 16 million entries; rings share the adapters of their node"
+
+
+def optimum(question: Question, lab: Lab) -> tuple[Cases, str]:
+    """Of each term the slowest of the factors that it names."""
+    named = [[int(factor) for factor in re.findall(r"k=(\d+)", term)] for term in question.terms]
+    seconds = [max(overlapped(lab, factor) for factor in factors) for factors in named]
+    return [seconds], "seconds of reduction and step together"

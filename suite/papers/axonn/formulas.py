@@ -1,0 +1,163 @@
+"""Formulas of the AxoNN paper: model states, flops, messages, and the settings of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import ceil
+
+from suite.core.errors import InvalidRequest
+from suite.core.grid import Grid
+from suite.core.units import si
+from suite.memory import checkpointing
+from suite.papers.axonn import closed_forms
+from suite.papers.axonn.closed_forms import message_bytes, ring_bytes
+from suite.papers.common import closed_forms as shared_forms
+from suite.papers.common.answer import Cases, Number, Papers, Question
+from suite.papers.common.model_states import ENTRIES, GIGABYTE, held, mixed, offloaded, parameters
+from suite.papers.common.plans import scaling
+from suite.workload import Transformer, flops
+
+
+def reduced_bytes(question: Question, papers: Papers) -> tuple[Cases, str]:
+    layout = mixed(ENTRIES)
+    sent, full = layout["half_gradient"], layout["gradient"]
+    share = Fraction(sent.bytes, full.bytes)
+    return [[Fraction(sent.bytes, ENTRIES)]], f"{sent.name} in {sent.dtype}, {share} of the {full.dtype} gradient"
+
+
+def states_per_gpu(question: Question, papers: Papers) -> tuple[Cases, str]:
+    count, stages = parameters(str(question.setting["model"]), papers), int(question.setting["g_inter"])
+    size = mixed(ceil(count / stages)).bytes()
+    note = f"mixed precision and Adam of {si(count)} / {stages} parameters; {size / 2**30:.1f} in units of 2^30 bytes"
+    return [[size / GIGABYTE]], note
+
+
+def states_over_memory(question: Question, papers: Papers) -> tuple[Cases, str]:
+    (case,), _ = states_per_gpu(question, papers)
+    memory = int(papers.machine(str(question.setting["machine"]))["gpu_memory_gigabyte"])
+    return [[case[0] / memory]], f"{case[0]:.2f} GB of states over the machine's {memory} GB"
+
+
+def offload_saving(question: Question, papers: Papers) -> tuple[Cases, str]:
+    reference = papers.setting("axonn.sec5b.model_state_per_gpu")
+    entries = ceil(parameters(str(reference["model"]), papers) / int(reference["g_inter"]))
+    studies = ("section V studies", "weak scaling")
+    buckets = [*(int(papers.training("axonn", study)["bucket_size"]) for study in studies), 1]
+    cases = [[Fraction(mixed(entries).bytes(), offloaded(bucket)(entries).bytes())] for bucket in buckets]
+    told = ", ".join(si(bucket) for bucket in buckets)
+    return cases, f"layouts before and after offload, {si(entries)} parameters a GPU, buckets of {told}"
+
+
+def gradient_growth(question: Question, papers: Papers) -> tuple[Cases, str]:
+    shape, setting = papers.shape(str(question.setting["model"])), question.setting
+    gpus, before, after = (int(setting[name]) for name in ("gpus", "g_inter_before", "g_inter_after"))
+    width = Fraction(mixed(ENTRIES)["half_gradient"].bytes, ENTRIES)
+    old, new = (width * Fraction(shape.parameters, stages) for stages in (before, after))
+    inside = Fraction(held(shape, after, 1), held(shape, before, 1))
+    sent = ring_bytes(new, gpus // after) / ring_bytes(old, gpus // before)
+    return [[new / old], [inside]], f"float16 gradient, on average and on an inner GPU; bytes sent in a ring: {sent}"
+
+
+def group_growth(question: Question, papers: Papers) -> tuple[Cases, str]:
+    gpus = int(question.setting["gpus"])
+    stages = papers.setting("axonn.sec5b.allreduce_data_growth")
+    before, after = (
+        (
+            len(Grid(data=replicas, inter=gpus // replicas).column(0)),
+            gpus // int(stages[f"g_inter_{when}"]),
+        )
+        for when in ("before", "after")
+        for replicas in (int(question.setting[f"g_data_{when}"]),)
+    )
+    cases = [[Fraction(new, old)] for old, new in zip(before, after, strict=True)]
+    return cases, "ranks of one column of the grid; and GPUs / G_inter"
+
+
+def activation_memory(question: Question, papers: Papers) -> tuple[Cases, str]:
+    values = [checkpointing.activations(p["N"], p["G_inter"], p["ac"]) for p in question.points]
+    return [values], "checkpoints of the microbatches in flight, one segment input, one segment"
+
+
+def best_interval(question: Question, papers: Papers) -> tuple[Cases, str]:
+    values = [closed_forms.best_interval(int(point["N"])) for point in question.points]
+    return [values], "searched: where the exact difference quotient of Equation 1 turns from below to above zero"
+
+
+def interval(question: Question, papers: Papers) -> tuple[Cases, str]:
+    values = [checkpointing.interval(int(point["N"]), int(point["G_inter"])) for point in question.points]
+    return [values], "all factors of a stage's layers, tried one by one"
+
+
+def training_time(question: Question, papers: Papers) -> tuple[Cases, str]:
+    values = [shared_forms.training_time(int(p["b"]), int(p["s"]), p["t"]) for p in question.points]
+    return [values], "tokens to train on, over tokens per batch, times seconds per batch"
+
+
+def flop_rate(question: Question, papers: Papers) -> tuple[Cases, str]:
+    counted, closed = [], []
+    for point in question.points:
+        p = {name: int(value) for name, value in point.items() if name != "t"}
+        shape = Transformer(p["l"], p["h"], 1, sequence=p["s"], vocabulary=p["V"])
+        counted.append(flops.training(shape, p["b"], recompute=True) / point["t"])
+        closed.append(shared_forms.equation_3(shape, p["b"], point["t"]))
+    note = "matrix products counted layer by layer: three passes, and the blocks once more; then the closed form"
+    return [counted, closed], note
+
+
+def message_size(question: Question, papers: Papers) -> tuple[Cases, str]:
+    """The first term is the study of Section V, the others are the networks of Table II at their microbatch sizes."""
+    study = papers.training("axonn", "section V studies")
+    sizes = [message_bytes(papers.shape(str(study["model"])), int(study["microbatch_size"]))]
+    for term in question.terms[1:]:
+        model = f"transformer_{term}"
+        sizes.append(message_bytes(papers.shape(model), scaling("axonn", "axonn", model).get("microbatch", 1)))
+    return [
+        [size / 1e6 for size in sizes]
+    ], "a block's output in float16, for one microbatch as Section V and Table II say"
+
+
+def grid_example(question: Question, papers: Papers) -> tuple[Cases, str]:
+    grid = Grid(data=int(question.setting["g_data"]), inter=int(question.setting["g_inter"]))
+    ranks = {grid.rank(data=replica, inter=stage) for replica in range(grid.data) for stage in range(grid.inter)}
+    return [[len(ranks)]], f"distinct ranks of the grid {grid}, counted"
+
+
+def nodes(question: Question, papers: Papers) -> tuple[Cases, str]:
+    each = int(papers.machine(str(question.setting["machine"]))["gpus_per_node"])
+    return [[Fraction(int(question.setting["gpus"]), each)]], f"GPUs over the machine's {each} per node"
+
+
+def replicas(model: str, system: str, papers: Papers) -> int:
+    """G_data that the GPUs, G_inter and G_intra of AxoNN's Table II leave."""
+    row = f"axonn.table2.{model}.{system}"
+    gpus = int(papers.setting(f"{row}.g_inter")["gpus"])
+    inter = int(papers.value(f"{row}.g_inter"))
+    intra = 1 if system == "axonn" else int(papers.value(f"{row}.g_intra"))
+    grid = Grid(data=gpus // (inter * intra), inter=inter, tensor=intra)
+    if grid.size != gpus:
+        raise InvalidRequest(f"{row}: {gpus} GPUs on {inter} x {intra}", rule="G_inter G_intra divides the GPUs")
+    return grid.data
+
+
+def replica_ratios(question: Question, papers: Papers, *, models: Sequence[str], over: str) -> tuple[Cases, str]:
+    pairs = [(replicas(model, "axonn", papers), replicas(model, over, papers)) for model in models]
+    told = ", ".join(f"{ours} and {theirs}" for ours, theirs in pairs)
+    return [[Fraction(*pair) for pair in pairs]], f"G_data = GPUs / (G_inter G_intra) of both systems: {told}"
+
+
+def phases_gain(question: Question, papers: Papers) -> tuple[Cases, str]:
+    """What the printed phases of Figure 6 give: without any optimizer, and with one after the memory optimization."""
+    old, new = (
+        sum(papers.exact(f"axonn.fig6.{phase}_time.{when}") for phase in ("pipeline", "data_parallel"))
+        for when in ("before", "after")
+    )
+    step = papers.exact("axonn.fig6.data_parallel_time.after") / papers.exact("axonn.sec5c.allreduce_over_optimizer")
+    cases: list[list[Number]] = [[100 * (1 - new / old)], [100 * (1 - (new + step) / old)]]
+    return cases, "of the printed phases; of the optimizer the one after is known alone, so the second is the least"
+
+
+def order_by_gains(question: Question, papers: Papers, *, over: Sequence[str]) -> tuple[Cases, str]:
+    """Times over AxoNN's, from its printed gains over the others."""
+    times: list[Number] = [1, *(1 / (1 - papers.exact(name) / 100) for name in over)]
+    return [times], "times over AxoNN's, from printed gains"

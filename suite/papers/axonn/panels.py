@@ -1,0 +1,21 @@
+"""Figures and tables of the AxoNN paper: for each, the function that draws its panels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from suite.papers.axonn import counts, figures, scaling
+from suite.papers.common import equations
+from suite.papers.common.panel import Panels
+
+FIGURES: Mapping[str, Panels] = {
+    "axonn_fig5": figures.fig5_panels,
+    "axonn_fig6": figures.fig6_panels,
+    "axonn_memory": figures.memory_panels,
+    "axonn_fig8": figures.fig8_panels,
+    "axonn_fig9": scaling.fig9_panels,
+    "axonn_table2": scaling.table2_panels,
+    "axonn_fig11": scaling.fig11_panels,
+    "axonn_lemmas": equations.lemmas_panels,
+    "axonn_small": counts.small_panels,
+}

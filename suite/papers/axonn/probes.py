@@ -1,0 +1,385 @@
+"""Decides what AxoNN's claims about bytes, messages, orders and losses come to, by running the engine and looking.
+
+Systems are built from their configs, ranks are threads, networks are small. Bytes are those of tensors that are held or
+handed over, never those that a layout plans. Torch is imported for these answers alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from suite.comm import loopback
+from suite.config.compose import resolve as composed
+from suite.config.run import RunConfig
+from suite.core.errors import InvalidRequest
+from suite.core.op import Kind, Op, feeds
+from suite.core.protocols import Group, Handle, Transport, Value
+from suite.engine.random import drawing, initial
+from suite.engine.system import EngineSystem
+from suite.engine.train import Engine
+from suite.memory.layout import resident
+from suite.papers.axonn.counts import answered
+from suite.papers.common.answer import Cases, Question
+from suite.papers.common.equations import INSIDE
+from suite.papers.common.probes import Flops, ReducedBytes
+
+BEFORE, AFTER = "axonn_no_memopt", "axonn"
+HALF = "precision=bf16"  # what a processor multiplies; as many bytes as the paper's float16
+WIDTH = 8  # of the square layers whose messages are counted
+PAUSE = 0.002  # seconds that a pass behind the first stage takes, so that the first stage never lacks time
+SUFFIX = "_bucket"  # of the room that a state on the host is fetched into
+LARGE = (2e4, 3e4)  # gradients: four of them leave the range of float16
+ENTRIES = 1000  # of the weight that has them
+LOSSES = 12  # batches
+
+
+@cache
+def resolve(*overrides: str) -> RunConfig:
+    return composed(list(overrides))
+
+
+# Engines
+
+
+def made(config: RunConfig, layers: Sequence[nn.Module], world: Any, **told: Any) -> Engine:
+    """The engine of a config's system on other layers, in microbatches of one sample."""
+    usual = {
+        "loss": nn.functional.mse_loss,
+        "optimizer": config.optimizer.build(),
+        "microbatch": 1,
+        "grid": config.grid.build(),
+        "schedule": config.schedule.build(),
+        "memory": config.memory.layout.build(),
+        "half": config.precision.half,
+        "bucket": config.optimizer.bucket_numel,
+        "chunk": config.optimizer.buckets_per_reduction,
+        "compare_batches": False,
+    }
+    return Engine(layers, world=world, **{**usual, **told})
+
+
+def alone() -> loopback.LoopbackWorld:
+    return loopback.LoopbackWorld(loopback.Hub(1), 0)
+
+
+class Scaled(nn.Module):
+    """One flat weight of so many entries, by whose mean a sample is multiplied."""
+
+    draws = False
+
+    def __init__(self, entries: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(entries))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight.mean()
+
+
+def reduced_bytes(question: Question, source: Any, *, entries: int) -> tuple[Cases, str]:
+    cases = []
+    for system in (BEFORE, AFTER):  # one reduction, and several beside the steps
+        config = resolve(f"system={system}", HALF, "grid.data=2", f"optimizer.bucket_numel={entries // 40}")
+
+        def rank(world: Any) -> int:
+            engine = made(config, [Scaled(entries)], world)  # noqa: B023 - called within this turn of the loop
+            counted = ReducedBytes(engine.update.column)
+            engine.update.column = cast("Group", counted)
+            engine.train_batch((torch.ones(2, 1), torch.zeros(2, 1)))
+            return counted.bytes
+
+        cases += [[found / entries] for found in loopback.run(2, rank)]
+    return cases, f"bytes that each of two replicas hands to reductions over {entries} parameters, whole and in chunks"
+
+
+class Carried(Transport):
+    """A transport that counts the bytes of messages that its rank sends and receives."""
+
+    def __init__(self, transport: Transport, stages: int) -> None:
+        self.transport, self.stages, self.any_order = transport, stages, transport.any_order
+        self.bytes = 0
+
+    def send(self, op: Op, value: Value) -> None:
+        self.bytes += sum(tensor.nbytes for tensor in value) if feeds(op, self.stages) else 0
+        self.transport.send(op, value)
+
+    def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
+        found = self.transport.arrived(wish, timeout)
+        self.bytes += sum(tensor.nbytes for tensor in found[1]) if found else 0
+        return found
+
+    def progress(self) -> None:
+        self.transport.progress()
+
+    def close(self) -> None:
+        self.transport.close()
+
+
+@cache
+def work(gpus: int, inter: int, layers: int, samples: int) -> tuple[int, int]:
+    """Flops and bytes of messages of a rank inside a pipeline, in one batch of `samples` on so many ranks.
+
+    The network is `layers` equal layers, so that the engine divides both them and the batch by itself."""
+    config = resolve(f"system={AFTER}", f"grid.inter={inter}", f"grid.data={gpus // inter}")
+
+    def rank(world: Any) -> tuple[int, int] | None:
+        engine = made(config, [nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)], world)
+        counted = Carried(engine.transport, inter)
+        engine.transport = counted
+        with Flops() as flops:
+            engine.train_batch((torch.ones(samples, WIDTH), torch.zeros(samples, WIDTH)))
+        return (flops.total, counted.bytes) if engine.place.stage == INSIDE else None
+
+    found: set[tuple[int, int]] = {pair for pair in loopback.run(gpus, rank) if pair is not None}
+    if len(found) != 1:
+        raise InvalidRequest(f"replicas with {sorted(found)} flops and bytes", rule="replicas do the same work")
+    return found.pop()
+
+
+def _both(point: Mapping[str, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """At g_inter and at g_base: two samples a GPU, and layers that both depths divide."""
+    gpus, depths = point["gpus"], (point["g_inter"], point["g_base"])
+    first, second = (work(gpus, inter, math.lcm(*depths), 2 * gpus) for inter in depths)
+    return first, second
+
+
+def lemma_1(question: Question, source: Any) -> tuple[Cases, str]:
+    pairs = [_both(point) for point in question.whole_points()]
+    values = [sent / base for (_, sent), (_, base) in pairs]
+    return [values], "bytes that a rank inside sends and receives by its transport, over those at g_base"
+
+
+def lemma_2(question: Question, source: Any) -> tuple[Cases, str]:
+    each = 3 * 2 * WIDTH**2  # flops of a layer for a sample: a product forward, two backward
+    values = [work(p["gpus"], p["g_inter"], p["layers"], p["samples"])[0] / each for p in question.whole_points()]
+    return [values], "flops that torch dispatches on a rank inside, over those of a layer and sample"
+
+
+def theorem_3(question: Question, source: Any) -> tuple[Cases, str]:
+    pairs = [_both(point) for point in question.whole_points()]
+    values = [(flops / sent) / (base / least) for (flops, sent), (base, least) in pairs]
+    return [values], "flops over bytes of messages of a rank inside, both counted, over that at g_base"
+
+
+# Orders
+
+
+class Slow(nn.Module):
+    """A layer that takes a while, forward and backward."""
+
+    draws = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(PAUSE)
+        found: torch.Tensor = self.linear(x)
+        found.register_hook(lambda _: time.sleep(PAUSE))  # type: ignore[no-untyped-call]
+        return found
+
+
+def first_stage(stages: int, microbatches: int, *schedule: str) -> list[Op]:
+    """The passes of the first stage, in the order in which its rank ran them. schedule: what AxoNN's is told."""
+    config = resolve(f"system={AFTER}", f"grid.inter={stages}", *(f"schedule.{told}" for told in schedule))
+
+    def rank(world: Any) -> list[Op]:
+        layers = [nn.Linear(WIDTH, WIDTH, bias=False), *(Slow() for _ in range(stages - 1))]
+        engine = made(config, layers, world)
+        engine.train_batch((torch.ones(microbatches, WIDTH), torch.zeros(microbatches, WIDTH)))
+        return [op for op, _ in engine.passes]
+
+    found: list[Op] = loopback.run(stages, rank)[0]
+    return found
+
+
+def open_at_once(ops: Sequence[Op]) -> int:
+    """The most microbatches in flight."""
+    held = most = 0
+    for op in ops:
+        held += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(op.kind, 0)
+        most = max(most, held)
+    return most
+
+
+def pipeline_limit(question: Question, source: Any) -> tuple[Cases, str]:
+    values = [open_at_once(first_stage(p["G_inter"], p["microbatches"])) for p in question.whole_points()]
+    return [values], "most microbatches in flight on the first rank, from the passes that it ran; the others are slower"
+
+
+def constant_in_flight(
+    question: Question, source: Any, *, stages: Sequence[int], limits: Sequence[int]
+) -> tuple[Cases, str]:
+    """By Algorithm 2 as it is printed: the first stage answers a backward pass before it takes the next."""
+    cases = []
+    for count, limit in zip(stages, limits, strict=True):
+        seen = answered(first_stage(count, 4 * limit, f"pipeline_limit={limit}", "prefer=forward"))
+        cases.append([limit, min(seen), max(seen)])
+    return cases, "on the first rank after each answer, from the passes that it ran; the others are slower"
+
+
+class UnderWay:
+    """A group whose reductions are open from their start until somebody finds them ended."""
+
+    def __init__(self, group: Group) -> None:
+        self.group, self.ranks, self.open = group, group.ranks, 0
+
+    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
+        self.open += 1
+        return cast("Handle", _Open(self, self.group.all_reduce(tensor, op)))
+
+
+class _Open:
+    """A reduction that is under way."""
+
+    def __init__(self, group: UnderWay, handle: Handle) -> None:
+        self.group, self.handle, self.closed = group, handle, False
+
+    def _close(self) -> None:
+        self.group.open -= not self.closed
+        self.closed = True
+
+    def done(self) -> bool:
+        if ended := self.handle.done():
+            self._close()
+        return ended
+
+    def wait(self) -> None:
+        self.handle.wait()
+        self._close()
+
+
+class Watched:
+    """An update rule that counts the steps that it takes while a reduction is under way."""
+
+    def __init__(self, rule: Any, group: UnderWay) -> None:
+        self.rule, self.group, self.beside = rule, group, 0
+
+    def step(self, state: Any, gradient: torch.Tensor) -> None:
+        self.beside += self.group.open > 0
+        self.rule.step(state, gradient)
+
+
+def overlap(question: Question, source: Any, *, entries: int, bucket: int, chunks: Sequence[int]) -> tuple[Cases, str]:
+    """The first term is one reduction and then the step, the second chunks of so many buckets."""
+
+    def beside(chunk: int | str) -> int:
+        places = ("grid.data=2", f"optimizer.bucket_numel={bucket}", f"optimizer.buckets_per_reduction={chunk}")
+        config = resolve(f"system={AFTER}", HALF, *places)
+
+        def rank(world: Any) -> int:
+            engine = made(config, [Scaled(entries)], world)
+            group = UnderWay(engine.update.column)
+            watched = Watched(engine.update.rule, group)
+            engine.update.column, engine.update.rule = cast("Group", group), cast("Any", watched)
+            engine.train_batch((torch.ones(2, 1), torch.zeros(2, 1)))
+            return watched.beside
+
+        return int(min(loopback.run(2, rank)))
+
+    cases = [[beside("null"), beside(chunk)] for chunk in chunks]
+    told = ", ".join(map(str, chunks))
+    return cases, f"steps of {entries // bucket} that begin while a reduction is under way; chunks of {told} buckets"
+
+
+# Losses and gradients
+
+
+class Weighted(nn.Module):
+    """A sample's entries times a weight's, summed: the weight's gradient is the sample."""
+
+    draws = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(ENTRIES))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * self.weight).sum(1)
+
+
+def finite(microbatches: int, replicas: int, *, times: float = 1.0) -> int:
+    """Finite entries of a gradient in float16 that replicas have added; times: a factor of the loss."""
+
+    def loss(outputs: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        return outputs.mean() * times
+
+    samples = microbatches * replicas
+    inputs = torch.rand(samples, ENTRIES, generator=torch.Generator().manual_seed(samples))
+    inputs = LARGE[0] + (LARGE[1] - LARGE[0]) * inputs
+    config = resolve(f"system={AFTER}", f"grid.data={replicas}")
+
+    def rank(world: Any) -> int:
+        engine = made(config, [Weighted()], world, loss=loss, half="float16", memory=resident)
+        (gradient,) = engine.gradients((inputs, torch.zeros(samples)))
+        return int(torch.isfinite(gradient).sum())
+
+    return int(min(loopback.run(replicas, rank)))
+
+
+def loss_predivision(
+    question: Question, source: Any, *, microbatches: Sequence[int], replicas: Sequence[int]
+) -> tuple[Cases, str]:
+    cases = []
+    for count, copies in zip(microbatches, replicas, strict=True):
+        if undivided := finite(count, copies, times=count * copies):
+            raise InvalidRequest(
+                f"{undivided} entries that do not overflow undivided", rule="a case that needs the division"
+            )
+        cases.append([ENTRIES, finite(count, copies)])
+    return cases, "entries, and finite ones after the engine's own reduction; none is where the division is undone"
+
+
+def loss_curves(question: Question, source: Any, *, inter: int, data: int) -> tuple[Cases, str]:
+    """Plain PyTorch on whole batches beside the engine on a grid, from the same weights."""
+    small = ("model.shape.hidden=32", "model.shape.sequence=16", "data.source.limit_bytes=200000")
+    places = (f"grid.inter={inter}", f"grid.data={data}", f"batch.size={2 * data}", "batch.microbatch=1")
+    config = resolve(f"system={AFTER}", *small, *places, "optimizer.bucket_numel=5000")
+    told, shape, text = EngineSystem.settings(config), config.model.shape.build(), config.data.source.build()
+    with drawing(*initial(0, 0)):
+        begun = [make() for make in told["layers"]]
+    batches = [
+        tuple(torch.from_numpy(part) for part in text.batch(number, size=2 * data, seed=0, shape=shape))
+        for number in range(LOSSES)
+    ]
+    right = in_pytorch(copy.deepcopy(begun), told["tied"], told["loss"], told["optimizer"], batches)
+
+    def rank(world: Any) -> list[float]:
+        engine = Engine(**{**told, "layers": copy.deepcopy(begun)}, world=world)
+        return [engine.train_batch(batch) for batch in batches]
+
+    ours = loopback.run(inter * data, rank)[0]
+    return list(zip(right, ours, strict=True)), f"{LOSSES} batches, float32, states on the host in buckets of 5000"
+
+
+def in_pytorch(
+    layers: Sequence[nn.Module],
+    ties: Sequence[tuple[int, str, int, str]],
+    loss: Callable[..., torch.Tensor],
+    rule: Any,
+    batches: Sequence[tuple[torch.Tensor, ...]],
+) -> list[float]:
+    """Losses of a training without any of the engine."""
+    for first, name, last, other in ties:
+        owner, _, own = other.rpartition(".")
+        setattr(layers[last].get_submodule(owner), own, layers[first].get_parameter(name))
+    network = nn.Sequential(*layers)
+    optimizer = torch.optim.AdamW(
+        network.parameters(), lr=rule.lr, betas=(rule.beta1, rule.beta2), eps=rule.eps, weight_decay=rule.weight_decay
+    )
+    found = []
+    for inputs, targets in batches:
+        optimizer.zero_grad()
+        mean = loss(network(inputs), targets)
+        mean.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        found.append(float(mean.detach()))
+    return found

@@ -1,0 +1,347 @@
+"""Decides what AxoNN's scaling comes to in simulation: Figures 9 and 11, Tables I and II."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from suite.core.claim import Claim
+from suite.core.grid import Grid
+from suite.papers.common import null_model
+from suite.papers.common.answer import Cases, Question, WithNull
+from suite.papers.common.closed_forms import training_time
+from suite.papers.common.cluster_runs import AXONN_COUNTS, STRONG, STUDY_GPUS, WEAK_BATCH, Lab
+from suite.papers.common.null_model import filled
+from suite.papers.common.panel import NONE, Panel, end, ends_of, number
+from suite.simulate.plan import Plan
+from suite.simulate.search import plans
+from suite.workload import Transformer
+
+Claims = Mapping[str, Claim]
+MODELS = tuple(AXONN_COUNTS)  # of Table I
+SYSTEMS = ("axonn", "deepspeed_3d", "megatron_lm")
+SPLIT = ("deepspeed_3d", "megatron_lm")  # those that split layers
+
+
+def _short(model: str) -> str:
+    return model.removeprefix("transformer_")
+
+
+# Table II and Figure 9: weak scaling
+
+
+def fig9_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+    percent = {system: [lab.weak(model, system).percent_of_peak for model in MODELS] for system in SYSTEMS}
+    days = {system: [lab.weak(model, system).days for model in MODELS] for system in SYSTEMS}
+    weak = [lab.weak_plan(model, "axonn") for model in MODELS]
+    ends = claims["axonn.abstract.percent_of_peak"].value if "axonn.abstract.percent_of_peak" in claims else ""
+    low, high = ends if isinstance(ends, tuple) else (NONE, NONE)
+    constant = high / filled(weak[0])
+    names = [_short(model) for model in MODELS]
+    saved = {"over deepspeed_3d": [days_saved(lab, model) for model in MODELS]}
+    printed = {"over deepspeed_3d": [end(claims, f"axonn.fig9.days_saved.{name}") for name in names]}
+    peaks = {system: ends_of(claims, f"axonn.fig9.percent_of_peak.{system}") for system in SYSTEMS}
+    return [
+        Panel(
+            "Figure 9 of AxoNN: days to train on 300 billion tokens, weak scaling",
+            "day",
+            names,
+            days,
+            axis="network, parameters",
+            quantity="time to train",
+        ),
+        Panel(
+            "Figure 9 of AxoNN: days saved, of the first three networks the paper prints at least 30",
+            "day",
+            names,
+            saved,
+            printed,
+            axis="network, parameters",
+            quantity="time saved",
+        ),
+        Panel(
+            "Figure 9 of AxoNN: how many times as long a batch takes as AxoNN's, 100b",
+            "ratio",
+            list(SPLIT),
+            {"batch time": [lab.weak(MODELS[-1], s).seconds / lab.weak(MODELS[-1], "axonn").seconds for s in SPLIT]},
+            {"batch time": [number(claims, f"axonn.fig9.speedup_{s}.100b") for s in ("deepspeed", "megatron")]},
+            axis="system",
+            quantity="batch time over AxoNN's",
+        ),
+        Panel(
+            "Figure 9 of AxoNN: percent of peak, weak scaling",
+            "percent",
+            names,
+            percent,
+            {"axonn": [high, NONE, NONE, low]},
+            {"axonn": [constant * filled(plan) for plan in weak]},
+            [("axonn", 0)],
+            axis="network, parameters",
+            quantity="share of peak",
+        ),
+        Panel(
+            "Figure 9 of AxoNN: least and largest percent of peak of the four networks",
+            "percent",
+            list(SYSTEMS),
+            {"least": [min(percent[s]) for s in SYSTEMS], "largest": [max(percent[s]) for s in SYSTEMS]},
+            {"least": [peaks[s][0] for s in SYSTEMS], "largest": [peaks[s][1] for s in SYSTEMS]},
+            axis="system",
+            quantity="share of peak",
+        ),
+    ]
+
+
+# The null model of both scalings: percent of peak = constant * m / (m + S - 1), with a constant per system that makes
+# the largest percent of its four weak runs the printed one, `highest`
+
+
+def _null_percent(lab: Lab, plan: Plan, system: str, highest: float) -> float:
+    """Percent of peak of any plan of a system."""
+    return null_model.percent_below(plan, [lab.weak_plan(model, system) for model in MODELS], highest)
+
+
+def _null_percents(lab: Lab, system: str, highest: float) -> list[float]:
+    """Percent of peak of the weak runs of a system."""
+    return [_null_percent(lab, lab.weak_plan(model, system), system, highest) for model in MODELS]
+
+
+def _null_seconds(lab: Lab, model: str, system: str, highest: float) -> float:
+    """Seconds of a batch of a weak run."""
+    plan = lab.weak_plan(model, system)
+    return null_model.seconds(plan, _null_percent(lab, plan, system, highest))
+
+
+def _null_days_saved(lab: Lab, model: str, highest: Sequence[float]) -> float:
+    """highest: of AxoNN and of DeepSpeed-3D"""
+    ours, theirs = (
+        training_time(WEAK_BATCH, lab.shapes[model].sequence, _null_seconds(lab, model, system, most)) / 86400
+        for system, most in zip(SYSTEMS[:2], highest, strict=True)
+    )
+    return theirs - ours
+
+
+def percents(question: Question, lab: Lab, *, highest: float) -> WithNull:
+    """highest: the printed percent from which the null model goes on"""
+    found = [lab.weak(model, "axonn").percent_of_peak for model in MODELS]
+    return [found], "plans of Table II", [_null_percents(lab, "axonn", highest)]
+
+
+ROUNDINGS = {"down": np.floor, "up": np.ceil}  # of nan too, which hides an anchor
+
+
+def whole_percents(question: Question, lab: Lab, *, system: str, highest: float, rounding: str = "") -> WithNull:
+    """highest: the printed percent from which the null model goes on; both are rounded as the paper does"""
+    values = [lab.weak(model, system).percent_of_peak for model in MODELS]
+    told = ", ".join(f"{value:.2f}" for value in values)
+    rounded = ROUNDINGS[rounding] if rounding else float
+    nulls = [rounded(value) for value in _null_percents(lab, system, highest)]
+    return [[rounded(value) for value in values]], f"plans of Table II: {told}", [nulls]
+
+
+def days_saved(lab: Lab, model: str) -> float:
+    return lab.weak(model, "deepspeed_3d").days - lab.weak(model, "axonn").days
+
+
+def all_days(question: Question, lab: Lab, *, highest: Sequence[float]) -> WithNull:
+    """highest: the printed percents of AxoNN and DeepSpeed-3D from which the null model goes on"""
+    nulls = [_null_days_saved(lab, model, highest) for model in MODELS]
+    return [[days_saved(lab, model) for model in MODELS]], "plans of Table II", [nulls]
+
+
+def days(question: Question, lab: Lab, *, model: str, highest: Sequence[float]) -> WithNull:
+    """highest: the printed percents of AxoNN and DeepSpeed-3D from which the null model goes on"""
+    return [[days_saved(lab, model)]], "plans of Table II", [[_null_days_saved(lab, model, highest)]]
+
+
+def reductions(question: Question, lab: Lab, *, highest: Sequence[float]) -> WithNull:
+    """highest: the printed percents of AxoNN and DeepSpeed-3D from which the null model goes on"""
+    values = [100 * (1 - lab.weak(m, "axonn").seconds / lab.weak(m, "deepspeed_3d").seconds) for m in MODELS]
+    ours, theirs = (_null_percents(lab, system, most) for system, most in zip(SYSTEMS[:2], highest, strict=True))
+    nulls = [100 * (1 - slow / quick) for quick, slow in zip(ours, theirs, strict=True)]
+    return [values], "plans of Table II", [nulls]
+
+
+def ratios(question: Question, lab: Lab, *, over: str, highest: Sequence[float]) -> WithNull:
+    """highest: the printed percents of AxoNN and of the other system from which the null model goes on"""
+    model = "transformer_100b"
+    ours, theirs = (
+        _null_seconds(lab, model, system, most) for system, most in zip(("axonn", over), highest, strict=True)
+    )
+    found = lab.weak(model, over).seconds / lab.weak(model, "axonn").seconds
+    return [[found]], "plans of Table II", [[theirs / ours]]
+
+
+def order(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return [[lab.weak(model, system).days for system in SYSTEMS] for model in MODELS], "plans of Table II"
+
+
+def equal_data(question: Question, lab: Lab) -> tuple[Cases, str]:
+    models = ("transformer_12b", "transformer_24b")
+    return [[lab.weak(model, system).days for system in SYSTEMS[:2]] for model in models], "G_data 8 for both"
+
+
+def fastest(question: Question, lab: Lab) -> tuple[Cases, str]:
+    weak = [[lab.weak(model, system).days for system in SYSTEMS] for model in MODELS]
+    strong = [[lab.strong(system, *count).days for system in SYSTEMS] for count in STRONG]
+    return [*weak, *strong], "plans of Table II, weak scaling, then strong"
+
+
+def efficiency(question: Question, lab: Lab) -> tuple[Cases, str]:
+    batch = STRONG[-1][1]  # divides by every G_data and microbatch
+    cases = [[lab.strong(system, int(term), batch).percent_of_peak for term in question.terms] for system in SYSTEMS]
+    return cases, f"12B, Table II's plans, a batch of {batch} on every count"
+
+
+# Table II: what the search finds
+
+COUNTS = {"microbatch_size": "microbatch", "g_inter": "inter", "g_intra": "tensor", "g_data": "data"}
+
+
+def table2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+    panels = []
+    for system in SYSTEMS:
+        names = [name for name in COUNTS if system in SPLIT or name != "g_intra"]
+        ours: dict[str, list[float]] = {name: [] for name in names}
+        paper: dict[str, list[float]] = {name: [] for name in names}
+        for model in MODELS:
+            found = lab.tuned(model, system).plan
+            for name in names:
+                ours[name].append(float(_count(found, name)))
+                paper[name].append(number(claims, f"axonn.table2.{_short(model)}.{system}.{name}"))
+        panels.append(
+            Panel(
+                f"Table II of AxoNN: best plan of {system}",
+                "count",
+                [_short(model) for model in MODELS],
+                ours,
+                paper,
+                axis="network, parameters",
+                quantity="samples or GPUs",
+                scale="log",
+            )
+        )
+    return panels
+
+
+def _count(plan: Plan, name: str) -> int:
+    return plan.microbatch if name == "microbatch_size" else int(getattr(plan.grid, COUNTS[name]))
+
+
+def best_plan(question: Question, lab: Lab, *, model: str, system: str, quantity: str) -> tuple[Cases, str]:
+    found, printed = lab.tuned(model, system), lab.weak(model, system)
+    plan = found.plan
+    told = f"microbatch {plan.microbatch}, grid {plan.grid}: {found.seconds:.0f} s"
+    slower = 100 * (printed.seconds / found.seconds - 1)
+    return [[_count(plan, quantity)]], (
+        f"best of {found.fit} plans that fit, of {found.tried}: {told}; the printed plan is {slower:.1f} percent slower"
+    )
+
+
+def same_settings(question: Question, lab: Lab) -> tuple[Cases, str]:
+    """The first term is Table II's plan, the others are GPU counts of the strong scaling."""
+    model, cases, batches = "transformer_12b", [], dict(STRONG)
+    for system in SYSTEMS:
+        counts = [int(term) for term in question.terms[1:]]
+        found = [lab.tuned(model, system, gpus=gpus, batch=batches[gpus]).plan.grid for gpus in counts]
+        grids = [lab.weak_plan(model, system).grid, *found]
+        cases.append([grid.inter for grid in grids])
+        if system in SPLIT:
+            cases.append([grid.tensor for grid in grids])
+    return cases, "Table II and the best plans found: G_inter of the three systems, G_intra of the two that have it"
+
+
+def fewest(question: Question, lab: Lab, *, nodes: int) -> tuple[Cases, str]:
+    """The fewest GPUs, of 1 to so many nodes, on which every framework has a plan that fits."""
+    shape = lab.shapes["transformer_12b"]
+    for count in range(1, nodes + 1):
+        gpus = count * lab.machine.devices_per_node
+        if all(_fits(lab, shape, system, gpus) for system in SYSTEMS):
+            return [[gpus]], f"by nodes, batch {WEAK_BATCH}, microbatch 1, memory account of each system"
+    return [[math.nan]], "no count fits"
+
+
+def _fits(lab: Lab, shape: Transformer, system: str, gpus: int) -> bool:
+    candidates = plans(shape, lab.system(system), gpus, WEAK_BATCH, microbatches=(1,))
+    return any(plan.peak <= lab.machine.memory for plan in candidates)
+
+
+def trillion(
+    question: Question, lab: Lab, *, parameters: float, blocks: Sequence[int], step: int, gpus: int, memory: float
+) -> tuple[Cases, str]:
+    """Of each depth the narrowest network with so many parameters, its width a multiple of `step`: a block a stage."""
+    cases, told = [], []
+    for count in blocks:
+        shape = next(
+            shape
+            for width in range(step, 1_000_000, step)
+            if (shape := Transformer(count, width, 1, sequence=512, vocabulary=51200)).parameters >= parameters
+        )
+        shape = replace(shape, heads=next(n for n in range(shape.hidden // 128, 0, -1) if shape.hidden % n == 0))
+        plan = Plan(shape, lab.system("axonn"), Grid(data=gpus // count, inter=count), WEAK_BATCH, 1, "share")
+        cases.append([float(plan.peak), memory])
+        told.append(f"{count} of width {shape.hidden} on {plan.grid}: {plan.peak / 1e9:.2f}")
+    return cases, f"blocks, width and grid, GB of the fullest GPU: {'; '.join(told)}"
+
+
+# Figure 11: strong scaling
+
+
+def fig11_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+    found = {system: [lab.strong(system, *count) for count in STRONG] for system in SYSTEMS}
+    constants = {s: found[s][0].percent_of_peak / filled(found[s][0].plan) for s in SYSTEMS}
+    return [
+        Panel(
+            "Figure 11 of AxoNN: percent of peak, strong scaling (the batch grows)",
+            "percent",
+            [str(gpus) for gpus, _ in STRONG],
+            {system: [batch.percent_of_peak for batch in batches] for system, batches in found.items()},
+            {},
+            {s: [constants[s] * filled(batch.plan) for batch in batches] for s, batches in found.items()},
+            axis="GPUs",
+            quantity="share of peak",
+        ),
+        Panel(
+            "Figure 11 of AxoNN: days to train 12B, strong scaling",
+            "day",
+            [str(gpus) for gpus, _ in STRONG],
+            {system: [batch.days for batch in batches] for system, batches in found.items()},
+            axis="GPUs",
+            quantity="time to train",
+        ),
+        Panel(
+            f"Figure 11 of AxoNN: time saved by AxoNN on {STRONG[-1][0]} GPUs",
+            "percent",
+            list(SPLIT),
+            {"axonn": [100 * (1 - found["axonn"][-1].seconds / found[s][-1].seconds) for s in SPLIT]},
+            {"axonn": [number(claims, f"axonn.fig11.gain_over_{s}") for s in ("deepspeed", "megatron")]},
+            axis="over system",
+            quantity="time saved",
+        ),
+    ]
+
+
+def strong_gain(question: Question, lab: Lab, *, over: str, highest: Sequence[float]) -> WithNull:
+    """highest: the printed percents of AxoNN and of the other system from which the null model goes on"""
+    systems = ("axonn", over)
+    ours, theirs = (lab.strong(system, *STRONG[-1]) for system in systems)
+    nulls = [
+        _null_percent(lab, found.plan, system, most)
+        for found, system, most in zip((ours, theirs), systems, highest, strict=True)
+    ]
+    note = f"{STRONG[-1][0]} GPUs, {STUDY_GPUS} times {STRONG[-1][0] // STUDY_GPUS}"
+    return [[100 * (1 - ours.seconds / theirs.seconds)]], note, [[100 * (1 - nulls[1] / nulls[0])]]
+
+
+def strong_order(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return [[lab.strong(system, *STRONG[-1]).days for system in SYSTEMS]], "on 384 GPUs"
+
+
+def scaling(question: Question, lab: Lab) -> tuple[Cases, str]:
+    cases = []
+    for system in SYSTEMS:
+        rates = [batch / lab.strong(system, gpus, batch).seconds / gpus for gpus, batch in STRONG]
+        cases.append([rate / rates[0] for rate in rates])
+    return cases, "samples per second and GPU, relative to 48 GPUs"

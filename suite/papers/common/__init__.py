@@ -1,0 +1,1 @@
+"""Claims, plans, answers and executors that the papers share."""

@@ -1,0 +1,255 @@
+"""Decides how a published cluster run is simulated: its plan, its stack, its batch, each run once.
+
+Plans stand in plans.yaml; machine, stacks and systems come from the config. Nothing here reads a published value but
+batch sizes and GPU counts, which are settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
+from typing import Any
+
+from suite.core.claim import Scalar
+from suite.core.errors import DoesNotFit, InvalidRequest, UnknownName
+from suite.core.grid import Grid
+from suite.core.trace import INSIDE, REDUCE, WAIT
+from suite.memory import offloaded
+from suite.papers.common import claims, trace
+from suite.papers.common.closed_forms import equation_3, training_time
+from suite.papers.common.plans import Placing, chosen_by, scaling, study
+from suite.simulate.machine import Machine
+from suite.simulate.plan import Modelled, Plan
+from suite.simulate.search import Found, best, plans, run
+from suite.simulate.stack import Stack
+from suite.simulate.worker import Simulation
+from suite.workload import Transformer
+
+SAMO_COUNTS = {  # SAMO Table I: batch, and the GPU counts of the strong scaling
+    "gpt3_xl": (512, (64, 128, 256, 512)),
+    "gpt3_2_7b": (512, (64, 128, 256, 512)),
+    "gpt3_6_7b": (1024, (128, 256, 512, 1024)),
+    "gpt3_13b": (2048, (256, 512, 1024, 2048)),
+}
+AXONN_COUNTS = {"transformer_12b": 48, "transformer_24b": 96, "transformer_50b": 192, "transformer_100b": 384}
+WEAK_BATCH = 16384  # AxoNN VI-C
+STRONG = ((48, 4096), (96, 8192), (192, 16384), (384, 32768))  # AxoNN VI-C: GPUs and batch of the strong scaling
+STUDY_GPUS, STUDY_BATCH = 48, 2048  # AxoNN V
+OWN = {"axonn": "axonn", "samo": "axonn_samo"}  # each paper's own system; the others are its rivals
+
+
+@cache
+def printed_peak() -> float:
+    """flop/s of a GPU of Summit in half precision, as both papers print it."""
+    (machine,) = (row for row in claims.settings()["machines"] if row["id"] == "summit")
+    return 1e12 * float(machine["peak_half_tflop_per_second"])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One simulated batch. seconds: of the whole; pipeline, reduction, step: the phases of its first stage."""
+
+    plan: Plan
+    seconds: float
+    pipeline: float
+    reduction: float
+    step: float
+    simulation: Simulation
+
+    @property
+    def percent_of_peak(self) -> float:
+        """By Narayanan's count, recomputation included (AxoNN Equation 3, SAMO V-C), of the printed peak of a GPU."""
+        count = equation_3(self.plan.shape, self.plan.batch, self.seconds)
+        return 100 * count / (self.plan.grid.size * printed_peak())
+
+    @property
+    def days(self) -> float:
+        """To train on 300 billion tokens (AxoNN Equation 2)."""
+        return training_time(self.plan.batch, self.plan.shape.sequence, self.seconds) / 86400
+
+
+@dataclass(frozen=True, eq=False)
+class Lab:
+    """Where the published runs are simulated: `machine`, the papers' `stacks`, `systems` and model `shapes` by name.
+
+    changes: values that differ from those of plans.yaml, by the name under which answers read them: 2 for
+        plan.samo.axonn_samo.gpt3_xl.inter"""
+
+    machine: Machine
+    stacks: Mapping[str, Stack]
+    systems: Mapping[str, Modelled]
+    shapes: Mapping[str, Transformer]
+    changes: Mapping[str, Scalar] = field(default_factory=dict)
+
+    @cached_property
+    def _known(self) -> trace.Memory[tuple[Plan, str, bool], Batch]:
+        return trace.Memory()
+
+    @cached_property
+    def _tuned(self) -> trace.Memory[tuple[str, str, str, int, int], Found]:
+        return trace.Memory()
+
+    @cached_property
+    def others(self) -> trace.Memory[tuple[Any, ...], Any]:
+        """What the papers' own figures compute once."""
+        return trace.Memory()
+
+    @cached_property
+    def _traced(self) -> Mapping[str, Stack]:
+        return {name: trace.traced(stack) for name, stack in self.stacks.items()}
+
+    def stack(self, paper: str) -> Stack:
+        """The constants of a paper's software; reading one is noted."""
+        return self._traced[paper]
+
+    def varied(self, name: str, value: Scalar) -> Lab:
+        """The lab with another value of a constant or of a plan; what does not read it is not simulated again.
+
+        name: stack.samo.adapters, plan.samo.axonn_samo.gpt3_xl.inter
+        value: of shares by name a factor"""
+        kind, owner, *rest = name.split(".")
+        if kind == "stack":
+            changed = replace(self, stacks={**self.stacks, owner: trace.at(self.stacks[owner], rest[0], value)})
+        else:
+            changed = replace(self, changes={**self.changes, name: value})
+        for memory in ("_known", "_tuned", "others"):
+            changed.__dict__[memory] = getattr(self, memory).without(name)
+        return changed
+
+    def chosen(self, name: str, usual: Scalar) -> Scalar:
+        """A value that no paper prints: `usual`, unless it is varied. `name`: plan.pipeoptim.sentence"""
+        trace.read(name)
+        return self.changes.get(name, usual)
+
+    def fitted_to(self, name: str) -> tuple[str, ...]:
+        """The claims that a name that an answer reads was fitted to or chosen by."""
+        kind, owner, *rest = name.split(".")
+        if kind == "stack":
+            return trace.fitted_to(self.stacks[owner], rest[0])
+        return chosen_by(owner, rest[0]) if kind == "plan" else ()
+
+    def batch(self, plan: Plan, paper: str, *, traced: bool = False) -> Batch:
+        """`plan` on the paper's stack."""
+
+        def simulated() -> Batch:
+            found = run(plan, self.machine, self.stack(paper), traced=traced)
+            return Batch(
+                plan,
+                found.makespan,
+                found.drained[0],
+                found.reduced[0] - found.drained[0],
+                max(found.finished[0] - found.reduced[0], 0.0),
+                found,
+            )
+
+        return self._known.get((plan, paper, traced), simulated)
+
+    def system(self, name: str) -> Modelled:
+        if name not in self.systems:
+            raise UnknownName("modelled system", name, self.systems)
+        return self.systems[name]
+
+    # -- SAMO --------------------------------------------------------------------------------------------------------
+
+    def samo_plan(self, model: str, system: str, gpus: int) -> Plan:
+        """Strong scaling: the batch of SAMO's Table I."""
+        name, batch = f"plan.samo.{system}.{model}.", SAMO_COUNTS[model][0]
+        changed = {key.removeprefix(name): value for key, value in self.changes.items() if key.startswith(name)}
+        entry: Any = {**scaling("samo", system, model), **changed}
+        return self._own_best("samo", model, self._plan(entry, self.shapes[model], system, gpus, batch))
+
+    def samo(self, model: str, system: str, gpus: int, *, traced: bool = False) -> Batch:
+        return self.batch(self.samo_plan(model, system, gpus), "samo", traced=traced)
+
+    def saved(self, model: str, gpus: int, *, over: str) -> float:
+        """Percent of the batch time of `over` that AxoNN+SAMO saves (X1)."""
+        ours, theirs = self.samo(model, "axonn_samo", gpus).seconds, self.samo(model, over, gpus).seconds
+        return 100 * (1 - ours / theirs)
+
+    # -- AxoNN -------------------------------------------------------------------------------------------------------
+
+    def weak_plan(self, model: str, system: str) -> Plan:
+        """Weak scaling: Table II's plan."""
+        entry = scaling("axonn", system, model)
+        plan = self._plan(entry, self.shapes[model], system, AXONN_COUNTS[model], WEAK_BATCH)
+        return self._own_best("axonn", model, plan)
+
+    def weak(self, model: str, system: str) -> Batch:
+        return self.batch(self.weak_plan(model, system), "axonn")
+
+    def strong(self, system: str, gpus: int, batch: int) -> Batch:
+        """Strong scaling of the 12B model: Table II's plan, G_data grows (VII-C)."""
+        entry = scaling("axonn", system, "transformer_12b")
+        plan = self._plan(entry, self.shapes["transformer_12b"], system, gpus, batch)
+        return self.batch(self._own_best("axonn", "transformer_12b", plan), "axonn")
+
+    def tuned(
+        self, model: str, system: str, *, gpus: int | None = None, batch: int = WEAK_BATCH, paper: str = "axonn"
+    ) -> Found:
+        """The best plan that the search finds, as the authors tuned theirs for Table II. Raises DoesNotFit where no
+        plan fits."""
+        count = gpus or AXONN_COUNTS[model]
+
+        def searched() -> Found:
+            candidates = plans(self.shapes[model], self.system(system), count, batch)
+            return best(candidates, self.machine, self.stack(paper))
+
+        return self._tuned.get((paper, model, system, count, batch), searched)
+
+    def study(self, when: str, *, batch: int = STUDY_BATCH, inter: int | None = None, **changes: Any) -> Batch:
+        """Section V: 12B on 48 GPUs, `before` and `after` the memory optimisation, phases timed one by one.
+
+        changes: of the modelled system, for example buckets_per_reduction=1"""
+        entry = study(when)
+        system = replace(
+            self.system(entry["system"]),
+            **{"sync_before_update": True, "bucket_numel": 0, "buckets_per_reduction": 0, **changes},
+        )
+        if bucket := entry.get("bucket", 0):
+            system = replace(system, layout=partial(offloaded, bucket=bucket))
+        if inter:
+            entry = {**entry, "inter": inter}
+        plan = self._plan(entry, self.shapes["transformer_12b"], system, STUDY_GPUS, batch)
+        return self.batch(plan, "axonn")
+
+    def _own_best(self, paper: str, model: str, plan: Plan) -> Plan:
+        """`plan`, unless its system is to run on the best plan that the search finds and that fits."""
+        chosen, system = self.chosen(f"plan.{paper}.own_best", "none"), plan.system.name
+        if chosen == "none" or (chosen == "rivals" and system == OWN[paper]):
+            return plan
+        try:
+            return self.tuned(model, system, gpus=plan.grid.size, batch=plan.batch, paper=paper).plan
+        except DoesNotFit:
+            return plan
+
+    def _plan(self, entry: Placing, shape: Transformer, system: str | Modelled, gpus: int, batch: int) -> Plan:
+        inter, tensor = entry["inter"], entry.get("tensor", 1)
+        if gpus % (inter * tensor):
+            raise InvalidRequest(f"{gpus} GPUs on {inter} x {tensor}", rule="G_inter G_intra divides the GPUs")
+        modelled = self.system(system) if isinstance(system, str) else system
+        grid = Grid(data=gpus // (inter * tensor), inter=inter, tensor=tensor)
+        return Plan(shape, modelled, grid, batch, entry.get("microbatch", 1), entry.get("split", "even"))
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """One batch as SAMO's Figure 8 divides it, seconds of the first stage.
+
+    The authors' profiler counts the first wait of the first stage as bubble and every other wait as point-to-point
+    time, so the rest of a slower neighbour's pass is in it; categories here are theirs, not those of core.trace."""
+
+    point_to_point: float
+    bubble: float
+    collective: float
+    compute: float
+    total: float
+
+    @classmethod
+    def of(cls, batch: Batch) -> Phases:
+        own = sorted((span for span in batch.simulation.trace if span.rank == 0), key=lambda span: span.start)
+        waits = [span.seconds for span in own if span.category == WAIT]
+        bubble = waits[0] if waits else 0.0
+        collective = sum(span.seconds for span in own if span.category == REDUCE)
+        rest = sum(span.seconds for span in own if span.category not in (WAIT, REDUCE, *INSIDE))
+        return cls(sum(waits) - bubble, bubble, collective, rest, batch.seconds)

@@ -1,0 +1,130 @@
+"""Executor of one published figure: an answer per claim, and the paper's points next to ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from suite.config.run import RunConfig
+from suite.core.claim import Claim, Evidence
+from suite.core.errors import UnknownName
+from suite.core.protocols import Carried
+from suite.core.record import Metric, Source
+from suite.papers.axonn import panels as axonn
+from suite.papers.common import claims
+from suite.papers.common.answer import metrics_of, of_figure
+from suite.papers.common.cluster_runs import Lab
+from suite.papers.common.model_shapes import ModelGroup, transformers
+from suite.papers.common.panel import Panel, Panels
+from suite.papers.common.plans import published_plans
+from suite.papers.pipeoptim import panels as pipeoptim
+from suite.papers.samo import panels as samo
+from suite.papers.sparse_gnn import panels as sparse_gnn
+from suite.report.panels import NULL, OURS, PAPER
+from suite.simulate.machine import Machine
+from suite.simulate.plan import Modelled
+from suite.simulate.stack import Stack
+
+LabType = TypeVar("LabType")
+_LABS: dict[str, Lab] = {}
+_FIGURES = {
+    "axonn": axonn.FIGURES,
+    "samo": samo.FIGURES,
+    "pipeoptim": pipeoptim.FIGURES,
+    "sparse_gnn": sparse_gnn.FIGURES,
+}
+
+
+class FigureExecutor:
+    """One figure of a paper, simulated. models: shapes as configs of a model, by name; stacks: by paper; systems: those
+    that are modelled, by name."""
+
+    def __init__(
+        self,
+        *,
+        figure: str,
+        machine: Machine,
+        stacks: Mapping[str, Stack],
+        systems: Mapping[str, Modelled],
+        models: Mapping[str, ModelGroup],
+    ) -> None:
+        self.figure = figure
+        self.lab = shared(_LABS, Lab, machine, stacks, systems, transformers(models))
+
+    def check(self, config: RunConfig) -> None:
+        find(self.figure)
+
+    def run(self, config: RunConfig) -> Carried:
+        paper, _ = find(self.figure)
+        stack = self.lab.stacks.get(paper)
+        plans = published_plans().get(paper, {}).get("scaling", {})
+        reasons = [f"{name}: {reason}" for name, reason in stack.reasons.items()] if stack else []
+        return computed(
+            self.figure,
+            self.lab,
+            Source.SIMULATED,
+            notes=(*([f"plans: {plans['evidence']}"] if plans else []), *reasons),
+            calibrated_on=tuple(dict.fromkeys((*(stack.calibrated_on if stack else ()), *plans.get("chosen", ())))),
+        )
+
+    def printed(self) -> Carried:
+        """What its record shows of the paper."""
+        return printed(self.figure, self.lab)
+
+
+def shared(known: dict[str, LabType], kind: Callable[..., LabType], *parts: Any) -> LabType:
+    """What the answers of a figure are asked with, made of these parts. Figures of one experiment share their runs and
+    graphs: equal parts give the same object of `known`, as long as this process lives."""
+    return known.setdefault(repr(parts), kind(*parts))
+
+
+def printed(figure: str, lab: Any) -> Carried:
+    """What a record of a figure shows of the paper: answers from printed numbers, null models that are anchored in one,
+    and the curves that print or the null model gives. A record that was made in blind mode lacks them."""
+    _, draw = find(figure)
+    published = {claim.id: claim for claim in claims.load()}
+    rows = of_figure(published.values(), figure)
+    asked = [(claim, row) for claim, row in rows if row.evidence is Evidence.PRINTED or row.anchors]
+    curves = series([replace(panel, ours={}) for panel in draw(lab, published)])
+    return Carried(Source.ANALYTIC, metrics=metrics_of(asked, lab), series=curves)
+
+
+def computed(figure: str, lab: Any, source: Source, *, notes: Sequence[str], calibrated_on: Sequence[str]) -> Carried:
+    """What a record keeps of a figure: its answers and panels. `lab`: what its answers are asked with."""
+    _, draw = find(figure)
+    published = {claim.id: claim for claim in claims.load()}
+    return Carried(
+        source,
+        metrics=metrics(figure, published, lab),
+        series=series(draw(lab, published)),
+        notes=tuple(notes),
+        calibrated_on=tuple(calibrated_on),
+    )
+
+
+def find(figure: str) -> tuple[str, Panels]:
+    """The paper of a figure, and the function that draws its panels. Raises UnknownName for an unknown figure."""
+    known = {name: (paper, draw) for paper, figures in _FIGURES.items() for name, draw in figures.items()}
+    if figure not in known:
+        raise UnknownName("simulated figure", figure, known)
+    return known[figure]
+
+
+def metrics(figure: str, published: Mapping[str, Claim], lab: Any) -> dict[str, Metric]:
+    """Our values of the figure's claims, in the order of the claims; `lab`: what its answers are asked with."""
+    return metrics_of(of_figure(published.values(), figure), lab)
+
+
+def series(panels: Sequence[Panel]) -> dict[str, list[float]]:
+    """The panels as a record's series: 'title|unit|axis: x1,x2,...|curve|system|quantity=Q;scale=S;evidence=E'."""
+    found: dict[str, list[float]] = {}
+    for panel in panels:
+        head = f"{panel.title}|{panel.unit}|{f'{panel.axis}: ' if panel.axis else ''}{','.join(panel.x)}"
+        facts = f"quantity={panel.quantity};scale={panel.scale};evidence={panel.evidence}"
+        for curve, lines in ((OURS, panel.ours), (PAPER, panel.paper), (NULL, panel.null)):
+            for system, values in lines.items():
+                found[f"{head}|{curve}|{system}|{facts}"] = [float(value) for value in values]
+        for system, index in panel.calibrated:
+            found.setdefault(f"{head}|calibrated|{system}|{facts}", []).append(float(index))
+    return found

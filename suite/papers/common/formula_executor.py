@@ -1,0 +1,54 @@
+"""Executor of the formulas of one paper: every answer that needs no run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from suite.config.run import RunConfig
+from suite.core.claim import Claim, Evidence, Settings
+from suite.core.errors import UnknownName
+from suite.core.protocols import Carried
+from suite.core.record import Metric, Source
+from suite.papers.common import claims
+from suite.papers.common.answer import Papers, metrics_of, of_figure
+from suite.papers.common.model_shapes import ModelGroup, transformers
+from suite.workload import Transformer
+
+FIGURE = "formulas"  # of the rows that a formula answers
+
+
+class FormulaExecutor:
+    """The answers of `paper`. models: the shapes that answers may ask for, as configs of a model, by name."""
+
+    def __init__(
+        self,
+        *,
+        paper: str,
+        models: Mapping[str, ModelGroup],
+    ) -> None:
+        self.paper = paper
+        self.shapes = transformers(models)
+
+    def check(self, config: RunConfig) -> None:
+        known = [claim.paper for claim, _ in of_figure(claims.load(), FIGURE)]
+        if self.paper not in known:
+            raise UnknownName("paper with formulas", self.paper, dict.fromkeys(known))
+
+    def run(self, config: RunConfig) -> Carried:
+        return Carried(Source.ANALYTIC, metrics=metrics(self.paper, claims.load(), claims.settings(), self.shapes))
+
+    def printed(self) -> Carried:
+        """What its record shows of the paper: answers from printed numbers."""
+        published = claims.load()
+        papers = Papers({claim.id: claim for claim in published}, claims.settings(), self.shapes)
+        asked = [(claim, row) for claim, row in of_figure(published, FIGURE) if claim.paper == self.paper]
+        found = metrics_of([(claim, row) for claim, row in asked if row.evidence is Evidence.PRINTED], papers)
+        return Carried(Source.ANALYTIC, metrics=found)
+
+
+def metrics(
+    paper: str, published: Sequence[Claim], settings: Settings, shapes: Mapping[str, Transformer]
+) -> dict[str, Metric]:
+    """Our values of the claims of `paper` that a formula answers, in the order of the claims."""
+    papers = Papers({claim.id: claim for claim in published}, settings, shapes)
+    return metrics_of([(claim, row) for claim, row in of_figure(published, FIGURE) if claim.paper == paper], papers)

@@ -1,0 +1,80 @@
+"""Model states of whole networks: layouts, parameters, and what a GPU holds.
+
+Bytes come from layouts (suite.memory), parameters from shapes. A GPU holds `parameters / G_inter` of them, as the AxoNN
+and SAMO papers count; the larger share of the stage that holds the embedding stands in the notes of the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from math import ceil
+
+from suite.core.errors import InvalidRequest
+from suite.core.units import si
+from suite.memory import Layout, dense, mixed_precision, offload, samo
+from suite.papers.common.answer import Cases, Papers, Question
+from suite.workload import VGG, Transformer, WideResNet, convnet
+from suite.workload.split import divide
+
+LayoutOf = Callable[[int], Layout]
+ADAM, MOMENTUM = ("moment_1", "moment_2"), ("velocity",)
+MOMENTS = {"adam": ADAM, "sgdm": MOMENTUM}
+STATES = {"theta16": "half", "grad16": "half_gradient", "theta32": "master", "grad32": "gradient"}
+CONVNETS = {"wideresnet_101": WideResNet, "vgg_19": VGG}
+GPTS = ("gpt3_xl", "gpt3_2_7b", "gpt3_6_7b", "gpt3_13b")
+ENTRIES = 1_000_000  # where only bytes per parameter matter: every published sparsity keeps a whole number of these
+GIGABYTE = 10**9
+
+
+def mixed(entries: int, optimizer: str = "adam") -> Layout:
+    return mixed_precision(dense(entries, MOMENTS[optimizer]))
+
+
+def pruned(sparsity: object, optimizer: str = "adam") -> LayoutOf:
+    """The layouts of networks without the share `sparsity` of their parameters."""
+    density = 1 - Fraction(str(sparsity))  # as printed: 0.9 is nine tenths
+    return lambda entries: samo(round(density * entries))(mixed(entries, optimizer))
+
+
+def offloaded(bucket: int) -> LayoutOf:
+    return lambda entries: offload("master", "moments", bucket=bucket)(mixed(entries))
+
+
+def parameters(model: str, papers: Papers) -> int:
+    """Counted from the network's shape."""
+    if model in CONVNETS:
+        return convnet.parameters(CONVNETS[model]())
+    return papers.shape(model).parameters
+
+
+def fewest_stages(count: int, *, gpus: int, layout: LayoutOf, memory: float) -> int:
+    """The smallest G_inter that divides `gpus` and whose GPUs, with `count / G_inter` parameters each, hold the states
+    in `memory` gigabytes."""
+    for stages in range(1, gpus + 1):
+        if gpus % stages == 0 and layout(ceil(count / stages)).bytes() <= memory * GIGABYTE:
+            return stages
+    raise InvalidRequest(
+        f"{si(count)} parameters on {gpus} GPUs of {memory} GB", rule="the states fit", legal="more GPUs"
+    )
+
+
+def held(shape: Transformer, stages: int, stage: int) -> int:
+    """Parameters of one stage of an even split, its copies of tied ones included."""
+    layers = shape.shapes()
+    return sum(layers[i].parameters + layers[i].tied for i in divide(shape, stages, "even")[stage])
+
+
+def saved(sparsity: object) -> Fraction:
+    """Percent of mixed precision's bytes that SAMO saves."""
+    before, after = mixed(ENTRIES).bytes(), pruned(sparsity)(ENTRIES).bytes()
+    return Fraction(100 * (before - after), before)
+
+
+def bytes_per_parameter(question: Question, papers: Papers, *, state: str) -> tuple[Cases, str]:
+    optimizer = str(question.setting["optimizer"])
+    layout = mixed(ENTRIES, optimizer)
+    names = (STATES[state],) if state in STATES else MOMENTS[optimizer]
+    states = [layout[name] for name in names]
+    told = " and ".join(f"{one.name} in {one.dtype}" for one in states)
+    return [[Fraction(sum(one.bytes for one in states), ENTRIES)]], f"mixed precision, {optimizer}: {told}"

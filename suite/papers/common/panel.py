@@ -1,0 +1,59 @@
+"""Panels of simulated and counted figures: the paper's points next to ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from suite.core.claim import Claim
+
+NONE = float("nan")  # a point that has no value: the paper prints few
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One picture: curves over the same points.
+
+    x: the points' names; ours: by system, the values; paper, null: the same of the paper's printed values and of the
+    null model, nan where there is none; calibrated: points that a constant was fitted to, as (system, index); axis:
+    what the points count; quantity: what the values are, as the y axis names it
+    title: of a panel of a published figure or table it begins with its name, "Figure 8 of SAMO: ..."
+    scale: "log" or "log-log" where the paper's figure has that scale; empty: as the values ask for
+    evidence: how our values came about, "simulated" or "derived"
+    """
+
+    title: str
+    unit: str
+    x: Sequence[str]
+    ours: Mapping[str, Sequence[float]]
+    paper: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    null: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    calibrated: Sequence[tuple[str, int]] = ()
+    axis: str = ""
+    quantity: str = field(kw_only=True)
+    scale: str = field(default="", kw_only=True)
+    evidence: str = field(default="simulated", kw_only=True)
+
+
+# draws a figure: its panels, from the simulated or counted runs and the claims by id
+Panels = Callable[[Any, Mapping[str, Claim]], Sequence[Panel]]
+
+
+def number(claims: Mapping[str, Claim], name: str) -> float:
+    """The number that claim `name` publishes; nan where it publishes none, and in blind mode."""
+    value = claims[name].value if name in claims else NONE
+    return value if isinstance(value, float) else NONE
+
+
+def ends_of(claims: Mapping[str, Claim], name: str) -> tuple[float, float]:
+    """The two ends of the range that claim `name` publishes; nan where it publishes none."""
+    value = claims[name].value if name in claims else NONE
+    return value if isinstance(value, tuple) else (NONE, NONE)
+
+
+def end(claims: Mapping[str, Claim], name: str) -> float:
+    """The number that claim `name` publishes, or the finite end of its open range; nan where it publishes neither."""
+    low, high = ends_of(claims, name)
+    return next((value for value in (number(claims, name), low, high) if math.isfinite(value)), NONE)

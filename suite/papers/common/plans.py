@@ -1,0 +1,86 @@
+"""Plans of the published cluster runs, read from each paper's plans.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Required, TypedDict
+
+import yaml
+
+from suite.core.claim import Scalar
+from suite.core.errors import UnknownName
+from suite.papers.common import trace
+from suite.papers.common.claims import PAPERS
+
+
+class Placing(TypedDict, total=False):
+    """How a run was laid out. inter, tensor: G_inter and G_intra; bucket: parameters per step on the host"""
+
+    system: str
+    inter: Required[int]
+    tensor: int
+    microbatch: int
+    split: str
+    bucket: int
+
+
+class Stream(TypedDict):
+    """PipeOptim's runs. microbatches: of GPipe's mini-batch; sentence: tokens of a sentence on either side
+
+    cuts: layers that begin a stage, by model; batches: samples per GPU by model and system
+    """
+
+    stages: int
+    microbatches: int
+    sentence: int
+    classes: int
+    cuts: Mapping[str, Sequence[int]]
+    batches: Mapping[str, Mapping[str, int]]
+
+
+@cache
+def published_plans() -> Mapping[str, Any]:
+    """The plans by paper."""
+    files = {paper: Path(__file__).parents[1] / paper / "plans.yaml" for paper in PAPERS}
+    return {paper: yaml.safe_load(file.read_text(encoding="utf-8")) for paper, file in files.items()}
+
+
+def scaling(paper: str, system: str, model: str) -> Placing:
+    """The plan of a scaling run. Raises UnknownName for a system or a model without one."""
+    table = published_plans()[paper]["scaling"]
+    if system not in table:
+        raise UnknownName(f"system with a plan of {paper}", system, table)
+    if model not in table[system]:
+        raise UnknownName(f"model with a plan of {paper}", model, table[system])
+    trace.read(f"plan.{paper}.{system}.{model}")
+    found: Placing = table[system][model]
+    return found
+
+
+def chosen_by(paper: str, run: str) -> tuple[str, ...]:
+    """The claims by which the plans of a paper were chosen. run: 'study', or the system of a scaling run."""
+    group = published_plans()[paper].get("study" if run == "study" else "scaling", {})
+    return tuple(group.get("chosen", ()))
+
+
+def ranges(paper: str) -> dict[str, tuple[Scalar, ...]]:
+    """Other values of what the paper does not print, by the name under which answers read it. `reason` in the file says
+    why these."""
+    groups = published_plans()[paper].get("ranges", ())
+    return {name: tuple(values) for group in groups for name, values in group["values"].items()}
+
+
+def study(when: str) -> Placing:
+    """The plan of AxoNN's Section V, `before` or `after` the memory optimisation."""
+    trace.read(f"plan.axonn.study.{when}")
+    found: Placing = published_plans()["axonn"]["study"][when]
+    return found
+
+
+def stream() -> Stream:
+    """The plan of PipeOptim's runs."""
+    trace.read("plan.pipeoptim.stream")
+    found: Stream = published_plans()["pipeoptim"]["scaling"]
+    return found

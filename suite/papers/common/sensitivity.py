@@ -1,0 +1,156 @@
+"""Sensitivity of simulated verdicts: which of them turn when a constant or a choice takes another plausible value.
+
+One at a time, each constant of a stack is set to the ends of its range (or to every legal whole number), and each
+choice that no paper prints (a plan, a partition, the draw of a stand-in) to its other values. Every simulated or
+emulated claim that reads it is answered and judged again. The ranges stand in conf/stack and in `ranges` of each
+plans.yaml, settled before the runs and committed with them.
+
+    python -m suite.papers sensitivity [PAPER ...]
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from suite.core.claim import MODELLED, AnswerRow, Claim, Scalar, Sensitivity, Turn, Verdict
+from suite.core.errors import InvalidRequest
+from suite.core.record import Metric
+from suite.papers.common import claims, plans, trace
+from suite.papers.common.answer import metrics_of
+from suite.papers.common.verdicts_now import judged_metrics, source_of
+from suite.simulate.stack import Stack
+
+Pairs = Sequence[tuple[Claim, AnswerRow]]
+_HEAD = """# How simulated verdicts depend on constants and choices; made by `python -m suite.papers sensitivity`.
+# values: our smallest and largest over all ranges; varied: other values that were tried; turns: those of them that lead
+# to another verdict than `verdict`
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """A constant or a choice, by the name under which answers read it, at another value."""
+
+    name: str
+    value: Scalar
+
+
+def variations(stack: Stack) -> Iterator[Variation]:
+    """Every constant with a range at its other values. Raises InvalidRequest for one that was fitted or chosen without
+    a range."""
+    for constant in dict.fromkeys((*stack.fitted, *stack.chosen, *stack.ranges)):
+        if constant not in stack.ranges:
+            raise InvalidRequest(f"stack {stack.name} has no range of {constant}", rule="a range for what was fitted")
+        for value in stack.ranges[constant]:
+            if value != getattr(stack, constant):
+                yield Variation(f"stack.{stack.name}.{constant}", value)
+
+
+def choices(paper: str) -> Iterator[Variation]:
+    """Every choice that the paper leaves open at its other values."""
+    for name, values in plans.ranges(paper).items():
+        yield from (Variation(name, value) for value in values)
+
+
+def modelled(paper: str) -> list[tuple[Claim, AnswerRow]]:
+    """The simulated and emulated answers of a paper's claims."""
+    every = (claim for claim in claims.load() if claim.paper == paper)
+    return [(claim, row) for claim in every for row in claim.answers if row.evidence in MODELLED and row.function]
+
+
+def sensitivities(paper: str) -> list[Sensitivity]:
+    """Of every simulated or emulated claim of a paper, in the order of the claims."""
+    return of(paper, modelled(paper))
+
+
+def of(paper: str, pairs: Pairs) -> list[Sensitivity]:
+    """Of these claims of a paper. Figures that share their runs are varied together."""
+    sources: dict[int, tuple[Any, list[tuple[Claim, AnswerRow]]]] = {}
+    for claim, row in pairs:
+        source = source_of(paper, row.figure)
+        sources.setdefault(id(source), (source, []))[1].append((claim, row))
+    found = {one.claim: one for source, own in sources.values() for one in _of_source(paper, source, own)}
+    return [found[claim.id] for claim, _ in pairs]
+
+
+def _of_source(paper: str, source: Any, pairs: Pairs) -> list[Sensitivity]:
+    usual = metrics_of(pairs, source)
+    verdicts = _verdicts(usual)
+    values = {name: [*metric.values] for name, metric in usual.items()}
+    turns: dict[str, list[Turn]] = {name: [] for name in usual}
+    varied = dict.fromkeys(usual, 0)
+    stacks = sorted({name.split(".")[1] for metric in usual.values() for name in metric.reads if name[:6] == "stack."})
+    for variation in (*(each for name in stacks for each in variations(source.stacks[name])), *choices(paper)):
+        reading = [(claim, row) for claim, row in pairs if trace.covered(variation.name, usual[claim.id].reads)]
+        if not reading:
+            continue
+        changed = _answered(reading, source.varied(variation.name, variation.value))
+        found = _verdicts(changed)
+        for claim, _ in reading:
+            varied[claim.id] += 1
+            values[claim.id] += changed[claim.id].values if claim.id in changed else ()
+            verdict = found.get(claim.id, Verdict.NOT_RUN.value)
+            if verdict != verdicts[claim.id]:
+                turns[claim.id].append(Turn(variation.name, variation.value, verdict))
+    return [Sensitivity(name, verdicts[name], _ends(values[name]), tuple(turns[name]), varied[name]) for name in usual]
+
+
+def _answered(pairs: Pairs, source: Any) -> dict[str, Metric]:
+    """Our values by claim; nothing for a claim that has no answer there, as a plan that does not fit has none."""
+    found: dict[str, Metric] = {}
+    for pair in pairs:
+        try:
+            found |= metrics_of([pair], source)
+        except InvalidRequest:
+            continue
+    return found
+
+
+def _verdicts(metrics: dict[str, Metric]) -> dict[str, str]:
+    return {name: one.verdict.value for name, one in judged_metrics(metrics).items()}
+
+
+def _ends(values: Iterable[float]) -> tuple[float, float]:
+    finite = [value for value in values if math.isfinite(value)]
+    return min(finite), max(finite)
+
+
+def remake(
+    papers: Sequence[str], folder: Path = claims.FOLDER, jobs: int | None = None
+) -> Iterator[tuple[Path, list[Sensitivity]]]:
+    """Vary the claims of each paper and write its file as soon as it is known, so that no other paper can lose it.
+
+    jobs: processes, one paper each; by default one per core"""
+    with ProcessPoolExecutor(min(len(papers), jobs or os.cpu_count() or 1)) as pool:
+        yield from pool.map(partial(_remade, folder=folder), papers)
+
+
+def _remade(paper: str, folder: Path) -> tuple[Path, list[Sensitivity]]:
+    found = sensitivities(paper)
+    return write(paper, found, folder), found
+
+
+def write(paper: str, found: Sequence[Sensitivity], folder: Path = claims.FOLDER) -> Path:
+    """Write the file of a paper."""
+    rows = [
+        {
+            "id": one.claim,
+            "verdict": one.verdict,
+            "values": [float(f"{value:.6g}") for value in one.values],
+            "varied": one.varied,
+            "turns": [asdict(turn) for turn in one.turns],
+        }
+        for one in found
+    ]
+    path = folder / paper / claims.SENSITIVITY
+    path.write_text(_HEAD + yaml.safe_dump(rows, sort_keys=False, width=118), encoding="utf-8")
+    return path

@@ -1,0 +1,128 @@
+"""What an answer reads while it is computed: constants of efficiency, plans, graphs and other claims.
+
+A value that reads a constant that was fitted to its own claim, or to another cell of the same table, says less than one
+that does not. What is read is recorded here while the answer runs, as names with dots: `stack.samo.adapters`,
+`plan.axonn.deepspeed_3d.transformer_12b`, `graph.amazon`, `claim.axonn.table2.12b.axonn.g_inter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import fields, replace
+from typing import Any, Generic, TypeVar
+
+from suite.simulate.stack import Stack
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+_reads: ContextVar[set[str] | None] = ContextVar("reads", default=None)
+_WORDS = frozenset({"name", "fitted", "chosen", "reasons", "ranges"})
+_CONSTANTS = frozenset(each.name for each in fields(Stack)) - _WORDS
+
+
+def read(name: str) -> None:
+    """Note that the answer that is being computed reads `name`."""
+    reads = _reads.get()
+    if reads is not None:
+        reads.add(name)
+
+
+def covered(name: str, reads: Iterable[str]) -> bool:
+    """Whether `name` is among `reads`, or a part of one of them: a plan or a graph is read as a whole."""
+    return any(name == each or name.startswith(f"{each}.") for each in reads)
+
+
+@contextmanager
+def recorded() -> Iterator[set[str]]:
+    """The names that are read within; those that are read within an inner one count for both."""
+    outer, own = _reads.get(), set[str]()
+    token = _reads.set(own)
+    try:
+        yield own
+    finally:
+        _reads.reset(token)
+        if outer is not None:
+            outer |= own
+
+
+class Memory(Generic[Key, Value]):
+    """Values that are computed once, each with what was read for it: whoever asks again reads the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[Key, tuple[Value, frozenset[str]]] = {}
+
+    def without(self, name: str) -> Memory[Key, Value]:
+        """A copy that lacks the values that were computed with `name`."""
+        kept: Memory[Key, Value] = Memory()
+        kept._known = {key: found for key, found in self._known.items() if not covered(name, found[1])}
+        return kept
+
+    def get(self, key: Key, compute: Callable[[], Value]) -> Value:
+        """The value of `key`, computed where it is not known yet."""
+        if key not in self._known:
+            with recorded() as reads:
+                value = compute()
+            self._known[key] = value, frozenset(reads)
+        value, names = self._known[key]
+        for name in names:
+            read(name)
+        return value
+
+
+class TracedStack(Stack):
+    """A stack whose constants are noted as they are read; of shares by name, only those that there are."""
+
+    __slots__ = ()
+
+    def __getattribute__(self, name: str) -> Any:
+        value = object.__getattribute__(self, name)
+        if name in _CONSTANTS:
+            full = f"stack.{object.__getattribute__(self, 'name')}.{name}"
+            if isinstance(value, Mapping):
+                return _TracedShares(full, value)
+            read(full)
+        return value
+
+
+class _TracedShares(Mapping[str, float]):
+    def __init__(self, name: str, shares: Mapping[str, float]) -> None:
+        self._name, self._shares = name, shares
+
+    def __getitem__(self, key: str) -> float:
+        share = self._shares[key]
+        read(self._name)
+        return share
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shares)
+
+    def __len__(self) -> int:
+        return len(self._shares)
+
+
+def at(stack: Stack, constant: str, value: float | str) -> Stack:
+    """The stack with another value of a constant; shares by name are multiplied by it, and counts stay whole.
+
+    Raises InvalidRequest for a value outside the constant's bounds."""
+    now, changed = getattr(stack, constant), float(value)
+    made: Any = int(changed) if isinstance(now, int) else changed
+    if isinstance(now, Mapping):
+        made = {name: share * changed for name, share in now.items()}
+    return replace(stack, **{constant: made})
+
+
+def traced(stack: Stack) -> Stack:
+    """The same constants, noted as they are read."""
+    constants = {each.name: getattr(stack, each.name) for each in fields(stack)}
+    token = _reads.set(None)  # its own checks read every constant
+    try:
+        return TracedStack(**constants)
+    finally:
+        _reads.reset(token)
+
+
+def fitted_to(stack: Stack, constant: str) -> tuple[str, ...]:
+    """The claims that a constant of a stack was fitted to or chosen by."""
+    return (*stack.fitted.get(constant, ()), *stack.chosen.get(constant, ()))

@@ -1,0 +1,166 @@
+"""Verdicts on a few claims, answered in this process without a record.
+
+Used where the same claims are answered again and again: after a mutation, and with other constants.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from suite.bench.executors import without_ranks
+from suite.config.compose import resolve
+from suite.core.claim import AnswerRow, Claim, Evidence, Judged
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.record import Metric, Outcome, Record, Source
+from suite.papers.common import claims
+from suite.papers.common.answer import Papers, metrics_of
+from suite.papers.common.claims import Answered
+from suite.papers.common.formula_executor import FIGURE, FormulaExecutor
+from suite.report import judge
+from suite.report.load import Entry, Store
+
+EXPERIMENTS = Path(__file__).resolve().parents[3] / "conf" / "experiment"
+
+
+def judged(names: Sequence[str]) -> dict[str, Judged]:
+    """These claims with our values of now, by id. `names`: ids, or patterns of ids with *.
+
+    Raises:
+        UnknownName: no claim has the id
+        InvalidRequest: no function answers the claim
+    """
+    known = {claim.id: claim for claim in claims.load()}
+    asked = [claim.id for name in names for claim in _named(name, known)]
+    found = judged_with(asked)
+    return {name: found[name] for name in asked}
+
+
+def judged_with(names: Sequence[str], records: Sequence[Entry] = ()) -> dict[str, Judged]:
+    """Every claim, by id, with these claims' values of now and those of `records`.
+
+    Raises:
+        UnknownName: no claim has the id
+        InvalidRequest: no function answers the claim
+    """
+    known = {claim.id: claim for claim in claims.load()}
+    asked = [claim for name in names for claim in _named(name, known)]
+    if unanswered := [claim.id for claim in asked if not any(row.function for row in claim.answers)]:
+        raise InvalidRequest(f"no function answers {', '.join(unanswered)}", rule="a claim with a function")
+    asked += [known[name] for name in _controls([claim.id for claim in asked], known)]
+    found = judge.judge(known.values(), Store(Path("none"), (*records, *_entries(asked))))
+    return {one.claim.id: one for one in found}
+
+
+def _controls(names: Iterable[str], known: Mapping[str, Claim]) -> list[str]:
+    """The controls of these claims that a function answers: a contradiction needs one that holds."""
+    controls = dict.fromkeys(known[name].control for name in names if known[name].control)
+    return [name for name in controls if name not in names and any(row.function for row in known[name].answers)]
+
+
+def prepare(asked: Iterable[Answered]) -> None:
+    """Composes what the functions of these answers are asked with; answers nothing."""
+    known = {claim.id: claim for claim in claims.load()}
+    for name, kind in asked:
+        source_of(known[name].paper, _answer_row(known[name], kind).figure)
+
+
+def each(asked: Iterable[Answered], failed: str) -> Iterator[tuple[Answered, str, float]]:
+    """The verdict on each answer by itself, whether a mutation turns it or not, and the CPU seconds that it took.
+
+    failed: stands for the verdict where the function raises
+    """
+    bare = {claim.id: replace(claim, answers=()) for claim in claims.load()}
+    known = {claim.id: claim for claim in claims.load()}
+    for name, kind in asked:
+        claim, row = known[name], _answer_row(known[name], kind)
+        start = _cpu_seconds()
+        try:
+            entry = _entry("now", metrics_of([(claim, row)], source_of(claim.paper, row.figure)))
+        except Exception:  # whatever broken code raises
+            verdict = failed
+        else:
+            alone = {**bare, name: replace(claim, answers=(row,))}
+            found = judge.judge(alone.values(), Store(Path("none"), (entry,)), hold=False)
+            verdict = next(one.verdict.value for one in found if one.claim.id == name)
+        yield (name, kind), verdict, _cpu_seconds() - start
+
+
+def _cpu_seconds() -> float:
+    """CPU time of this process and of its children that have ended: a shared machine changes it little."""
+    return sum(os.times()[:4])
+
+
+def _answer_row(claim: Claim, kind: Evidence) -> AnswerRow:
+    """The answer of this evidence. Raises InvalidRequest where no function gives it."""
+    for row in claim.answers:
+        if row.evidence is kind and row.function:
+            return row
+    raise InvalidRequest(f"no function gives the {kind} answer of {claim.id}", rule="an answer with a function")
+
+
+def judged_metrics(metrics: Mapping[str, Metric]) -> dict[str, Judged]:
+    """The verdicts on claims, by id, with these values."""
+    known = {claim.id: claim for claim in claims.load()}
+    found = judge.judge(known.values(), Store(Path("none"), (_entry("varied", metrics),)))
+    return {one.claim.id: one for one in found if one.claim.id in metrics}
+
+
+def _named(name: str, known: Mapping[str, Claim]) -> list[Claim]:
+    """The claim of an id; of a pattern, those that a function answers."""
+    if name in known:
+        return [known[name]]
+    found = [claim for claim in known.values() if fnmatchcase(claim.id, name)]
+    if not found:
+        raise UnknownName("claim", name, known)
+    return [claim for claim in found if any(row.function for row in claim.answers)]
+
+
+def _entries(asked: Sequence[Claim]) -> list[Entry]:
+    """A record per figure, and per kind of evidence where a claim has several answers in one figure."""
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for claim in asked:
+        for row in claim.answers:
+            if row.function:
+                groups.setdefault((claim.paper, row.figure), []).append((claim, row))
+    found = []
+    for (paper, figure), pairs in groups.items():
+        source = source_of(paper, figure)
+        for claim, row in pairs:
+            metrics = metrics_of([(claim, row)], source)
+            found.append(_entry(f"{figure} {claim.id} {row.evidence}", metrics))
+    return found
+
+
+def _entry(label: str, metrics: Mapping[str, Metric]) -> Entry:
+    record = Record(label, "now", "suite", label, Outcome.OK, Source.SIMULATED, metrics=dict(metrics))
+    return Entry(record, f"{label}.json")
+
+
+@cache
+def source_of(paper: str, figure: str) -> Any:
+    """What the answers of a figure are asked with: simulated runs, graphs, or what the papers print."""
+    overrides = ["executor=analytic", f"executor.paper={paper}"] if figure == FIGURE else _run_of(figure)
+    executor: Any = without_ranks(resolve(overrides).executor)
+    if isinstance(executor, FormulaExecutor):
+        return Papers({claim.id: claim for claim in claims.load()}, claims.settings(), executor.shapes)
+    return executor.lab
+
+
+def _run_of(figure: str) -> list[str]:
+    """The overrides of an experiment's run that computes a figure. Raises InvalidRequest where none does."""
+    wanted = f"executor.figure={figure}"
+    for path in sorted(EXPERIMENTS.glob("*.yaml")):
+        text = path.read_text(encoding="utf-8")
+        content = yaml.safe_load(text) or {} if wanted in text else {}
+        for run in content.get("experiment", {}).get("runs", []):
+            if wanted in run:
+                return [f"experiment={path.stem}", *run]
+    raise InvalidRequest(f"no experiment computes the figure {figure}", rule="a run with executor.figure")

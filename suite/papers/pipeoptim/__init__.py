@@ -1,0 +1,1 @@
+"""PipeOptim: asynchronous 1F1B with weight prediction."""

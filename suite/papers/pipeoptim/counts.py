@@ -1,0 +1,281 @@
+"""Decides what PipeOptim's claims that need no cluster come to: versions from ledgers, orders by the checker.
+
+Table II is the account that the engine's store obeys (suite.weights.Ledger), followed in the checker's order at unit
+cost, with the schedule, the policy and the update interval of each system's config. Real ranks are asked the same in
+probes_ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from suite.core.claim import Claim
+from suite.core.expression import evaluate
+from suite.core.op import Kind, Op, Work
+from suite.core.protocols import Read, Schedule, WeightPolicy
+from suite.papers.common.answer import Cases, Question, distinct
+from suite.papers.common.cluster_runs import Lab
+from suite.papers.common.panel import NONE, Panel
+from suite.papers.pipeoptim import systems
+from suite.papers.pipeoptim.systems import ASYNCHRONOUS
+from suite.schedule import OneFOneB
+from suite.schedule.check import Timeline, check
+from suite.weights import Latest, Ledger
+from suite.weights.account import PASSES, ahead, entries, follow, one, staleness
+from suite.workload.recurrent import GNMT
+from suite.workload.split import divide
+
+DEPTH = 4  # stages of every published run
+EPOCH = 50_000 // 128  # mini-batches of the paper's shortest epoch between two drains: CIFAR-100 in 128 images
+
+
+def ordered(stages: int, microbatches: int, update_every: int = 1) -> Timeline:
+    """An epoch of 1F1B without a flush, passes of 1 and 2 units."""
+    return check(OneFOneB(), stages, Work(0, microbatches, update_every, 0))
+
+
+def ledgers(
+    policy: WeightPolicy, stages: int, update_every: int | None = 1, schedule: Schedule | None = None
+) -> list[Ledger]:
+    """Of each stage after an epoch that is long enough to be full for as many updates as there are stages."""
+    work = Work(0, (2 * stages + 4) * (update_every or 1), update_every, 0)
+    timeline = check(schedule or OneFOneB(), stages, work)
+    return follow(policy, [timeline.order(stage) for stage in range(stages)], work)
+
+
+def table(system: str, stages: int = DEPTH) -> list[Ledger]:
+    """The ledgers of a system as it is configured."""
+    told = systems.configured(system, stages)
+    return ledgers(told.policy, stages, told.every, told.schedule)
+
+
+def reads(ledger: Ledger, microbatch: int, kind: Kind) -> Read:
+    return entries(ledger, kind, steady=False)[microbatch].read
+
+
+def pairs(ledger: Ledger, *, steady: bool = True) -> list[tuple[Read, Read]]:
+    """What forward and backward pass of each mini-batch read; a backward whose graph was kept reads its forward's."""
+    forwards = {entry.op.index: entry.read for entry in entries(ledger, Kind.FORWARD, steady=steady)}
+    backwards = {entry.op.index: entry.read for entry in entries(ledger, Kind.BACKWARD, steady=steady)}
+    return [(read, backwards.get(index, read)) for index, read in forwards.items()]
+
+
+def predictions(ledger: Ledger) -> float:
+    """Passes of a steady mini-batch that read predicted weights; one whose graph is kept counts once."""
+    found = sum(entry.read.ahead > 0 for kind in PASSES for entry in entries(ledger, kind))
+    return found / len(entries(ledger, Kind.FORWARD))
+
+
+def by_definition(stages: int, stage: int, microbatches: int) -> list[tuple[Kind, int]]:
+    """1F1B in words: as many forwards as stages follow, then a forward and a backward in turn while there are both."""
+    ahead = min(stages - 1 - stage, microbatches)
+    found = [(Kind.FORWARD, index) for index in range(ahead)]
+    for index in range(microbatches):
+        found += [(Kind.FORWARD, index + ahead)] if index + ahead < microbatches else []
+        found.append((Kind.BACKWARD, index))
+    return found
+
+
+def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+    found = {system: table(system) for system in ASYNCHRONOUS}
+    held = {system: [float(ledger.peak) for ledger in each] for system, each in found.items()}
+    paper = {system: [_printed(claims, system, stage) for stage in range(DEPTH)] for system in ASYNCHRONOUS}
+    late = {
+        f"{system}, {kind.name.lower()}": [staleness(ledger, kind) for ledger in each]
+        for system, each in found.items()
+        for kind in PASSES
+    }
+    predicted = {
+        f"{system}, {kind.name.lower()}": [ahead(ledger, kind) for ledger in found[system]]
+        for system in ("spectrain", "pipeoptim")
+        for kind in PASSES
+    }
+    network = GNMT()
+    weights = [4 * sum(network.shapes()[i].parameters for i in part) / 2**20 for part in divide(network, DEPTH, "cost")]
+    sizes = {name: [c * w for c, w in zip(copies, weights, strict=True)] for name, copies in held.items()}
+    return [
+        _panel("Table II of PipeOptim: copies of a stage's weights", "version", held, "weight versions", paper),
+        _panel("Table II of PipeOptim: updates that weights lack when a pass reads them", "update", late, "staleness"),
+        _panel("Weights of GNMT-8 in single precision, with their copies", "MiB", sizes, "memory"),
+        _panel("Updates that a pass predicts ahead", "update", predicted, "prediction distance"),
+    ]
+
+
+def _panel(
+    title: str,
+    unit: str,
+    ours: Mapping[str, Sequence[float]],
+    quantity: str,
+    paper: Mapping[str, Sequence[float]] | None = None,
+) -> Panel:
+    stages = [f"stage {stage}" for stage in range(DEPTH)]
+    return Panel(title, unit, stages, ours, paper or {}, axis="stage", quantity=quantity, evidence="derived")
+
+
+def _printed(claims: Mapping[str, Claim], system: str, stage: int) -> float:
+    """Copies of a stage's weights by Table II; nan in blind mode."""
+    claim = claims.get(f"pipeoptim.table2.{system}.weights_memory")
+    return evaluate(claim.expression, {"D": DEPTH, "rank": stage, "M": 1}) if claim and claim.expression else NONE
+
+
+# -- orders ----------------------------------------------------------------------------------------------------------
+
+
+def bubble(question: Question, source: Any) -> tuple[Cases, str]:
+    stages, epoch = int(question.setting["pipeline_stages"]), int(question.setting["mini_batches"])
+    told = systems.configured("pipedream", stages)
+    slots = check(told.schedule, stages, Work(0, epoch, told.every, 0)).slots
+    warm = [s.end for s in slots if s.op.kind is Kind.FORWARD and s.op.index < stages - 1 - s.op.stage]
+    last = [s.end for s in slots if s.op == Op(0, Kind.FORWARD, epoch - 1)]
+    start, end = max(warm), last[0]
+    busy = sum(max(0.0, min(s.end, end) - max(s.start, start)) for s in slots)
+    note = f"an epoch of {epoch} mini-batches; what is idle is the wait for the first backward passes"
+    return [[100 * (1 - busy / (stages * (end - start)))]], note
+
+
+def naive(question: Question, source: Any) -> tuple[Cases, str]:
+    """Naive: one pass at a time, down the stages and back, mini-batch after mini-batch."""
+    found = check(systems.configured("gpipe", DEPTH).schedule, DEPTH, Work(0, 3, 1, 0))
+    starts = {slot.op: slot.start for slot in found.slots if slot.op.kind in PASSES}
+    clock, cases = 0.0, []
+    for index in range(3):
+        down = [(Op(stage, Kind.FORWARD, index), 1.0) for stage in range(DEPTH)]
+        back = [(Op(stage, Kind.BACKWARD, index), 2.0) for stage in reversed(range(DEPTH))]
+        for op, units in (*down, *back):
+            cases.append([clock, starts.pop(op)])
+            clock += units
+    assert not starts
+    return cases, f"three mini-batches on {DEPTH} stages, passes of 1 and 2 units"
+
+
+def schedule(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
+    cases = []
+    for stages in (DEPTH, 2, 8):
+        length, told = 3 * stages, systems.configured(system, stages)
+        found = check(told.schedule, stages, Work(0, length, told.every, 0))
+        for stage in range(stages):
+            passes = [(op.kind, op.index) for op in found.order(stage) if op.kind in PASSES]
+            places = {op: place for place, op in enumerate(passes)}
+            cases += [[place, places[op]] for place, op in enumerate(by_definition(stages, stage, length))]
+    note = "1F1B in words beside the order of the configured schedule, updates apart; 4, 2 and 8 stages"
+    return distinct(cases), note
+
+
+def between_5th(question: Question, source: Any) -> tuple[Cases, str]:
+    told = question.setting
+    gaps = ordered(int(told["pipeline_stages"]), EPOCH).gaps[int(told["stage"])]
+    return [[gaps[int(told["minibatch"]) - 1]]], "updates between the two passes, counted by the checker"
+
+
+def version_difference(question: Question, source: Any) -> tuple[Cases, str]:
+    values = [_predicted(int(point["D"]), int(point["rank"])) for point in question.points]
+    return [values], "updates that the configured policy predicts ahead of a steady forward pass, from ledgers"
+
+
+def figure_1e(question: Question, source: Any) -> tuple[Cases, str]:
+    told = question.setting
+    found = _predicted(int(told["pipeline_stages"]), int(told["stage"]))
+    return [[found]], "updates that the configured policy predicts ahead of a steady forward pass, from ledgers"
+
+
+def _predicted(stages: int, stage: int) -> float:
+    return ahead(table("pipeoptim", stages)[stage], Kind.FORWARD)
+
+
+# -- versions --------------------------------------------------------------------------------------------------------
+
+
+def used_5th(question: Question, source: Any) -> tuple[Cases, str]:
+    """Versions and mini-batches count from 1 in the paper, from 0 here."""
+    values = []
+    for point in question.points:
+        ledger = table("pipedream", int(point["D"]))[int(point["rank"])]
+        values.append(reads(ledger, int(point["minibatch"]) - 1, Kind.FORWARD).version + 1)
+    return [values], "the version that the forward pass reads, from ledgers"
+
+
+def inconsistent(question: Question, source: Any) -> tuple[Cases, str]:
+    values = []
+    for point in question.points:
+        ledger = ledgers(Latest("recompute"), int(point["D"]))[int(point["rank"])]
+        values.append(one([float(first.version != second.version) for first, second in pairs(ledger)]))
+    return [values], "both passes read the newest version, from ledgers"
+
+
+def stash_versions(question: Question, source: Any) -> tuple[Cases, str]:
+    values = [table("pipedream", int(p["D"]))[int(p["rank"])].peak for p in question.points]
+    return [values], "versions alive at most, from ledgers"
+
+
+def double_versions(question: Question, source: Any) -> tuple[Cases, str]:
+    return [[ledger.peak] for ledger in table("pipedream_2bw")], "versions alive at most, stage by stage"
+
+
+def two_versions(question: Question, source: Any) -> tuple[Cases, str]:
+    return [[ledger.peak] for ledger in table("pipeoptim")], "copies alive at most, stage by stage"
+
+
+def consistent_but_stale(question: Question, source: Any) -> tuple[Cases, str]:
+    cases = []
+    for kind in PASSES:
+        found = [(table("pipedream", int(p["D"])), int(p["rank"])) for p in question.points]
+        cases.append([staleness(each[rank], kind) for each, rank in found])
+    return cases, "updates that the version lacks which a steady pass reads, forward and backward, from ledgers"
+
+
+def stash_stale(question: Question, source: Any) -> tuple[Cases, str]:
+    found = [(table("pipedream", int(p["D"])), int(p["rank"])) for p in question.points]
+    return [[staleness(each[rank], Kind.FORWARD) for each, rank in found]], "of steady forward passes, from ledgers"
+
+
+def double_stale(question: Question, source: Any) -> tuple[Cases, str]:
+    (serial,) = ledgers(Latest("recompute"), 1)
+    system = "pipedream_2bw"
+    cases = [[staleness(serial, kind), staleness(ledger, kind)] for ledger in table(system) for kind in PASSES]
+    return cases, "of steady passes, forward and backward, stage by stage, from ledgers"
+
+
+def backward_fresh(question: Question, source: Any) -> tuple[Cases, str]:
+    (serial,) = ledgers(Latest("recompute"), 1)
+    stages = table("pipeoptim", int(question.setting["pipeline_stages"]))
+    read = [reads(ledger, 4, Kind.BACKWARD) for ledger in (serial, *stages)]
+    values = [each.version + each.ahead + 1 for each in read]
+    return [values], "what the backward pass of mini-batch 5 reads, updates ahead included, from ledgers; from 1"
+
+
+def last_stage(question: Question, source: Any, *, depths: Sequence[int]) -> tuple[Cases, str]:
+    ledgers = [table("pipeoptim", depth)[-1] for depth in depths]
+    found = [[sum(entry.read.ahead > 0 for entry in ledger.entries)] for ledger in ledgers]
+    return found, "passes of an epoch that read predicted weights, a case per depth"
+
+
+def predictions_made(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
+    """Of a mini-batch on its way, stage by stage; the last stage is left out, as PipeOptim predicts nothing there."""
+    found = [predictions(each) for each in table(system)]
+    told = ", ".join(f"{each:g}" for each in found)
+    return [[each] for each in found[:-1]], f"every stage but the last, from ledgers; on all stages {told}"
+
+
+def stashing(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
+    found = [pair for ledger in table(system) for pair in pairs(ledger, steady=False)]
+    cases = [[first.version, first.version + first.ahead, second.version] for first, second in found]
+    return distinct(cases), "versions read by both passes of every mini-batch on every stage, from ledgers"
+
+
+def consistent(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
+    cases = [[first.version, second.version] for each in table(system) for first, second in pairs(each)]
+    return distinct(cases), "versions read by both passes of every steady mini-batch on every stage, from ledgers"
+
+
+def aimed(question: Question, source: Any) -> tuple[Cases, str]:
+    found = [pair for ledger in table("pipeoptim") for pair in pairs(ledger)]
+    cases = [[first.version + first.ahead, second.version + second.ahead] for first, second in found]
+    return distinct(
+        cases
+    ), "of every steady mini-batch on every stage, from ledgers; while the pipeline fills s is too large"
+
+
+def weights_memory(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
+    values = [table(system, int(p["D"]))[int(p["rank"])].peak * p["M"] for p in question.points]
+    return [values], "copies alive at most, from ledgers, times the bytes of one"

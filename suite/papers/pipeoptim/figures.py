@@ -1,0 +1,300 @@
+"""Decides what PipeOptim's throughput on four P100 comes to in simulation: Figures 5 and 6, Tables V and VI.
+
+Every system runs the schedule and the weight policy of its config on the same cuts (plans.yaml) with the same stack;
+GPipe has four microbatches of a streaming system's mini-batch. Throughput is that of a full pipeline. Nothing here
+reads a value that it answers; the three constants that were fitted are in conf/stack/pipeoptim.yaml, and `fitted` makes
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from suite.core.claim import Claim
+from suite.core.errors import UnknownName
+from suite.core.grid import Grid
+from suite.core.protocols import WeightPolicy
+from suite.memory import resident
+from suite.papers.common.answer import Cases, Question, WithNull
+from suite.papers.common.calibrate import root
+from suite.papers.common.cluster_runs import Lab
+from suite.papers.common.model_states import ADAM
+from suite.papers.common.panel import NONE, Panel, number
+from suite.papers.common.plans import stream
+from suite.papers.common.reproduce_commands import TIMED
+from suite.papers.pipeoptim import systems
+from suite.simulate.layers import LayerPlan, run
+from suite.simulate.plan import Modelled
+from suite.simulate.stack import Stack
+from suite.weights import Latest
+from suite.workload import InceptionV3, Network, ResNet, flops
+from suite.workload.recurrent import GNMT
+
+Claims = Mapping[str, Claim]
+PLANS = stream()
+SYSTEMS = ("gpipe", *systems.ASYNCHRONOUS)
+MODELS = ("resnet_101", "gnmt_8", "gnmt_16")  # of the throughput figures
+EPOCH = 100_000  # training images of Tiny-ImageNet
+SAME = 64  # Figure 5's batch per GPU
+NULL = 100 * ((PLANS["microbatches"] + PLANS["stages"] - 1) / PLANS["microbatches"] - 1)  # equal stages, free messages
+NETWORKS: Mapping[str, Network] = {
+    "resnet_101": ResNet(classes=PLANS["classes"]),
+    "inception_v3": InceptionV3(classes=PLANS["classes"]),
+    "gnmt_8": GNMT(sequence=PLANS["sentence"]),
+    "gnmt_16": GNMT(encoder=8, decoder=8, sequence=PLANS["sentence"]),
+}
+MOMENTS = {"resnet_101": ("velocity",), "inception_v3": ("velocity",)}  # SGD with momentum; Adam for both GNMT
+FITTED = {  # a constant of the stack, and the cell that it was fitted to
+    "products": "pipeoptim.table6.resnet_101.pipedream.epoch_time",
+    "kernels": "pipeoptim.table6.inception_v3.pipedream.epoch_time",
+    "states": "pipeoptim.fig6.gain_over_gpipe.gnmt_16",
+}
+
+
+def network(lab: Lab, model: str) -> Network:
+    """The network as it was trained; no paper prints how long a sentence is."""
+    found = NETWORKS[model]
+    if isinstance(found, GNMT):
+        return replace(found, sequence=int(lab.chosen("plan.pipeoptim.sentence", PLANS["sentence"])))
+    return found
+
+
+def compared(model: str, system: str) -> bool:
+    """Whether the paper has this pair: SpecTrain predicts by the momentum of SGD, and did not train GNMT."""
+    return system != "spectrain" or model not in ("gnmt_8", "gnmt_16")
+
+
+def policy(system: str, graph: str = "recompute") -> WeightPolicy:
+    """The weight policy of a system, every one of which computes activations again (V-A)."""
+    if system == "gpipe":
+        return Latest(graph)
+    if system not in systems.ASYNCHRONOUS:
+        raise UnknownName("weight policy of PipeOptim's systems", system, systems.ASYNCHRONOUS)
+    found: Any = systems.configured(system, PLANS["stages"]).policy
+    changed: WeightPolicy = replace(found, graph=graph)
+    return changed
+
+
+def plan(lab: Lab, model: str, system: str, batch: int, graph: str = "recompute", *, own: bool = False) -> LayerPlan:
+    """`batch` samples per GPU: a mini-batch of a stream, or one of GPipe's four microbatches. own: on the cuts that
+    PipeDream's rule finds on the suite's profile, instead of those of the public code."""
+    stages, flush, shape = PLANS["stages"], system == "gpipe", network(lab, model)
+    cuts = (0, *PLANS["cuts"][model], len(shape.shapes()))
+    own = own or lab.chosen("plan.pipeoptim.cuts", "public code") == "profile"
+    told = systems.configured(system, stages)
+    return LayerPlan(
+        shape,
+        Modelled(system, told.schedule, resident),
+        Grid(inter=stages),
+        batch * (PLANS["microbatches"] if flush else 1),
+        batch,
+        resident,
+        MOMENTS.get(model, ADAM),
+        policy=policy(system, graph),
+        update_every=told.every,
+        split="pipedream" if own else tuple(range(start, stop) for start, stop in pairwise(cuts)),
+    )
+
+
+def rate(lab: Lab, model: str, system: str, batch: int, own: bool = False) -> float:
+    """Samples per second of a full pipeline."""
+
+    def simulated() -> float:
+        made = plan(lab, model, system, batch, own=own)
+        return made.batch / made.seconds(run(made, lab.machine, lab.stack("pipeoptim")))
+
+    found: float = lab.others.get(("pipeoptim", model, system, batch, own), simulated)
+    return found
+
+
+def largest(lab: Lab, model: str, system: str) -> int:
+    """Table V's batch per GPU; of Inception-V3, which is not printed, ResNet-101's."""
+    if model in PLANS["batches"]:
+        return PLANS["batches"][model][system]
+    return round(PLANS["batches"]["resnet_101"][system] * float(lab.chosen(f"plan.pipeoptim.{model}", 1.0)))
+
+
+def same(lab: Lab, model: str, system: str) -> float:
+    """Figure 5."""
+    return rate(lab, model, system, SAME)
+
+
+def filling(lab: Lab, model: str, system: str) -> float:
+    """Figure 6 and Table VI."""
+    return rate(lab, model, system, largest(lab, model, system))
+
+
+def on_own_cuts(lab: Lab, model: str, system: str) -> float:
+    """Figure 6 on the suite's own partition, nothing fitted anew."""
+    return rate(lab, model, system, largest(lab, model, system), True)
+
+
+def gain(lab: Lab, model: str, of: Any) -> float:
+    """Percent by which PipeOptim's throughput exceeds GPipe's."""
+    return float(100 * (of(lab, model, "pipeoptim") / of(lab, model, "gpipe") - 1))
+
+
+def epoch(lab: Lab, model: str, system: str) -> float:
+    return EPOCH / filling(lab, model, system)
+
+
+# Figures 5 and 6
+
+
+def throughput_panels(lab: Lab, claims: Claims, name: str, of: Any) -> Sequence[Panel]:
+    rates: dict[str, list[float]] = {
+        system: [of(lab, model, system) if compared(model, system) else NONE for model in MODELS] for system in SYSTEMS
+    }
+    gains = [gain(lab, model, of) for model in MODELS]
+    statistics = ("average", "maximum") if name == "fig5" else ("average",)
+    whole = {"average": sum(gains) / len(gains), "maximum": max(gains)}
+    points = [*MODELS, *statistics]
+    printed = [number(claims, f"pipeoptim.{name}.gain_over_gpipe.{point}") for point in points]
+    figure = f"Figure {name.removeprefix('fig')} of PipeOptim"
+    calibrated = [("pipeoptim", MODELS.index("gnmt_16"))] if name == "fig6" else []
+    null = {"pipeoptim": [NULL] * len(points)}
+    panels = [
+        Panel(
+            f"{figure}: throughput on four P100",
+            "sample/s",
+            MODELS,
+            rates,
+            axis="network",
+            quantity="throughput",
+        ),
+        Panel(
+            f"{figure}: PipeOptim's gain over GPipe",
+            "percent",
+            points,
+            {"pipeoptim": [*gains, *(whole[statistic] for statistic in statistics)]},
+            {"pipeoptim": printed},
+            null,
+            calibrated,
+            axis="network",
+            quantity="gain in throughput",
+        ),
+    ]
+    if name == "fig6":
+        tried = {"public code": gains, "PipeDream's rule here": [gain(lab, model, on_own_cuts) for model in MODELS]}
+        title = "PipeOptim over GPipe by the cuts, same constants"
+        panels.append(Panel(title, "percent", MODELS, tried, axis="network", quantity="gain in throughput"))
+    return panels
+
+
+def _against(lab: Lab, of: Any, system: str) -> Cases:
+    """`system` beside each streaming one that is another, a case per model and pair."""
+    return [
+        [of(lab, model, system), of(lab, model, other)]
+        for model in MODELS
+        for other in systems.ASYNCHRONOUS
+        if other != system and compared(model, other)
+    ]
+
+
+def lowest_5(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return _against(lab, same, "gpipe"), "64 samples per GPU; a case per model and streaming system"
+
+
+def lowest_6(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return _against(lab, filling, "gpipe"), "Table V's batches; a case per model and streaming system"
+
+
+def comparable(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return _against(lab, same, "pipeoptim"), "64 samples per GPU; a case per model and other streaming system"
+
+
+def as_stashing(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return [[filling(lab, model, term) for term in question.terms] for model in MODELS], "a case per model"
+
+
+# The null model of every gain over GPipe is NULL: GPipe's bubble, and no difference between systems without one
+
+
+def gains_5(question: Question, lab: Lab, *, statistic: str) -> WithNull:
+    return _over_models([gain(lab, each, same) for each in MODELS], statistic)
+
+
+def gains_6(question: Question, lab: Lab, *, statistic: str = "", model: str = "") -> WithNull:
+    return _over_models([gain(lab, each, filling) for each in MODELS], statistic, model)
+
+
+def _over_models(gains: Sequence[float], statistic: str, model: str = "") -> WithNull:
+    told = ", ".join(f"{name} {value:.1f}" for name, value in zip(MODELS, gains, strict=True))
+    if model:
+        return [[gains[MODELS.index(model)]]], told, [[NULL]]
+    return [[max(gains) if statistic == "maximum" else sum(gains) / len(gains)]], told, [[NULL]]
+
+
+# Table VI: seconds of an epoch
+
+
+def table6_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+    panels = []
+    anchor = number(claims, FITTED["products"])
+    for model in TIMED:
+        times = {"epoch": [epoch(lab, model, system) for system in systems.ASYNCHRONOUS]}
+        printed = {"epoch": [number(claims, f"pipeoptim.table6.{model}.{s}.epoch_time") for s in systems.ASYNCHRONOUS]}
+        null = {"epoch": [_null_epoch(model, anchor)] * len(systems.ASYNCHRONOUS)}
+        panels.append(
+            Panel(
+                f"Table VI of PipeOptim: an epoch of {model}",
+                "s",
+                systems.ASYNCHRONOUS,
+                times,
+                printed,
+                null,
+                [("epoch", 0)],
+                axis="system",
+                quantity="epoch time",
+            )
+        )
+    return panels
+
+
+def _null_epoch(model: str, anchor: float) -> float:
+    """Seconds of an epoch in proportion to the forward flops, the same for every system; `anchor`: of ResNet-101."""
+    return anchor * flops.forward(NETWORKS[model]) / flops.forward(NETWORKS[TIMED[0]])
+
+
+def epochs(question: Question, lab: Lab, *, model: str, system: str, anchor: float) -> WithNull:
+    """anchor: the printed seconds of PipeDream on ResNet-101, from which the null model goes on"""
+    told = f"{largest(lab, model, system)} images per GPU, no validation"
+    return [[epoch(lab, model, system)]], told, [[_null_epoch(model, anchor)]]
+
+
+def epochs_alike(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return [[epoch(lab, model, term) for term in question.terms] for model in TIMED], ", ".join(TIMED)
+
+
+# the constants
+
+
+def fitted(lab: Lab, published: Mapping[str, float]) -> Stack:
+    """The stack with each constant the root of one equation, ours = the cell that FITTED names."""
+    stack = lab.stacks["pipeoptim"]
+
+    def on(changed: Stack) -> Lab:
+        return replace(lab, stacks={**lab.stacks, "pipeoptim": changed})
+
+    def changing(name: str, value: Any) -> Stack:
+        return replace(stack, **{name: value})
+
+    for _ in range(3):  # the step takes a little of an epoch
+        wanted = published[FITTED["products"]]
+        found = root("products", lambda v: epoch(on(changing("products", v)), TIMED[0], "pipedream") - wanted, 0.1, 1.0)  # noqa: B023
+        stack = changing("products", found)
+        wanted = published[FITTED["kernels"]]
+        found = root(
+            "kernels",
+            lambda v: epoch(on(changing("kernels", {"InceptionV3": v})), TIMED[1], "pipedream") - wanted,  # noqa: B023
+            0.3,
+            1.5,
+        )
+        stack = changing("kernels", {"InceptionV3": found})
+        wanted = published[FITTED["states"]]
+        found = root("states", lambda v: gain(on(changing("states", v)), "gnmt_16", filling) - wanted, 0.01, 1.0)  # noqa: B023
+        stack = changing("states", found)
+    return stack

@@ -1,0 +1,97 @@
+"""Decides how large PipeOptim's batches may be, and what its versions weigh: Table V from the suite's memory budget.
+
+The largest batch is the one whose fullest stage still fits 16 GB, activations computed again, as the paper says of all
+systems (V-A), or kept, which is what its public code does: the option is parsed there and never read. Neither counts
+what a framework, its caching allocator and its convolutions' workspaces take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from suite.core.claim import Claim
+from suite.papers.common.answer import Cases, Question
+from suite.papers.common.cluster_runs import Lab
+from suite.papers.common.panel import Panel, number
+from suite.papers.pipeoptim.figures import MODELS, SYSTEMS, compared, plan
+
+MOST = 1 << 14  # samples
+GNMTS = ("gnmt_8", "gnmt_16")
+
+
+def largest(lab: Lab, model: str, system: str, graph: str) -> int:
+    """Samples per GPU: a mini-batch of a stream, a microbatch of GPipe; 0 where none fits. Memory grows with it."""
+    low, high = 0, MOST
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = plan(lab, model, system, middle, graph).peak <= lab.machine.memory
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low
+
+
+def weights(lab: Lab, model: str, system: str) -> int:
+    """Bytes of the weight versions that are alive at once, on the stage that holds most. SpecTrain's too, which did not
+    train these networks with Adam: versions do not depend on the rule."""
+    return plan(lab, model, system, 1).versions()
+
+
+def table5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+    panels = []
+    for model in MODELS:
+        held = [system for system in SYSTEMS if compared(model, system)]
+        ours = {
+            graph: [float(largest(lab, model, system, graph)) for system in held] for graph in ("recompute", "keep")
+        }
+        printed = {"recompute": [number(claims, f"pipeoptim.table5.{model}.{system}") for system in held]}
+        panels.append(
+            Panel(
+                f"Table V of PipeOptim: largest batch per GPU, {model}",
+                "sample",
+                held,
+                ours,
+                printed,
+                axis="system",
+                quantity="batch per GPU",
+                scale="log",
+                evidence="derived",
+            )
+        )
+    versions = {model: [weights(lab, model, system) / 1e6 for system in SYSTEMS] for model in MODELS}
+    panels.append(
+        Panel(
+            "Weight versions of the stage that holds most",
+            "MB",
+            SYSTEMS,
+            versions,
+            axis="system",
+            quantity="memory",
+            evidence="derived",
+        )
+    )
+    return panels
+
+
+def batch(question: Question, lab: Lab, *, model: str, system: str, graph: str) -> tuple[Cases, str]:
+    kept = largest(lab, model, system, "keep")
+    return [[largest(lab, model, system, graph)]], f"by the account of tensors; {kept} with activations kept"
+
+
+def alike(question: Question, lab: Lab, *, graph: str) -> tuple[Cases, str]:
+    """PipeOptim beside each other system, a case per model and system that the paper has."""
+    cases = []
+    for model in MODELS:
+        own = largest(lab, model, "pipeoptim", graph)
+        others = [each for each in SYSTEMS if each != "pipeoptim" and compared(model, each)]
+        cases += [[own, largest(lab, model, each, graph)] for each in others]
+    return cases, "by the account of tensors, a case per model and other system"
+
+
+def larger(question: Question, lab: Lab, *, graph: str) -> tuple[Cases, str]:
+    cases = [[largest(lab, model, term, graph) for term in question.terms] for model in GNMTS]
+    return cases, "by the account of tensors, a case per model"
+
+
+def most(question: Question, lab: Lab) -> tuple[Cases, str]:
+    cases = [[float(weights(lab, model, term)) for term in question.terms] for model in GNMTS]
+    told = "; ".join(f"{m}: {', '.join(f'{v / 1e6:.0f}' for v in own)} MB" for m, own in zip(GNMTS, cases, strict=True))
+    return cases, f"float32, at the cuts of the public code; {told}"

@@ -1,0 +1,18 @@
+"""Figures and tables of the PipeOptim paper: for each, the function that draws its panels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from suite.papers.common.panel import Panels
+from suite.papers.pipeoptim import counts, figures, memory_account, predictions
+
+FIGURES: Mapping[str, Panels] = {
+    "pipeoptim_fig5": partial(figures.throughput_panels, name="fig5", of=figures.same),
+    "pipeoptim_fig6": partial(figures.throughput_panels, name="fig6", of=figures.filling),
+    "pipeoptim_table5": memory_account.table5_panels,
+    "pipeoptim_table6": figures.table6_panels,
+    "pipeoptim_small": counts.small_panels,
+    "pipeoptim_distance": predictions.distance_panels,
+}

@@ -1,0 +1,269 @@
+"""Decides what PipeOptim's claims about tensors come to, by watching a small network.
+
+It is trained by replay on as many stages as the paper has, once per system and optimizer; what each pass has read lies
+beside the versions that it stands for. Nothing here knows what the paper says of these numbers. One thread computes, so
+that a number does not depend on how many cores there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import nn
+
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op
+from suite.core.protocols import Clock, Read, Value, WeightPolicy
+from suite.engine.optimizer import SGD, Adam, AdamW, RuleState
+from suite.engine.random import drawing, initial
+from suite.engine.replay import Replay
+from suite.papers.pipeoptim.probes_drift import SMOOTHING
+
+DEPTH = 4
+SMOOTHED = "smoothed"
+# Section V-B; the decay of AdamW is that of the authors' scripts
+RULES: Mapping[str, SGD | Adam] = {
+    "sgdm": SGD(0.01, momentum=0.9, weight_decay=5e-4),
+    "adam": Adam(0.001),
+    "adamw": AdamW(0.001, weight_decay=5e-4),
+}
+Batches = Sequence[tuple[Any, Any]]  # arrays or tensors: inputs [n, ...] and classes [n]
+
+
+# -- a small network -------------------------------------------------------------------------------------------------
+
+
+def network(seed: int = 0, width: int = 32) -> list[nn.Module]:
+    """A layer per stage, for digits of 8 x 8."""
+    sizes = [64, *[width] * (DEPTH - 1), 10]
+    found: list[nn.Module] = []
+    for number, (own, following) in enumerate(pairwise(sizes)):
+        with drawing(*initial(seed, number)):
+            linear = nn.Linear(own, following)
+        found.append(linear if number == DEPTH - 1 else nn.Sequential(linear, nn.Tanh()))
+    return found
+
+
+def prepared(batches: Batches, dtype: torch.dtype = torch.float32) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Images of bytes as rows between -1 and 1."""
+    return [
+        (torch.as_tensor(x).flatten(1).to(dtype) / 127.5 - 1, torch.as_tensor(y, dtype=torch.int64)) for x, y in batches
+    ]
+
+
+def replay(layers: Sequence[nn.Module], rule: Any, microbatch: int, **told: Any) -> Replay:
+    return Replay(
+        layers,
+        loss=nn.functional.cross_entropy,
+        optimizer=rule,
+        microbatch=microbatch,
+        grid=Grid(inter=DEPTH),
+        **told,
+    )
+
+
+# -- predictions beside what came ------------------------------------------------------------------------------------
+
+
+class _Smoothed:
+    """An optimizer that is predicted as SGD with momentum is: by a smoothed gradient, at its own learning rate."""
+
+    drift_states = (SMOOTHED,)
+
+    def step(self, on: RuleState, grad: torch.Tensor) -> None:
+        if (velocity := on.moments.get(SMOOTHED)) is not None:
+            velocity.mul_(SMOOTHING).add_(grad)
+        super().step(on, grad)  # type: ignore[misc]
+
+    def drift(self, on: RuleState) -> torch.Tensor:
+        return on.moments[SMOOTHED] * -float(self.lr)  # type: ignore[attr-defined, no-any-return]
+
+
+class _SmoothedAdam(_Smoothed, Adam):
+    pass
+
+
+class _SmoothedAdamW(_Smoothed, AdamW):
+    pass
+
+
+def smoothed(name: str) -> Any:
+    """A rule of RULES, predicted as SpecTrain predicts."""
+    rule = RULES[name]
+    kinds: Mapping[str, type[Adam]] = {"adam": _SmoothedAdam, "adamw": _SmoothedAdamW}
+    return kinds[name](rule.lr, weight_decay=rule.weight_decay) if name in kinds else rule
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@dataclass(frozen=True)
+class Reads(WeightPolicy):
+    """What another policy reads, without what it asks of an optimizer."""
+
+    policy: WeightPolicy
+    predicts = True
+
+    def read(self, op: Op, clock: Clock) -> Read:
+        return self.policy.read(op, clock)
+
+    def needed(self, clock: Clock) -> frozenset[int]:
+        return self.policy.needed(clock)
+
+
+class _Watch:
+    """Weights of one stage, flat: each version, and what both passes of each microbatch have read."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine, self.stage = engine, engine.stage
+        self.versions: dict[int, torch.Tensor] = {}
+        self.forward: dict[int, tuple[int, torch.Tensor]] = {}  # by microbatch: updates made, weights read
+        self.backward: dict[int, tuple[int, torch.Tensor]] = {}
+        for name in ("forward", "backward"):
+            setattr(engine.stage, name, self._seen(getattr(engine.stage, name), getattr(self, name)))
+
+    def _seen(self, compute: Callable[..., Value], into: dict[int, tuple[int, torch.Tensor]]) -> Callable[..., Value]:
+        def watched(index: int, *args: Any, **kwargs: Any) -> Value:
+            into[index] = self.newest(), _flat(p.data for p in self.engine.state.parameters)
+            return compute(index, *args, **kwargs)
+
+        return watched
+
+    def newest(self) -> int:
+        """Keeps the newest version; its number."""
+        rule = self.engine.state.rule
+        if rule.updates not in self.versions:
+            self.versions[rule.updates] = _flat(rule.weights)
+        return int(rule.updates)
+
+
+def _flat(tensors: Any) -> torch.Tensor:
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])
+
+
+@dataclass(frozen=True)
+class Run:
+    """A watched training, of which the mini-batches that found a full pipeline count.
+
+    every: mini-batches per update; read: what the policy read, by stage, op kind and mini-batch
+    """
+
+    stages: Sequence[_Watch]
+    every: int
+    mini_batches: int
+
+    @property
+    def steady(self) -> range:
+        return range(max(DEPTH, self.every), self.mini_batches)
+
+    def due(self, index: int) -> int:
+        """The update that the gradient of a mini-batch enters: serial training would read as many updates."""
+        return index // self.every
+
+    @cached_property
+    def ahead(self) -> list[dict[int, int]]:
+        """Updates that each forward pass predicted, by stage."""
+        return [
+            {op.index: read.ahead for op, read in watch.engine.passes if op.kind is Kind.FORWARD and read is not None}
+            for watch in self.stages
+        ]
+
+    def distance(self, index: int, difference: Callable[[int, int], torch.Tensor]) -> float:
+        """Of one mini-batch, over the weights of all stages."""
+        return float(self._joined(index, difference).norm())
+
+    def _joined(self, index: int, difference: Callable[[int, int], torch.Tensor]) -> torch.Tensor:
+        return torch.cat([difference(stage, index) for stage in range(len(self.stages))]).double()
+
+    def total(self, difference: Callable[[int, int], torch.Tensor]) -> float:
+        return sum(self.distance(index, difference) for index in self.steady)
+
+    # differences: of one stage in one mini-batch
+
+    def late(self, stage: int, index: int) -> torch.Tensor:
+        """The newest weights at the forward pass, to those of serial training."""
+        watch = self.stages[stage]
+        return watch.versions[watch.forward[index][0]] - watch.versions[self.due(index)]
+
+    def forward(self, stage: int, index: int) -> torch.Tensor:
+        """The weights that the forward pass read, to those of serial training."""
+        watch = self.stages[stage]
+        return watch.forward[index][1] - watch.versions[self.due(index)]
+
+    def between(self, stage: int, index: int) -> torch.Tensor:
+        """The weights that the forward pass read, to those that the backward pass read."""
+        watch = self.stages[stage]
+        return watch.forward[index][1] - watch.backward[index][1]
+
+    def missed(self, stage: int, index: int) -> torch.Tensor:
+        """What was predicted, to the version that it stands for."""
+        watch = self.stages[stage]
+        return watch.forward[index][1] - self._aim(stage, index)
+
+    def moved(self, stage: int, index: int) -> torch.Tensor:
+        """The newest weights at the forward pass, to the version that is predicted."""
+        watch = self.stages[stage]
+        return watch.versions[watch.forward[index][0]] - self._aim(stage, index)
+
+    def _aim(self, stage: int, index: int) -> torch.Tensor:
+        watch = self.stages[stage]
+        newest = max(watch.versions)
+        return watch.versions[min(newest, watch.forward[index][0] + self.ahead[stage][index])]
+
+    def share(self, part: Sequence[int], stage: int) -> float:
+        """Of one stage over some mini-batches: what is still missed of the distance that is predicted."""
+        missed, moved = (
+            sum(float(difference(stage, index).norm()) for index in part) for difference in (self.missed, self.moved)
+        )
+        return missed / moved
+
+    @property
+    def removed(self) -> float:
+        """The share of the distance between stale and true weights that prediction removes."""
+        return 1 - self.total(self.missed) / self.total(self.moved)
+
+    @property
+    def removed_by_direction(self) -> float:
+        """The same share, with each mini-batch's prediction scaled (by 0 or more) so that it removes most.
+
+        It does not depend on the length of the predicted step, which an optimizer may have in another unit.
+        """
+        left = 0.0
+        for index in self.steady:
+            missed, moved = (self._joined(index, difference) for difference in (self.missed, self.moved))
+            predicted = missed - moved
+            square = float(predicted @ predicted)
+            scale = max(0.0, -float(moved @ predicted) / square) if square else 0.0
+            left += float((moved + scale * predicted).norm())
+        return 1 - left / self.total(self.moved)
+
+    @property
+    def staleness(self) -> float:
+        """The mean distance between the weights of forward passes and those of serial training."""
+        return self.total(self.forward) / len(self.steady)
+
+
+def watched(policy: WeightPolicy, rule: Any, batches: Batches, *, every: int = 1, seed: int = 0) -> Run:
+    """A small network, trained on `batches` by a policy; each is a mini-batch of the paper, one microbatch."""
+    data = prepared(batches)
+    made = replay(network(seed), rule, len(data[0][0]), weights=policy, update_every=every)
+    stages = [_Watch(engine) for engine in made.stages]
+    with one_thread():
+        for _ in made.train(data):
+            pass
+    for watch in stages:
+        watch.newest()
+    return Run(stages, every, len(data))

@@ -1,0 +1,82 @@
+"""Decides how a system's schedule looks in time when nothing but its order has a part in it: PipeOptim's Figure 1.
+
+A mini-batch takes as long on every stage of every plan, messages and updates take nothing, and a flush drains. Whoever
+wants a machine asks executor=simulated.
+"""
+
+from __future__ import annotations
+
+from suite.config.run import RunConfig
+from suite.config.validate.batch import batch_is_whole_microbatches
+from suite.core.errors import InvalidRequest
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op, Work
+from suite.core.protocols import Carried
+from suite.core.record import Metric, Source
+from suite.core.trace import CATEGORY, Trace
+from suite.papers.common.equations import FREE
+from suite.schedule.check import SHORT, check_size
+from suite.simulate.cost import Fixed
+from suite.simulate.worker import simulate
+
+PASSES = (CATEGORY[Kind.FORWARD], CATEGORY[Kind.BACKWARD])
+
+
+class UnitTimeExecutor:
+    """forward, backward: units of time of a mini-batch through the whole network, of which a stage takes its part and a
+    microbatch its own; batches: mini-batches of a run."""
+
+    def __init__(
+        self,
+        *,
+        forward: float,
+        backward: float,
+        batches: int,
+    ) -> None:
+        self.forward, self.backward, self.batches = forward, backward, batches
+
+    def check(self, config: RunConfig) -> None:
+        """Raises InvalidRequest for no batches, a batch that is no whole number of microbatches, and what a policy
+        refuses."""
+        if self.batches < 1:
+            raise InvalidRequest(f"executor.batches={self.batches}", rule="at least 1", legal="executor.batches=8")
+        batch_is_whole_microbatches(config)
+        check_size(self.batches * config.microbatches, config.grid.inter, SHORT)
+        policy = config.weights.build()
+        policy.check(config.grid.inter, config.update_interval)
+
+    def run(self, config: RunConfig) -> Carried:
+        trace = self.timeline(config)
+        stages = config.grid.inter
+        busy = sum(span.seconds for span in trace if span.category in PASSES)
+        idle = 100 * (1 - busy / (stages * trace.makespan))
+        return Carried(
+            Source.SIMULATED,
+            metrics={
+                "makespan": Metric("unit", "lower", (trace.makespan,), f"{self.batches} mini-batches"),
+                "idle": Metric("percent", "lower", (idle,), "of all stages' time, filling and draining included"),
+            },
+            trace=trace,
+            notes=("every mini-batch takes as long on every stage; messages and updates take no time",),
+        )
+
+    def timeline(self, config: RunConfig) -> Trace:
+        """The spans of one replica."""
+        stages, pieces, every = config.grid.inter, config.microbatches, config.update_interval
+        schedule = config.schedule.build()
+        cost = Fixed(self.forward / stages / pieces, self.backward / stages / pieces)
+        if every is not None:
+            work = Work(0, self.batches * pieces, every, 0)
+            return simulate(schedule, Grid(inter=stages), work, cost, FREE, traced=True).trace
+        one = simulate(schedule, Grid(inter=stages), Work(0, pieces, None, 0), cost, FREE, traced=True)
+        found = Trace()
+        for batch in range(self.batches):  # the first stage ends a batch, and begins the next one
+            later = batch * one.makespan
+            for span in one.trace:
+                op = span.op and _moved(span.op, batch, pieces)
+                found.append(span._replace(start=span.start + later, end=span.end + later, op=op))
+        return found
+
+
+def _moved(op: Op, batch: int, pieces: int) -> Op:
+    return op._replace(index=op.index + batch * (1 if op.kind is Kind.UPDATE else pieces))

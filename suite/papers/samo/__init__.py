@@ -1,0 +1,1 @@
+"""SAMO: compressed model states of pruned networks (IPDPS 2023)."""

@@ -1,0 +1,142 @@
+"""Decides what SAMO's Figure 5 comes to in simulation: two convolutional networks, a whole copy of them on every GPU.
+
+A batch is passes, one ring over all GPUs, and a step: there is no pipeline. Nothing is fitted to the figure: its
+stack is that of the paper's GPTs. A layer costs its products and the launch that a layer costs there; element-wise
+kernels, batch norms among them, are in the products, as there. All systems run torchvision's layers (V-A), so that none
+has kernels of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from suite.core.claim import Claim
+from suite.core.errors import InvalidRequest
+from suite.memory import Layout, zero_1
+from suite.papers.common.answer import Cases, Question, WithNull
+from suite.papers.common.cluster_runs import Lab
+from suite.papers.common.panel import Panel, ends_of
+from suite.simulate.kernel import Kernel
+from suite.simulate.network import Fabric, Ring, ring_volume
+from suite.simulate.roofline import HALF, STEPPED
+from suite.workload import VGG, Network, WideResNet, flops
+
+BATCH, GPUS = 128, (16, 32, 64, 128)  # Table I
+NETWORKS: Mapping[str, Network] = {"wideresnet_101": WideResNet(), "vgg_19": VGG()}
+SYSTEMS = {"axonn_samo": "axonn_samo", "axonn": "axonn_no_memopt", "deepspeed_3d": "deepspeed_3d"}  # theirs, ours
+PASSES = 3  # forward, and twice as much backward; nothing is computed again
+MOMENT = 8  # bytes per parameter that Adam's step reads and writes for its second moment, which momentum has not
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Seconds of one batch: passes, the reduction of all gradients, and the step."""
+
+    passes: float
+    reduction: float
+    step: float
+
+    @property
+    def seconds(self) -> float:
+        return self.passes + self.reduction + self.step
+
+
+def layout(lab: Lab, model: str, system: str, gpus: int) -> Layout:
+    """The states of one GPU: mixed precision, with momentum."""
+    modelled = lab.system(SYSTEMS[system])
+    entries = sum(layer.parameters for layer in NETWORKS[model].shapes())
+    found: Layout = modelled.layout(entries=entries, moments=("velocity",), dtype="float32")
+    return zero_1(gpus)(found) if modelled.zero_stage else found
+
+
+def parts(lab: Lab, model: str, system: str, gpus: int) -> Parts:
+    """One batch of `model` on `gpus`. Raises InvalidRequest for GPUs that do not divide it."""
+    if gpus < 1 or BATCH % gpus:
+        raise InvalidRequest(
+            f"a batch of {BATCH} images on {gpus} GPUs", rule="GPUs divide it", legal="16, 32, 64 or 128"
+        )
+    machine, stack, network = lab.machine, lab.stack("samo"), NETWORKS[model]
+    states, layers = layout(lab, model, system, gpus), len(network.shapes())
+    products = flops.training(network, BATCH // gpus) / (stack.products * machine.peak_of("float16"))
+    passes = products + PASSES * layers * stack.launch
+    if "index" in {state.name for state in states}:
+        passes += stack.compress * states["half"].entries
+    volume = lab.system(SYSTEMS[system]).allreduces_per_update * ring_volume(states["half_gradient"].bytes, gpus)
+    traffic = (STEPPED - MOMENT) * states["master"].entries + HALF * states["half"].entries
+    step = traffic / (machine.memory_bandwidth * (stack.traffic or 1.0))
+    return Parts(passes, _alone(lab, gpus, volume), step)
+
+
+def _alone(lab: Lab, gpus: int, volume: float) -> float:
+    """Seconds of a ring over all GPUs in which each sends `volume` bytes, with the network to itself."""
+    kernel = Kernel()
+    fabric = Fabric(kernel, lab.machine, lab.stack("samo"), gpus)
+    ring = Ring.of(range(gpus), lab.machine)
+    fabric.collective(ring, volume, 2 * (gpus - 1), lambda _: None, None)
+    return kernel.run()
+
+
+def seconds(lab: Lab, model: str, system: str, gpus: int) -> float:
+    return parts(lab, model, system, gpus).seconds
+
+
+def saved(lab: Lab, model: str, gpus: int) -> float:
+    """Percent of AxoNN's batch time that AxoNN+SAMO saves (X1)."""
+    return 100 * (1 - seconds(lab, model, "axonn_samo", gpus) / seconds(lab, model, "axonn", gpus))
+
+
+def fig5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+    points, panels = [str(gpus) for gpus in GPUS], []
+    for model in NETWORKS:
+        times = {system: [seconds(lab, model, system, gpus) for gpus in GPUS] for system in SYSTEMS}
+        panels.append(
+            Panel(f"Figure 5 of SAMO: batch time of {model}", "s", points, times, axis="GPUs", quantity="batch time")
+        )
+        gains = [saved(lab, model, gpus) for gpus in GPUS]
+        title = f"Figure 5 of SAMO: time saved over AxoNN, {model}"
+        ours = {"axonn_samo": gains}
+        panels.append(Panel(title, "percent", points, ours, axis="GPUs", quantity="time saved"))
+        panels.append(
+            Panel(
+                # the text prints the least and the largest, not at which count
+                f"Figure 5 of SAMO: least and largest time saved over AxoNN, {model}",
+                "percent",
+                ("least", "largest"),
+                {"axonn_samo": [min(gains), max(gains)]},
+                {"axonn_samo": ends_of(claims, f"samo.fig5.speedup.{model}")},
+                axis="of all GPU counts",
+                quantity="time saved",
+            )
+        )
+    return panels
+
+
+def speedups(question: Question, lab: Lab, *, model: str, first: float) -> WithNull:
+    """Our least and largest over the GPU counts.
+
+    first: the printed least; without a pipeline, the null model's constant per system gives it at every count
+    """
+    found = [saved(lab, model, gpus) for gpus in GPUS]
+    return [[min(found), max(found)]], ", ".join(f"{value:.1f}" for value in found), [[first, first]]
+
+
+def compute_ratio(question: Question, lab: Lab, *, models: Sequence[str]) -> WithNull:
+    """Seconds of the first network's passes over those of the second, without reduction and step.
+
+    Null model: the ratio of their flops.
+    """
+    first, second = models
+    cases = [[parts(lab, first, "axonn", gpus).passes / parts(lab, second, "axonn", gpus).passes] for gpus in GPUS]
+    ratio = flops.training(NETWORKS[first], 1) / flops.training(NETWORKS[second], 1)
+    return cases, f"16 to 128 GPUs; {first} has {ratio:.2f} times the flops of {second}", [[ratio]] * len(GPUS)
+
+
+def equals(question: Question, lab: Lab) -> tuple[Cases, str]:
+    cases = [[seconds(lab, model, term, gpus) for term in question.terms] for model in NETWORKS for gpus in GPUS]
+    told = ", ".join(f"{other / own:.2f}" for own, other in cases)
+    return cases, f"DeepSpeed over AxoNN, wideresnet_101 then vgg_19: {told}"
+
+
+def gains(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return [[saved(lab, term, gpus) for term in question.terms] for gpus in GPUS], "16 to 128 GPUs"

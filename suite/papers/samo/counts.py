@@ -1,0 +1,288 @@
+"""Decides what SAMO's claims that need no cluster come to: bytes of layouts, counts of programs, tensors of the engine.
+
+Bytes are those of the layouts that ranks allocate exactly (law 4), messages and idle time those of the orders that
+ranks run. What is claimed of tensors is looked up in a small network that the engine trains (suite.papers.samo.probes):
+torch is imported for these answers alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from suite.core.claim import Claim
+from suite.core.grid import Grid
+from suite.core.op import Kind, Work, feeds
+from suite.core.protocols import Schedule
+from suite.core.trace import CATEGORY
+from suite.memory import Layout, compressed, mixed
+from suite.papers.common.answer import Cases, Question, distinct
+from suite.papers.common.cluster_runs import Lab
+from suite.papers.common.equations import BYTES, FREE, idle
+from suite.papers.common.model_states import ADAM, CONVNETS, GPTS
+from suite.papers.common.panel import Panel
+from suite.schedule import MessageDriven, OneFOneB
+from suite.simulate.cost import Fixed
+from suite.simulate.plan import Plan
+from suite.simulate.worker import Simulation, simulate
+from suite.workload import convnet
+
+HALF = "float16"
+FORWARD, BACKWARD = 1.0, 2.0  # units of time, of Figure 3
+UNITS = Fixed(FORWARD, BACKWARD, BYTES)
+UNEVEN = Fixed(0.375, 0.625, BYTES)  # exact in binary; neither pass is a whole number of the other
+PASSES = (CATEGORY[Kind.FORWARD], CATEGORY[Kind.BACKWARD])
+
+
+def layout(density: float, entries: int) -> Layout:
+    """What ranks hold of `entries` weights that are all prunable, in mixed precision with Adam: memory=samo."""
+    return compressed(entries, ADAM, half=HALF, kept=round(density * entries), of=entries)
+
+
+def indexed(found: Layout) -> int:
+    """Bytes of the compressed states that are held for ever, without their index."""
+    return sum(s.bytes for s in found if s.form == "indexed" and s.life == "always" and s.kind != "indices")
+
+
+def run(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule | None = None) -> Simulation:
+    """One batch in `order`; without one in the message-driven order."""
+    work = Work(0, microbatches, None, 0)
+    return simulate(order or MessageDriven(), Grid(inter=stages), work, cost, FREE, traced=True)
+
+
+def bubbles(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule | None = None) -> list[float]:
+    """Units of time that each stage does not compute, from its spans."""
+    found = run(stages, microbatches, cost, order)
+    busy = [0.0] * stages
+    for span in found.trace:
+        if span.category in PASSES:
+            busy[span.rank] += span.seconds
+    return [found.makespan - one for one in busy]
+
+
+def messages(stages: int, microbatches: int) -> list[float]:
+    """That each stage sends and receives for a microbatch."""
+    counts = [0] * stages
+    for span in run(stages, microbatches).trace:
+        if span.op is not None and span.bytes and (fed := feeds(span.op, stages)) is not None:
+            counts[span.op.stage] += 1
+            counts[fed.stage] += 1
+    return [count / microbatches for count in counts]
+
+
+def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+    shares = (0.0, 0.25, 0.5, 0.8, 0.9, 0.95)
+    entries = 1_000_000
+    told = {
+        "axonn": [mixed(entries, ADAM).bytes() / entries] * len(shares),
+        "axonn_samo": [layout(1 - share, entries).bytes() / entries for share in shares],
+    }
+    title = "Bytes of a prunable parameter's model states over sparsity, mixed precision with Adam"
+    return [
+        Panel(
+            title,
+            "byte",
+            [f"{share:g}" for share in shares],
+            told,
+            axis="sparsity, share of weights",
+            quantity="model states per parameter",
+            evidence="derived",
+        )
+    ]
+
+
+# -- bytes of layouts ------------------------------------------------------------------------------------------------
+
+
+def dense_bytes(question: Question, lab: Lab) -> tuple[Cases, str]:
+    values = [mixed(int(point["phi"]), ADAM).bytes() for point in question.points]
+    return [values], "bytes of the layout that ranks allocate: memory=dense in mixed precision with Adam"
+
+
+def compressed_states(question: Question, lab: Lab) -> tuple[Cases, str]:
+    values = [indexed(layout(point["f"], int(point["phi"]))) for point in question.points]
+    return [values], "bytes of the compressed states that ranks allocate: memory=samo"
+
+
+def index(question: Question, lab: Lab) -> tuple[Cases, str]:
+    values = [layout(point["f"], int(point["phi"]))["index"].bytes for point in question.points]
+    return [values], "bytes of the index that ranks allocate: memory=samo"
+
+
+def theta16(question: Question, lab: Lab) -> tuple[Cases, str]:
+    values = [layout(point["f"], int(point["phi"]))["half"].bytes for point in question.points]
+    return [values], "bytes of the weights that passes read: memory=samo"
+
+
+def temporary(question: Question, lab: Lab) -> tuple[Cases, str]:
+    values = [layout(point["f"], int(point["phi"]))["half_copy"].bytes for point in question.points]
+    return [values], "bytes that a step makes and gives back: memory=samo, where one bucket is everything"
+
+
+def samo_bytes(question: Question, lab: Lab) -> tuple[Cases, str]:
+    values = [layout(point["f"], int(point["phi"])).bytes() for point in question.points]
+    return [values], "bytes of the layout that ranks allocate, in the step: memory=samo"
+
+
+def saving(question: Question, lab: Lab) -> tuple[Cases, str]:
+    values = []
+    for point in question.points:
+        entries = int(point["phi"])
+        values.append(mixed(entries, ADAM).bytes() - layout(1 - point["p"], entries).bytes())
+    return [values], "bytes of memory=dense less those of memory=samo"
+
+
+# -- programs --------------------------------------------------------------------------------------------------------
+
+
+def figure_3(question: Question, lab: Lab) -> tuple[Cases, str]:
+    told = question.setting
+    cost = Fixed(float(told["forward_units"]), float(told["backward_units"]), BYTES)
+    values = bubbles(int(told["g_inter"]), int(told["microbatches"]), cost)
+    return [[value] for value in values], "makespan less a stage's passes, message-driven, stage by stage"
+
+
+def bubble_of_passes(question: Question, lab: Lab) -> tuple[Cases, str]:
+    """In both orders: Figure 3, other pipelines, and one whose backward passes are no whole number of forward ones."""
+    figure = int(question.setting["g_inter"]), int(question.setting["microbatches"])
+    pipelines = [(*size, UNITS) for size in (figure, (2, 4), (4, 9), (8, 16))] + [(4, 8, UNEVEN)]
+    cases = []
+    for order in (OneFOneB(), MessageDriven()):
+        for stages, count, cost in pipelines:
+            passes = run(1, stages - 1, cost).makespan
+            cases += [[idle, passes] for idle in bubbles(stages, count, cost, order)]
+    told = "3, 2, 4, 8 and 4 stages in 1F1B, then message-driven"
+    return cases, f"each stage's idle time and the time of that many passes on one stage: {told}"
+
+
+def per_microbatch(question: Question, lab: Lab, *, stages: int, microbatches: int) -> tuple[Cases, str]:
+    """Of every stage, as it is claimed of each GPU; the ends have one neighbour instead of two (S14)."""
+    found = messages(stages, microbatches)
+    told = ", ".join(f"{one:g}" for one in found)
+    return [[one] for one in found], f"counted on {stages} stages, the first one first: {told}"
+
+
+def even_bubble(question: Question, lab: Lab) -> tuple[Cases, str]:
+    """Two cases: 1F1B, whose bubble the paper cites, and AxoNN's own order, of which it speaks."""
+    orders: dict[str, Schedule] = {"1F1B": OneFOneB(), "message-driven": MessageDriven()}
+    cases = [
+        [idle(point["t_f"], point["t_b"], int(point["G_inter"]), order) for point in question.points]
+        for order in orders.values()
+    ]
+    return cases, f"makespan less a stage's passes: {', then '.join(orders)}"
+
+
+def bubble_gains(question: Question, lab: Lab) -> tuple[Cases, str]:
+    """Bubble that one GPU fewer saves, and that half the GPUs save, in the orders of 1F1B and of AxoNN.
+
+    A stage's passes take whole units, so that no rounding decides which of two messages comes first; what is told is in
+    times of the whole model.
+    """
+    counts = [int(term) for term in question.terms]
+    asked = sorted({m for n in counts for m in (n, n - 1, n // 2)})
+    cases = []
+    for order in (OneFOneB(), MessageDriven()):
+        units = {n: idle(n * FORWARD, n * BACKWARD, n, order) for n in asked}
+        bubble = {n: Fraction(found) / n for n, found in units.items()}
+        cases += [[bubble[n] - bubble[n - 1] for n in counts], [bubble[n] - bubble[n // 2] for n in counts]]
+    return cases, "1F1B: by one GPU fewer, by half of them; then message-driven"
+
+
+def per_gpu(question: Question, lab: Lab) -> tuple[Cases, str]:
+    """Forward passes of a first stage in the plan that the simulator makes of a batch, a grid and a microbatch."""
+    values = []
+    for point in question.points:
+        batch, replicas, size = int(point["B"]), int(point["G_data"]), int(point["mbs"])
+        plan = Plan(
+            lab.shapes["gpt3_xl"], lab.systems["axonn"], Grid(inter=3, data=replicas), batch=batch, microbatch=size
+        )
+        found = simulate(MessageDriven(), Grid(inter=3), plan.work, Fixed(FORWARD, BACKWARD, BYTES), FREE, traced=True)
+        values.append(sum(span.category == PASSES[0] and span.rank == 0 for span in found.trace))
+    return [values], "forward passes counted on a first stage of one replica"
+
+
+# -- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def wide_resnet(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return [[convnet.parameters(CONVNETS["wideresnet_101"]())]], "counted layer by layer"
+
+
+def vgg(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return [[convnet.parameters(CONVNETS["vgg_19"]())]], "counted layer by layer"
+
+
+def gpt(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return [[lab.shapes[str(question.setting["model"])].parameters]], "counted layer by layer, the tied matrix once"
+
+
+# -- tensors ---------------------------------------------------------------------------------------------------------
+
+
+def linear_index(question: Question, lab: Lab) -> tuple[Cases, str]:
+    from suite.papers.samo import probes as shown
+
+    pairs = [shown.index_bytes(int(point["N"]), int(point["entries"])) for point in question.points]
+    return [[coordinates / ours for coordinates, ours in pairs]], "bytes of a random ticket's index, and of coordinates"
+
+
+def example(question: Question, lab: Lab) -> tuple[Cases, str]:
+    """The points of one width are entries of one tensor, as the two of the published example are."""
+    from suite.papers.samo import probes as shown
+
+    entries: dict[int, list[tuple[int, int]]] = {}
+    for point in question.points:
+        entries.setdefault(int(point["columns"]), []).append((int(point["row"]), int(point["column"])))
+    found = [index for columns, these in entries.items() for index in shown.indices_of(these, columns)]
+    return [found], "the ticket of a tensor whose other entries are zero"
+
+
+def shared_index(question: Question, lab: Lab) -> tuple[Cases, str]:
+    from suite.papers.samo import probes as shown
+
+    return [[count] for count in shown.index_tensors()], "counted in the states of a convolution and two linear layers"
+
+
+def forward(question: Question, lab: Lab) -> tuple[Cases, str]:
+    from suite.papers.samo import probes as shown
+
+    return distinct(shown.outputs()), f"{shown.HALF} outputs of a small network after five batches"
+
+
+def optimizer(question: Question, lab: Lab) -> tuple[Cases, str]:
+    from suite.papers.samo import probes as shown
+
+    return distinct(shown.updated()), f"weights of a small network after five steps of Adam, full and {shown.HALF}"
+
+
+def layerwise(question: Question, lab: Lab) -> tuple[Cases, str]:
+    from suite.papers.samo import probes as shown
+
+    found = [(1, *shown.dense_gradients(count)) for count in (1, 2, 4)]
+    return found, "counted at allocation; 1, 2 and 4 microbatches"
+
+
+def inverse(question: Question, lab: Lab) -> tuple[Cases, str]:
+    from suite.papers.samo import probes as shown
+
+    return distinct(shown.expanded()), "entries of tensors of one, two and four dimensions"
+
+
+def same_flops(question: Question, lab: Lab) -> tuple[Cases, str]:
+    from suite.papers.samo import probes as shown
+
+    return [shown.flops()], "counted as torch dispatches the products of a batch"
+
+
+def allreduce(question: Question, lab: Lab) -> tuple[Cases, str]:
+    from suite.papers.samo import probes as shown
+
+    values = [shown.reduced_bytes(point["f"], int(point["phi"])) for point in question.points]
+    return [values], f"bytes that one of two replicas hands to its all-reduces in a batch, {shown.HALF}"
+
+
+def size_ratios(question: Question, lab: Lab) -> tuple[Cases, str]:
+    """The least and the largest ratio of a GPT to a convolutional network."""
+    small = [convnet.parameters(layers()) for layers in CONVNETS.values()]
+    ratios = [Fraction(lab.shapes[model].parameters, count) for model in GPTS for count in small]
+    return [[min(ratios), max(ratios)]], f"{len(ratios)} ratios of parameters counted from the shapes"

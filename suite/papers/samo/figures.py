@@ -1,0 +1,309 @@
+"""Decides what SAMO's cluster figures come to in simulation: Figures 6, 7 and 8, Table II, and the memory they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from suite.core.claim import Claim
+from suite.papers.common.answer import Cases, Question, WithNull
+from suite.papers.common.cluster_runs import SAMO_COUNTS, Lab, Phases
+from suite.papers.common.null_model import BubbleAlone
+from suite.papers.common.null_model import percents as null_percents
+from suite.papers.common.null_model import saved as null_saved
+from suite.papers.common.panel import NONE, Panel, ends_of, number
+
+Claims = Mapping[str, Claim]
+MODELS = tuple(SAMO_COUNTS)
+SYSTEMS = ("axonn_samo", "axonn", "deepspeed_3d", "sputnik")  # as the paper names them
+DENSE = "axonn_no_memopt"  # its AxoNN keeps its states on the GPU (X2)
+PROFILED = (128, 256, 512)  # GPUs of Figure 8
+BASE = 256  # GPUs of the row of Table II that constants are fitted to
+
+
+def _ours(system: str) -> str:
+    return DENSE if system == "axonn" else system
+
+
+def counts(model: str) -> tuple[int, ...]:
+    return SAMO_COUNTS[model][1]
+
+
+def everywhere(lab: Lab, systems: Sequence[str]) -> list[list[float]]:
+    """Batch times of `systems`, a case for every model at each of its GPU counts."""
+    return [[lab.samo(m, _ours(s), g).seconds for s in systems] for m in MODELS for g in counts(m)]
+
+
+# Figures 6 and 7: strong scaling of the GPT-3 models
+
+
+def fig6_7_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+    panels = []
+    for model in MODELS:
+        times = {s: [lab.samo(model, _ours(s), gpus).seconds for gpus in counts(model)] for s in SYSTEMS}
+        figure = "Figure 6" if model in ("gpt3_xl", "gpt3_2_7b") else "Figure 7"
+        points = [str(gpus) for gpus in counts(model)]
+        panels.append(
+            Panel(f"{figure} of SAMO: batch time of {model}", "s", points, times, axis="GPUs", quantity="batch time")
+        )
+        ends = claims.get(f"samo.fig6_7.speedup_over_axonn.{model}")
+        low = ends.value[0] if ends and isinstance(ends.value, tuple) else NONE
+        high = number(claims, f"samo.sec6b.max_speedup.{model}")
+        panels.append(
+            Panel(
+                f"{figure} of SAMO: time saved over AxoNN, {model}",
+                "percent",
+                points,
+                {"axonn_samo": [lab.saved(model, gpus, over=DENSE) for gpus in counts(model)]},
+                {"axonn_samo": [low, NONE, NONE, high]},
+                {"axonn_samo": _null_saved(lab, model, "axonn", low)},
+                [("axonn_samo", 0)] if model == "gpt3_13b" else [],
+                axis="GPUs",
+                quantity="time saved",
+            )
+        )
+        found = [lab.saved(model, gpus, over="deepspeed_3d") for gpus in counts(model)]
+        panels.append(
+            Panel(
+                f"{figure} of SAMO: least and largest time saved over DeepSpeed-3D, {model}",
+                "percent",
+                ("least", "largest"),
+                {"axonn_samo": [min(found), max(found)]},
+                {"axonn_samo": ends_of(claims, f"samo.fig6_7.speedup_over_deepspeed.{model}")},
+                axis="of all GPU counts",
+                quantity="time saved",
+            )
+        )
+    return panels
+
+
+def _null_saved(lab: Lab, model: str, over: str, first: float) -> list[float]:
+    """Percent of batch time saved over a system at each GPU count; `first` is printed for the fewest GPUs."""
+    ours, theirs = (
+        [lab.samo_plan(model, _ours(system), gpus) for gpus in counts(model)] for system in ("axonn_samo", over)
+    )
+    return null_saved(ours, theirs, first)
+
+
+def speedups(question: Question, lab: Lab, *, model: str, over: str, first: float) -> WithNull:
+    """Our least and largest over the GPU counts.
+
+    first: the printed least, from which the null model goes on at the fewest GPUs
+    """
+    found = [lab.saved(model, gpus, over=_ours(over)) for gpus in counts(model)]
+    null = _null_saved(lab, model, over, first)
+    return [[min(found), max(found)]], ", ".join(f"{value:.1f}" for value in found), [[min(null), max(null)]]
+
+
+def largest_speedup(question: Question, lab: Lab, *, model: str, first: float) -> WithNull:
+    """first: the printed speedup at the fewest GPUs, from which the null model goes on"""
+    null = _null_saved(lab, model, "axonn", first)[-1]
+    return [[lab.saved(model, counts(model)[-1], over=DENSE)]], f"{counts(model)[-1]} GPUs", [[null]]
+
+
+def abstract_speedups(question: Question, lab: Lab, *, over: str, first: float) -> WithNull:
+    """first: the printed speedup at the fewest GPUs, from which the null model goes on"""
+    found = lab.saved("gpt3_2_7b", 512, over=_ours(over))
+    return [[found]], "512 GPUs", [[_null_saved(lab, "gpt3_2_7b", over, first)[-1]]]
+
+
+def grows(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return [[lab.saved(m, g, over=DENSE) for g in reversed(counts(m))] for m in MODELS], "a case per model"
+
+
+def over_both(question: Question, lab: Lab) -> tuple[Cases, str]:
+    cases = [[lab.saved(m, g, over="deepspeed_3d"), lab.saved(m, g, over=DENSE)] for m in MODELS for g in counts(m)]
+    return cases, "the models at their GPU counts"
+
+
+def slowest(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return everywhere(lab, question.terms), "the models at their GPU counts"
+
+
+def quickest(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return everywhere(lab, question.terms), "the models at their GPU counts"
+
+
+def over_sputnik(question: Question, lab: Lab, *, first: float) -> WithNull:
+    """first: the printed ratio, from which the null model goes on at the fewest GPUs of each model"""
+    cases = [[theirs / ours] for ours, theirs in everywhere(lab, ("axonn_samo", "sputnik"))]
+    saved = [each for model in MODELS for each in _null_saved(lab, model, "sputnik", 100 * (1 - 1 / first))]
+    return cases, "the models at their GPU counts", [[1 / (1 - each / 100)] for each in saved]
+
+
+# Table II: percent of peak of 13B
+
+
+def percent(lab: Lab, system: str, gpus: int) -> float:
+    return lab.samo("gpt3_13b", _ours(system), gpus).percent_of_peak
+
+
+def table2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+    gpus = counts("gpt3_13b")
+    ours = {system: [percent(lab, system, count) for count in gpus] for system in SYSTEMS}
+    paper = {s: [number(claims, f"samo.table2.{s}.gpus_{count}") for count in gpus] for s in SYSTEMS}
+    plans = {s: [lab.samo_plan("gpt3_13b", _ours(s), count) for count in gpus] for s in SYSTEMS}
+    return [
+        Panel(
+            "Table II of SAMO: percent of peak of 13B",
+            "percent",
+            [str(count) for count in gpus],
+            ours,
+            paper,
+            {system: null_percents(plans[system], paper[system][0]) for system in SYSTEMS},
+            [(system, 0) for system in SYSTEMS],
+            axis="GPUs",
+            quantity="share of peak",
+        )
+    ]
+
+
+def percents(question: Question, lab: Lab, *, system: str, gpus: int, first: float) -> WithNull:
+    """first: the printed percent at the fewest GPUs, from which the null model goes on"""
+    found = lab.samo("gpt3_13b", _ours(system), gpus)
+    note = f"grid {found.plan.grid}, {found.plan.microbatches} microbatches"
+    return [[found.percent_of_peak]], note, [[_null_percent(lab, system, gpus, first)]]
+
+
+def _null_percent(lab: Lab, system: str, gpus: int, first: float) -> float:
+    plans = [lab.samo_plan("gpt3_13b", _ours(system), count) for count in (BASE, gpus)]
+    return null_percents(plans, first)[-1]
+
+
+def falls(question: Question, lab: Lab, *, systems: Sequence[str]) -> tuple[Cases, str]:
+    return [[percent(lab, s, int(term)) for term in question.terms] for s in systems], ", ".join(systems)
+
+
+def dense_at_largest(question: Question, lab: Lab, *, first: Sequence[float]) -> WithNull:
+    """first: the printed percents of both at the fewest GPUs, from which the null model goes on"""
+    systems = ("axonn", "deepspeed_3d")
+    nulls = [[_null_percent(lab, system, 2048, each)] for system, each in zip(systems, first, strict=True)]
+    return [[percent(lab, system, 2048)] for system in systems], ", ".join(systems), nulls
+
+
+def samo_at_largest(question: Question, lab: Lab, *, first: float) -> WithNull:
+    return [[percent(lab, "axonn_samo", 2048)]], "2048 GPUs", [[_null_percent(lab, "axonn_samo", 2048, first)]]
+
+
+def drops(question: Question, lab: Lab) -> tuple[Cases, str]:
+    return [[100 * (1 - percent(lab, s, 2048) / percent(lab, s, BASE)) for s in question.terms]], "256 to 2048 GPUs"
+
+
+# Figure 8: where the time of 2.7B goes
+
+
+def phases(lab: Lab, system: str, gpus: int) -> Phases:
+    return Phases.of(lab.samo("gpt3_2_7b", _ours(system), gpus, traced=True))
+
+
+def savings(lab: Lab, gpus: int) -> dict[str, float]:
+    """What AxoNN+SAMO saves in each phase, in percent of AxoNN's batch time (S1)."""
+    dense, pruned = phases(lab, "axonn", gpus), phases(lab, "axonn_samo", gpus)
+    share = 100 / dense.total
+    parts = {
+        "p2p": share * (dense.point_to_point - pruned.point_to_point),
+        "bubble": share * (dense.bubble - pruned.bubble),
+        "collective": share * (dense.collective - pruned.collective),
+    }
+    return {**parts, "overhead": share * (pruned.compute - dense.compute), "total": sum(parts.values())}
+
+
+def fig8_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+    names = ("p2p", "bubble", "collective", "overhead", "total")
+    found = {gpus: savings(lab, gpus) for gpus in PROFILED}
+    return [
+        Panel(
+            "Figure 8 of SAMO: time saved by phase, of AxoNN's batch time",
+            "percent",
+            [str(gpus) for gpus in PROFILED],
+            {name: [found[gpus][name] for gpus in PROFILED] for name in names},
+            {name: [number(claims, f"samo.fig8.{name}.gpus_{gpus}") for gpus in PROFILED] for name in names},
+            axis="GPUs",
+            quantity="time saved",
+        )
+    ]
+
+
+def _bubble_alone(lab: Lab, gpus: int) -> BubbleAlone:
+    """The null model of Figure 8: passes take as long with SAMO as without, and messages nothing."""
+    return BubbleAlone(*(lab.samo_plan("gpt3_2_7b", _ours(system), gpus) for system in ("axonn_samo", "axonn")))
+
+
+def saved_share(question: Question, lab: Lab, *, phase: str, gpus: int) -> WithNull:
+    """Percent of AxoNN's batch time that a phase saves. Null model: the bubble alone is shorter."""
+    null = _bubble_alone(lab, gpus).saved if phase in ("bubble", "total") else 0.0
+    return [[savings(lab, gpus)[phase]]], "of AxoNN's batch time; first stage, as profiled", [[null]]
+
+
+def communication_reduction(question: Question, lab: Lab, *, gpus: int) -> WithNull:
+    """By how much communication itself is shorter, in percent of AxoNN's. Null model: all of it is bubble."""
+    dense, pruned = (_communication(phases(lab, system, gpus)) for system in ("axonn", "axonn_samo"))
+    told = f"point-to-point, bubble and collective: {dense:.2f} s to {pruned:.2f} s"
+    return [[100 * (1 - pruned / dense)]], told, [[_bubble_alone(lab, gpus).bubble_reduction]]
+
+
+def _communication(found: Phases) -> float:
+    return found.point_to_point + found.bubble + found.collective
+
+
+def dominates(question: Question, lab: Lab) -> tuple[Cases, str]:
+    found = phases(lab, "axonn", 128)
+    return [[found.point_to_point, found.bubble, found.collective]], "seconds of the first stage"
+
+
+def leads(question: Question, lab: Lab) -> tuple[Cases, str]:
+    def lead(gpus: int) -> float:
+        found = phases(lab, "axonn", gpus)
+        return (found.point_to_point - max(found.bubble, found.collective)) / found.total
+
+    return [[lead(128), lead(256), 0.0]], "share of the batch by which it exceeds the next phase"
+
+
+def share_falls(question: Question, lab: Lab) -> tuple[Cases, str]:
+    found = [phases(lab, "axonn", int(term)) for term in question.terms]
+    return [[100 * one.point_to_point / one.total for one in found]], "of AxoNN's batch, first stage"
+
+
+def sources(question: Question, lab: Lab, *, gpus: int) -> tuple[Cases, str]:
+    found = savings(lab, gpus)
+    names = {"point-to-point": "p2p"}
+    return [[found[names.get(term, term)] for term in question.terms]], "percent of AxoNN's batch time"
+
+
+def overcome(question: Question, lab: Lab, *, gpus: Sequence[int]) -> tuple[Cases, str]:
+    found = [savings(lab, count) for count in gpus]
+    return [[one["total"], one["overhead"]] for one in found], f"{' and '.join(map(str, gpus))} GPUs"
+
+
+# Section I: memory of all GPUs of one model
+
+
+def gigabytes(lab: Lab, system: str) -> float:
+    """States and activations of one pipeline of 2.7B."""
+    plan = lab.samo_plan("gpt3_2_7b", _ours(system), 512)
+    return plan.total() / plan.grid.data / 1e9
+
+
+def memory_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
+    systems = {"axonn": "before", "axonn_samo": "after"}
+    return [
+        Panel(
+            "Memory of one pipeline of 2.7B",
+            "gigabyte",
+            list(systems),
+            {"2.7B": [gigabytes(lab, system) for system in systems]},
+            {"2.7B": [number(claims, f"samo.sec1.memory_{when}") for when in systems.values()]},
+            axis="system",
+            quantity="memory",
+            evidence="derived",
+        )
+    ]
+
+
+def total_memory(question: Question, lab: Lab, *, system: str) -> tuple[Cases, str]:
+    plan = lab.samo_plan("gpt3_2_7b", _ours(system), 512)
+    return [[gigabytes(lab, system)]], f"{plan.grid.inter} GPUs: states, checkpoints in flight and one segment"
+
+
+def memory_reduction(question: Question, lab: Lab) -> tuple[Cases, str]:
+    value = 100 * (1 - gigabytes(lab, "axonn_samo") / gigabytes(lab, "axonn"))
+    return [[float(int(value))]], f"cut to whole percents, as printed: {value:.2f}"

@@ -1,0 +1,56 @@
+"""Decides what 13B would do beyond the published counts: percent of peak to 4096 GPUs, and where the time goes.
+
+No paper printed these points, so no claim is answered: the same plans, stacks and constants go on, and what dominates
+(bubble, point-to-point, collective) is read off the first stage as SAMO's Figure 8 reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from suite.core.claim import Claim
+from suite.papers.common.cluster_runs import Lab, Phases
+from suite.papers.common.panel import NONE, Panel, number
+from suite.papers.samo.figures import DENSE, SYSTEMS
+
+MODEL = "gpt3_13b"
+GPUS = (256, 512, 1024, 2048, 4096)
+SHOWN = ("axonn", "axonn_samo")
+
+
+def shares(lab: Lab, system: str, gpus: int) -> dict[str, float]:
+    """Percent of the batch by phase, of the first stage."""
+    found = Phases.of(lab.samo(MODEL, system, gpus, traced=True))
+    parts = {
+        "compute": found.compute,
+        "bubble": found.bubble,
+        "point-to-point": found.point_to_point,
+        "collective": found.collective,
+    }
+    return {name: 100 * value / found.total for name, value in parts.items()}
+
+
+def scaling_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
+    def ours(system: str) -> str:
+        return DENSE if system == "axonn" else system
+
+    names = [str(gpus) for gpus in GPUS]
+    percent = {s: [lab.samo(MODEL, ours(s), gpus).percent_of_peak for gpus in GPUS] for s in SYSTEMS}
+    paper = {
+        s: [number(claims, f"samo.table2.{s}.gpus_{gpus}") if gpus < 4096 else NONE for gpus in GPUS] for s in SYSTEMS
+    }
+    title = "Percent of peak of 13B to 4096 GPUs"
+    panels = [Panel(title, "percent", names, percent, paper, axis="GPUs", quantity="share of peak")]
+    for system in SHOWN:
+        found = [shares(lab, ours(system), gpus) for gpus in GPUS]
+        panels.append(
+            Panel(
+                f"Where a batch goes, {system}",
+                "percent",
+                names,
+                {phase: [one[phase] for one in found] for phase in found[0]},
+                axis="GPUs",
+                quantity="share of a batch",
+            )
+        )
+    return panels

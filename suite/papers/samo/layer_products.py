@@ -1,0 +1,242 @@
+"""SAMO's Figure 1: time of a layer's dense and sparse products over its width, and what a record keeps of it.
+
+One rank trains nothing: it computes the layers in turns, width by width, so that the drift of a shared machine affects
+all alike. `timing` names the class that holds the implementations. Loads no torch: the parent of the rank reads this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import TypedDict
+
+from suite.bench.sampling import Sampling
+from suite.config.locate import check_source, locate
+from suite.config.run import RunConfig
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.protocols import Carried, Missing, Ready, Value, World
+from suite.core.record import Metric, Source
+from suite.papers.common.claims import load
+from suite.stats.spread import middle_half
+
+PRODUCTS = ("forward", "input gradient", "weight gradient")
+DENSE, CSR, SPUTNIK, ALONE = "dense", "torch CSR", "Sputnik-style", "Sputnik-style kernels alone"
+DTYPES = ("float64", "float32", "float16", "bfloat16")
+TITLE = "A fully connected layer"  # with which the title of each panel begins
+
+Sweep = dict[str, dict[str, list[list[float]]]]  # by implementation and product, for each width, seconds
+
+
+class Facts(TypedDict):
+    """What the rank reports. cuda: whether kernels of a GPU were timed; notes: for readers of the times"""
+
+    sweeps: Sequence[Sweep]
+    cuda: bool
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Ids of the claims that a study answers, and the setting that the paper prints for them."""
+
+    ratio: str
+    order: str
+    widths: Sequence[int]
+    batch: int
+    sparsity: float
+    dtype: str
+
+    def __post_init__(self) -> None:
+        _check_widths(self.widths)
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """Study of a layer's products over its width.
+
+    widths: of square weights, rising; batch: rows of activations
+    sparsity: share of the weights that is zero
+    rounds: samples of a product at each width and turn
+    timing: class path of the implementations and their clock
+    """
+
+    claims: Claims
+    timing: str
+    widths: Sequence[int] = (128, 256, 512, 1024)
+    batch: int = 576
+    sparsity: float = 0.9
+    dtype: str = "float32"
+    rounds: int = 2
+
+    def __post_init__(self) -> None:
+        _check_widths(self.widths)
+        for name, value in (("batch", self.batch), ("rounds", self.rounds)):
+            if value < 1:
+                raise InvalidRequest(f"{name}={value}", rule="a whole number, at least 1", legal=f"{name}=3")
+        if self.dtype not in DTYPES:
+            raise UnknownName("dtype", self.dtype, DTYPES)
+        least = self.widths[0] ** 2
+        if not 0 <= self.sparsity < 1 or not round((1 - self.sparsity) * least):
+            rule = f"a share from 0 to below 1 that leaves something of {least} entries"
+            raise InvalidRequest(f"sparsity={self.sparsity}", rule=rule, legal="sparsity=0.9")
+
+    def probe(self, config: RunConfig) -> Ready | Missing:
+        return Ready()
+
+    def check(self, config: RunConfig) -> None:
+        """Raises InvalidRequest for a run that cannot make the study."""
+        ranks, executor = config.grid.build().size, config.executor.name or config.executor.kind
+        if ranks != 1:
+            raise InvalidRequest(f"{ranks} ranks under executor={executor}", rule="a layer is one rank's", legal="1")
+        module, _, name = self.timing.rpartition(".")
+        check_source(module, name)
+
+    def bytes_per_rank(self, config: RunConfig) -> list[int]:
+        """The widest layer's weights and activations, in single precision or in half the bytes."""
+        width = max(self.widths)
+        return [(4 if self.dtype == "float32" else 2) * width * (width + 2 * self.batch)]
+
+    def on_rank(self, world: World, config: RunConfig) -> ProductSampler:
+        """The one rank."""
+        return ProductSampler(world, self, config.seed)
+
+    def left(self, config: RunConfig, told: Facts, sweeps: Sequence[Sequence[Sweep]]) -> Carried:
+        """What a record keeps of `sweeps` (one per turn, of the one rank)."""
+        return left(self, told, [ranks[0] for ranks in sweeps])
+
+    def printed(self) -> Carried:
+        """What its record shows of the paper: the printed ratios. A record that was made in blind mode lacks them."""
+        return Carried(Source.MEASURED, series=_printed(self))
+
+
+class ProductSampler(Sampling):
+    """The one rank of a study of products. A batch is one sweep over all widths; its own content is ignored."""
+
+    def __init__(self, world: World, plan: Products, seed: int) -> None:
+        self.rounds, self.device = plan.rounds, str(world.device)
+        self.study = locate(plan.timing)(
+            widths=plan.widths,
+            device=self.device,
+            batch=plan.batch,
+            sparsity=plan.sparsity,
+            dtype=plan.dtype,
+            seed=seed,
+        )
+        self.swept: list[Sweep] = []
+
+    def train_batch(self, batch: Value | None = None) -> None:
+        """One sweep."""
+        self.swept.append(self.study.sweep(self.rounds))
+
+    def samples(self) -> Facts:
+        """Of every sweep since this was last asked; where they were made, and what a reader must know."""
+        swept, self.swept = self.swept, []
+        return {"sweeps": swept, "cuda": self.study.clock.cuda, "notes": list(self.study.told)}
+
+
+def _check_widths(widths: Sequence[int]) -> None:
+    if not widths or any(width < 1 for width in widths):
+        raise InvalidRequest(
+            f"widths={widths}", rule="whole numbers above 0, rising", legal="widths=[128,256,512,1024]"
+        )
+    if any(after <= before for before, after in pairwise(widths)):
+        rising = str(sorted(set(widths))).replace(" ", "")
+        raise InvalidRequest(f"widths={list(widths)}", rule="rising", legal=f"widths={rising}")
+
+
+# -- what a record keeps ---------------------------------------------------------------------------------------------
+
+
+def left(plan: Products, told: Facts, turns: Sequence[Sweep]) -> Carried:
+    """Raw samples by product, implementation and width; panels of medians, with the ratios to the dense products
+    next to the printed ones; on CUDA answers to the claims of the paper."""
+    widths = plan.widths
+    names = [name for name in (DENSE, CSR, SPUTNIK, ALONE) if name in turns[0]]
+    seen = {
+        (product, name): [[s for turn in turns for s in turn[name][product][at]] for at in range(len(widths))]
+        for name in names
+        for product in PRODUCTS
+    }
+    # a round's three products one after the other
+    whole = {
+        name: [
+            [math.fsum(s) for s in zip(*(seen[p, name][at] for p in PRODUCTS), strict=True)] for at, _ in _at(widths)
+        ]
+        for name in names
+    }
+    metrics = {
+        f"{product}, {name}, {width}": Metric("s", "lower", tuple(samples[at]))
+        for (product, name), samples in seen.items()
+        for at, width in _at(widths)
+    }
+    times = {name: list(map(median, samples)) for name, samples in whole.items()}
+    ratios = {name: [a / b for a, b in zip(times[name], times[DENSE], strict=True)] for name in names if name != DENSE}
+    if told["cuda"]:
+        metrics |= _answers(plan, widths, times, ratios)
+    axis = _axis(plan)
+    series = _panel(f"{TITLE}: forward and both backward products|s|{axis}", times)
+    series |= _panel(_ratios(plan), ratios)
+    series |= _printed(plan)
+    for product in PRODUCTS:
+        medians = {name: list(map(median, seen[product, name])) for name in names}
+        series |= _panel(f"{TITLE}: {product}|s|{axis}", medians)
+    spread = {name: list(map(middle_half, samples)) for name, samples in whole.items()}
+    series |= _panel(f"{TITLE}: middle half of the samples over the median|percent|{axis}", spread)
+    return Carried(Source.MEASURED, metrics=metrics, series=series, notes=_notes(plan, told))
+
+
+def _at(widths: Sequence[int]) -> list[tuple[int, int]]:
+    return list(enumerate(widths))
+
+
+def _panel(head: str, curves: Mapping[str, Sequence[float]], whose: str = "ours") -> dict[str, list[float]]:
+    """As suite.report.panels reads it."""
+    return {f"{head}|{whose}|{name}": list(values) for name, values in curves.items()}
+
+
+def _axis(plan: Products) -> str:
+    return f"width of the weight: {','.join(map(str, plan.widths))}"
+
+
+def _ratios(plan: Products) -> str:
+    """The panel in which printed ratios stand next to ours."""
+    return f"{TITLE}: time over that of the dense products||{_axis(plan)}"
+
+
+def _printed(plan: Products) -> dict[str, list[float]]:
+    """The ends of the range that the paper prints for all widths together; nothing in blind mode."""
+    value = next((found.value for found in load() if found.id == plan.claims.ratio), None)
+    if not isinstance(value, tuple):
+        return {}
+    ends = zip(("least", "most"), value, strict=True)
+    curves = {f"Sputnik on V100, {name} printed": [end] * len(plan.widths) for name, end in ends}
+    return _panel(_ratios(plan), curves, "paper")
+
+
+def _answers(
+    plan: Products, widths: Sequence[int], times: Mapping[str, Sequence[float]], ratios: Mapping[str, Sequence[float]]
+) -> dict[str, Metric]:
+    """The claims that the config names, in the paper's setting alone: the dense product is that of cuBLAS on CUDA."""
+    asked = plan.claims
+    if (*widths, plan.batch, plan.sparsity, plan.dtype) != (*asked.widths, asked.batch, asked.sparsity, asked.dtype):
+        return {}
+    pairs = tuple(seconds for pair in zip(times[DENSE], times[SPUTNIK], strict=True) for seconds in pair)
+    note = "medians of the three products together, the sparse layer's transpositions among them"
+    return {
+        asked.ratio: Metric("ratio", "", tuple(ratios[SPUTNIK]), note),
+        asked.order: Metric("second", "", pairs, note),
+    }
+
+
+def _notes(plan: Products, told: Facts) -> tuple[str, ...]:
+    """What a reader of the times must know."""
+    ran = f"{100 * plan.sparsity:g} percent of the weights are zero; {plan.batch} rows, {plan.dtype}"
+    if told["cuda"]:
+        own = "seconds of the device, between events"
+    else:
+        own = "no claim is answered: the paper compares kernels of a GPU"
+    checked = "every product was compared with a float64 one before it was timed"
+    return (ran, own, checked, *told["notes"])

@@ -1,0 +1,23 @@
+"""Figures and tables of the SAMO paper: for each, the function that draws its panels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from suite.papers.common import equations
+from suite.papers.common.panel import Panels
+from suite.papers.samo import ablations, convnets, counts, figures, larger_clusters, model_states
+
+FIGURES: Mapping[str, Panels] = {
+    "samo_fig2": model_states.fig2_panels,
+    "samo_fig5": convnets.fig5_panels,
+    "samo_fig6_7": figures.fig6_7_panels,
+    "samo_table2": figures.table2_panels,
+    "samo_fig8": figures.fig8_panels,
+    "samo_memory": figures.memory_panels,
+    "samo_equations": equations.equations_panels,
+    "samo_small": counts.small_panels,
+    "samo_beside_offload": model_states.beside_offload_panels,
+    "samo_scaling": larger_clusters.scaling_panels,
+    "samo_variants": ablations.variants_panels,
+}

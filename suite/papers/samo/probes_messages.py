@@ -1,0 +1,98 @@
+"""Decides what SAMO's claims about messages come to, by counting what each rank hands to its transport in a batch.
+
+Ranks are threads of one process; each has one linear layer. Schedule and engine are those that ordinary runs have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from suite.comm import loopback
+from suite.comm.message import receiver
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op
+from suite.papers.common.answer import Cases, Question
+from suite.papers.samo.probes import engine
+
+PASSES = (Kind.FORWARD, Kind.BACKWARD)
+WIDTH = 3
+
+
+@dataclass
+class Counts:
+    """Of one rank and one batch: messages of passes that it sends and receives, and forward passes."""
+
+    stage: int = 0
+    sent: int = 0
+    received: int = 0
+    forwards: int = 0
+
+    @property
+    def messages(self) -> int:
+        return self.sent + self.received
+
+
+def batch(grid: Grid, samples: int, microbatch: int) -> list[Counts]:
+    """What each rank counts in one batch of so many samples."""
+
+    def rank(world: Any) -> Counts:
+        layers = [nn.Linear(WIDTH, WIDTH) for _ in range(grid.inter)]
+        one = engine(layers, world=world, grid=grid, microbatch=microbatch, half=None)
+        counts = Counts(one.place.stage)
+        transport: Any = one.transport
+        stage: Any = one.stage
+        send, arrived, forward = transport.send, transport.arrived, stage.forward
+
+        def sending(op: Op, value: Any) -> None:
+            taker = receiver(op, grid.inter, before=transport.before, after=transport.after)
+            counts.sent += op.kind in PASSES and taker is not None
+            send(op, value)
+
+        def receiving(wish: Sequence[Op], timeout: float | None) -> Any:
+            found = arrived(wish, timeout)
+            counts.received += found is not None and found[0].kind in PASSES
+            return found
+
+        def passing(*args: Any, **more: Any) -> Any:
+            counts.forwards += 1
+            return forward(*args, **more)
+
+        transport.send, transport.arrived, stage.forward = sending, receiving, passing
+        one.train_batch((torch.ones(samples, WIDTH), torch.ones(samples, WIDTH)))
+        return counts
+
+    found: list[Counts] = loopback.run(grid.size, rank)
+    return found
+
+
+def per_microbatch(question: Question, source: Any, *, stages: int, microbatches: int) -> tuple[Cases, str]:
+    """Of every stage: the paper says it of each GPU."""
+    found = batch(Grid(inter=stages), microbatches, 1)
+    values = [one.messages / microbatches for one in found]
+    told = ", ".join(f"{value:g}" for value in values)
+    return [[value] for value in values], f"sent and received by {stages} ranks, the first stage first: {told}"
+
+
+def send_time(question: Question, source: Any) -> tuple[Cases, str]:
+    """Messages of a stage with two neighbours, each of the same time."""
+    values = []
+    for point in question.points:
+        gpus, stages = int(point["G"]), int(point["G_inter"])
+        found = batch(Grid(data=gpus // stages, inter=stages), int(point["B"]), int(point["mbs"]))
+        (value,) = {one.messages for one in found if 0 < one.stage < stages - 1}
+        values.append(value)
+    return [values], "sent and received in a batch by each rank with two neighbours"
+
+
+def microbatches(question: Question, source: Any) -> tuple[Cases, str]:
+    values = []
+    for point in question.points:
+        grid = Grid(data=int(point["G_data"]), inter=2)
+        (value,) = {one.forwards for one in batch(grid, int(point["B"]), int(point["mbs"]))}
+        values.append(value)
+    return [values], "forward passes of each rank in a batch, on two stages"

@@ -1,0 +1,1 @@
+"""Sparsity-aware full-graph GNN training."""

@@ -1,0 +1,28 @@
+"""Decides the one fitted constant of the gnn stack: the root of one equation, ours = one cell of the paper.
+
+What a broadcast's ring reaches of a node's adapters follows from the count at which the paper sees no gain in sending
+less. The result stands in conf/stack/gnn.yaml; a test keeps both equal.
+
+    python -m suite.papers fit
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from suite.papers.common.calibrate import root
+from suite.papers.sparse_gnn.cluster_runs import GraphLab
+from suite.papers.sparse_gnn.figures import AWARE, CAGNET, ratio
+from suite.simulate.stack import Stack
+
+FITTED = {"network": "sparse_gnn.fig3.amazon_p16_no_gain"}  # the constant, and the cell that it was fitted to
+
+
+def fitted(lab: GraphLab, published: Mapping[str, float]) -> Stack:
+    """The stack with its constant the root of ours = the cell that FITTED names, whose words are: about equal."""
+
+    def wrong(network: float) -> float:
+        return ratio(lab.on(replace(lab.stack, network=network)), "amazon", 16, AWARE, CAGNET) - 1
+
+    return replace(lab.stack, network=root("network", wrong, 0.02, 1.0))

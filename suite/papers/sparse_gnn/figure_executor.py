@@ -1,0 +1,85 @@
+"""Decides what a figure of the sparsity-aware GNN paper leaves in a record: its answers, panels, and their fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+from suite.config.run import RunConfig
+from suite.core.errors import InvalidRequest
+from suite.core.protocols import Carried, Missing
+from suite.core.record import Source
+from suite.core.values import shown
+from suite.gnn.partition import Partitioner
+from suite.papers.common.figure_executor import computed, find, printed, shared
+from suite.papers.sparse_gnn.cluster_runs import TUNED, Drawn, GraphLab
+from suite.simulate.machine import Machine
+from suite.simulate.stack import Stack
+
+_LABS: dict[str, GraphLab] = {}
+
+
+class StandIn(TypedDict, total=False):
+    """A graph's group of keys. source: the built source, of whatever class the user names"""
+
+    source: Any
+
+
+class GraphFigureExecutor:
+    """The executor of one figure of the sparsity-aware GNN paper. stand_ins: configs of conf/graph, built, by
+    the published graph; counted: whether the figure is counted, without machine and stack."""
+
+    def __init__(
+        self,
+        *,
+        figure: str,
+        machine: Machine,
+        stacks: Mapping[str, Stack],
+        stand_ins: Mapping[str, StandIn],
+        partitioners: Mapping[str, Partitioner],
+        exchanges: Mapping[str, str] | None = None,
+        folder: str | None = None,
+        counted: bool = False,
+    ) -> None:
+        self.figure, self.counted = figure, counted
+        sources_of = {}
+        for dataset, stand_in in stand_ins.items():
+            source: Any = stand_in.get("source")
+            if not is_dataclass(source):  # asked for other sizes, and for no features
+                raise InvalidRequest(f"stand_ins.{dataset}.source={shown(source)}", rule="a dataclass with load(seed)")
+            drawn: Drawn = stand_in["source"]
+            sources_of[dataset] = drawn
+        home = Path(folder) if folder else None
+        self.lab = shared(_LABS, GraphLab, machine, stacks, sources_of, partitioners, home, exchanges or {})
+
+    def check(self, config: RunConfig) -> None:
+        find(self.figure)
+
+    def run(self, config: RunConfig) -> Carried:
+        stack, told = self.lab.stack, self.told()
+        fitted = () if self.counted else stack.calibrated_on
+        tuned = (name for graph in self.lab.graphs for name in TUNED.get(graph, ()))
+        return computed(
+            self.figure,
+            self.lab,
+            Source.ANALYTIC if self.counted else Source.SIMULATED,
+            notes=(*told, *(() if self.counted else (f"{name}: {why}" for name, why in stack.reasons.items()))),
+            calibrated_on=(*fitted, *tuned),
+        )
+
+    def printed(self) -> Carried:
+        """What its record shows of the paper."""
+        return printed(self.figure, self.lab)
+
+    def told(self) -> list[str]:
+        """What stands for what, and what a partitioner lacks here."""
+        said = []
+        for graph, source in self.lab.graphs.items():
+            counts = source.provenance()
+            said.append(f"{graph}: {counts['name']} of {counts['vertices']} vertices, {counts['edges']} entries")
+        for name, one in self.lab.partitioners.items():
+            if isinstance(ready := one.probe(), Missing):
+                said.append(f"{name}: {ready.reason}")
+        return said

@@ -1,0 +1,350 @@
+"""Decides what the sparsity-aware GNN paper's Perlmutter runs in 1D come to: Figures 3 to 6, and what is said of them.
+
+Every run is the lab's: published vertices, entries and widths, volumes of a stand-in, the published code's local work.
+One constant of the stack is fitted (sparse_gnn_fitted.py), others are marked as chosen; all else is held out. Beside
+every curve stands the null model: the oblivious time at the fewest GPUs, times the share of its rows that a system
+sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TypedDict
+
+import numpy as np
+
+from suite.core.claim import Claim
+from suite.core.errors import DoesNotFit
+from suite.gnn.plan import Placement, Volumes
+from suite.papers.common.answer import Cases, Question, WithNull
+from suite.papers.common.panel import NONE, Panel, end
+from suite.papers.sparse_gnn.cluster_runs import Dataset, GraphLab
+from suite.simulate.exchange import Wires
+from suite.simulate.full_graph import LOOSE, VALUE
+
+Claims = Mapping[str, Claim]
+CAGNET, AWARE, METIS, GVB = "cagnet", "sparsity_aware", "sparsity_aware_metis", "sparsity_aware_gvb"
+COMPARED = (CAGNET, AWARE, GVB)
+COUNTS = {  # GPUs of Figures 3 to 5; those at which the text says that memory runs out come first
+    "reddit": (4, 16, 32, 64),
+    "amazon": (4, 16, 32, 64, 128, 256),
+    "protein": (4, 16, 32, 64, 128, 256),
+    "papers": (16,),
+}
+FEW = (4,)  # GPUs on which Amazon and Protein do not fit
+SMALL = (4, 16, 32, 64)  # of Figure 6
+EPOCHS = 100  # Section 6.2
+
+
+def fitting(graph: str) -> tuple[int, ...]:
+    """GPU counts whose points the paper draws for every system."""
+    return COUNTS[graph] if graph in ("reddit", "papers") else COUNTS[graph][1:]
+
+
+def seconds(lab: GraphLab, graph: str, system: str, gpus: int, c: int = 1) -> float:
+    return lab.epoch(graph, system, gpus, c).seconds
+
+
+def ratio(lab: GraphLab, graph: str, gpus: int, slower: str, quicker: str) -> float:
+    """Of epoch times."""
+    return seconds(lab, graph, slower, gpus) / seconds(lab, graph, quicker, gpus)
+
+
+def fits(lab: GraphLab, graph: str, system: str, gpus: int) -> bool:
+    try:
+        lab.full_graph(graph, system, gpus).check_memory(lab.machine)
+    except DoesNotFit:
+        return False
+    return True
+
+
+def null(lab: GraphLab, graph: str, system: str, counts: Sequence[int], c: int = 1) -> list[float]:
+    """Seconds in proportion to the rows that all processes send, one constant: CAGNET's at the fewest GPUs."""
+
+    first = seconds(lab, graph, CAGNET, counts[0], c) / _rows(lab, graph, CAGNET, counts[0], c)
+    return [first * _rows(lab, graph, system, gpus, c) for gpus in counts]
+
+
+def _rows(lab: GraphLab, graph: str, system: str, gpus: int, c: int = 1) -> float:
+    """Rows that all processes send in one product, for each process that could get them."""
+    return lab.full_graph(graph, system, gpus, c).moved.total / (gpus - 1)
+
+
+def null_ratio(lab: GraphLab, graph: str, gpus: int, slower: str, quicker: str) -> float:
+    """Epoch times in proportion to the rows sent, so that the constant of the null model cancels."""
+    return _rows(lab, graph, slower, gpus) / _rows(lab, graph, quicker, gpus)
+
+
+def null_minimum(lab: GraphLab, graph: str, system: str, counts: Sequence[int], c: int) -> int:
+    """The GPU count with the least time by the null model; the fewest GPUs of those that tie."""
+    return min(counts, key=lambda gpus: _rows(lab, graph, system, gpus, c))
+
+
+# -- Figures 3 to 5 --------------------------------------------------------------------------------------------------
+
+
+def epochs(lab: GraphLab, figure: str, graph: str, systems: Sequence[str], counts: Sequence[int]) -> Panel:
+    times = {
+        system: [seconds(lab, graph, system, p) if fits(lab, graph, system, p) else NONE for p in counts]
+        for system in systems
+    }
+    marked = []
+    if graph == "amazon" and AWARE in systems and 16 in counts:
+        marked = [(AWARE, counts.index(16))]
+    flat = {system: null(lab, graph, system, counts) for system in systems}
+    return Panel(
+        f"{figure} of Sparsity-aware GNN: an epoch on {graph}",
+        "s",
+        [str(p) for p in counts],
+        times,
+        null=flat,
+        calibrated=marked,
+        axis="GPUs",
+        quantity="epoch time",
+        scale="log-log",
+    )
+
+
+def phases(lab: GraphLab, graph: str, counts: Sequence[int]) -> list[Panel]:
+    """Of each system, as Figure 4's bars."""
+    found = []
+    for system in COMPARED:
+        each = [lab.epoch(graph, system, p) for p in counts]
+        bars = {"communication": [e.communication for e in each], "local": [e.local for e in each]}
+        found.append(
+            Panel(
+                f"Figure 4 of Sparsity-aware GNN: phases of an epoch on {graph}, {system}",
+                "s",
+                [str(p) for p in counts],
+                bars,
+                axis="GPUs",
+                quantity="time per epoch",
+            )
+        )
+    return found
+
+
+class Options(TypedDict, total=False):
+    """Options of a simulated full graph."""
+
+    order: str
+    epoch: str
+    published: bool
+
+
+WHAT_IFS: Mapping[str, Options] = {
+    "as published": {},
+    "the narrower side is sent": {"order": "auto"},
+    "the first product is kept": {"order": "auto", "epoch": "lean"},
+    "the suite's own local work": {"published": False},
+    "all three": {"order": "auto", "epoch": "lean", "published": False},
+}
+
+
+def what_ifs(lab: GraphLab, graph: str, system: str) -> Panel:
+    """What other orders of multiplication, and compact columns instead of whole block rows of zeros, would save."""
+    counts = fitting(graph)
+    times = {name: [lab.epoch(graph, system, p, **own).seconds for p in counts] for name, own in WHAT_IFS.items()}
+    title = f"What if: an epoch of {system} on {graph}"
+    return Panel(title, "s", [str(p) for p in counts], times, axis="GPUs", quantity="epoch time")
+
+
+def fig3_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
+    return [epochs(lab, "Figure 3", graph, COMPARED, COUNTS[graph]) for graph in ("reddit", "amazon", "protein")]
+
+
+def fig4_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
+    found = [panel for graph in ("reddit", "amazon", "protein") for panel in phases(lab, graph, fitting(graph))]
+    return [*found, *(what_ifs(lab, "amazon", system) for system in (AWARE, GVB))]
+
+
+def oblivious_slows(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    pairs = [(graph, *two) for graph in ("reddit", "amazon", "protein") for two in _neighbours(fitting(graph))]
+    cases = [[seconds(lab, graph, CAGNET, p) for p in two] for graph, *two in pairs]
+    falls = [f"{graph} {a} to {b}" for (graph, a, b), (x, y) in zip(pairs, cases, strict=True) if x >= y]
+    told = "broadcasts do slow down, with the square of the GPUs; local work falls by more at " + ", ".join(falls)
+    return cases, told if falls else "a case per graph and neighbouring counts"
+
+
+def _neighbours(counts: Sequence[int]) -> list[tuple[int, int]]:
+    return list(pairwise(counts))
+
+
+def below_one_second(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    return [[seconds(lab, "reddit", s, p) for s in question.terms] for p in COUNTS["reddit"]], "a case per GPU count"
+
+
+def no_gain(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    return [
+        [seconds(lab, "amazon", s, 16) for s in question.terms]
+    ], "the share of an adapter that a ring reaches is fitted"
+
+
+def gain_from_32(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    return [[seconds(lab, "amazon", s, p) for s in question.terms] for p in (32, 64, 128, 256)], "a case per GPU count"
+
+
+def slower_below_64(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    cases = [[seconds(lab, "protein", s, p) for s in question.terms] for p in (16, 32)]
+    return (
+        cases,
+        "nearly every row is needed, and comes as messages of pairs, which reach less than a broadcast does",
+    )
+
+
+def faster_above_64(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    own = {p: seconds(lab, "protein", AWARE, p) for p in (128, 256)}
+    cases = [[own[p], seconds(lab, "protein", CAGNET, p)] for p in (128, 256)]
+    return [*cases, [own[256], own[128]]], "128 and 256 against cagnet, 256 against 128"
+
+
+def flat(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    cases = [[seconds(lab, "protein", AWARE, int(p)) for p in question.terms]]
+    return cases, "less local work, but 7 rows of 8 come through the adapter instead of 3 of 4"
+
+
+def out_of_memory(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    most, told = [], []
+    for graph in ("amazon", "protein"):
+        peaks = {system: lab.full_graph(graph, system, 4).peak() for system in COMPARED}
+        most.append([lab.machine.memory, float(max(peaks.values()))])
+        told.append(f"{graph} {', '.join(f'{system} {peak / 1e9:.0f} GB' for system, peak in peaks.items())}")
+    return most, "; ".join(told)
+
+
+def communication_bound(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    found = [lab.epoch(g, CAGNET, p) for g in ("reddit", "amazon", "protein") for p in fitting(g)]
+    cases = [[100 * part / one.seconds for part in (one.communication, one.local)] for one in found]
+    return cases, "shares of an epoch, a case per graph and GPU count; Reddit's 4 are on one node"
+
+
+def falls_on_reddit(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    cases = [[lab.epoch("reddit", AWARE, int(p)).communication for p in question.terms]]
+    return cases, "at 493 neighbours a vertex every part needs nearly every row, on 32 GPUs and on 64"
+
+
+def falls_on_amazon(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    counts = (32, 64, 128, 256)
+    return [[lab.epoch("amazon", s, p).communication for s in question.terms] for p in counts], "a case per GPU count"
+
+
+def near_zero(question: Question, lab: GraphLab, *, share: float) -> tuple[Cases, str]:
+    ours, theirs = (
+        [lab.epoch("protein", system, p).communication for p in fitting("protein")] for system in (GVB, CAGNET)
+    )
+    return [[a, share * b] for a, b in zip(ours, theirs, strict=True)], "Protein, a case per GPU count"
+
+
+def local(question: Question, lab: GraphLab, *, graphs: Sequence[str]) -> tuple[Cases, str]:
+    """Seconds of local work, as Figure 4's bars: the sparse product with what is gathered and allocated for it."""
+    at = [(graph, p) for graph in graphs for p in fitting(graph)]
+    cases = [[lab.epoch(graph, system, p).local for system in question.terms] for graph, p in at]
+    return cases, "; ".join(f"{graph} on {', '.join(map(str, fitting(graph)))}" for graph in graphs)
+
+
+# The null model of every speedup: epoch times in proportion to the rows that all processes send
+
+
+def over_aware(question: Question, lab: GraphLab, *, graph: str) -> WithNull:
+    cases = [[ratio(lab, graph, p, AWARE, GVB)] for p in fitting(graph)]
+    nulls = [[null_ratio(lab, graph, p, AWARE, GVB)] for p in fitting(graph)]
+    return cases, f"a case per GPU count: {fitting(graph)}", nulls
+
+
+def over_aware_on_protein(question: Question, lab: GraphLab) -> WithNull:
+    told = "the published code fills and adds whole blocks, which bounds SA+GVB from below on 256 GPUs"
+    return [[ratio(lab, "protein", 256, AWARE, GVB)]], told, [[null_ratio(lab, "protein", 256, AWARE, GVB)]]
+
+
+def max_speedup(question: Question, lab: GraphLab, *, graphs: Sequence[str], gpus: int) -> WithNull:
+    """The largest over the graphs that are run on so many GPUs."""
+    found = {graph: ratio(lab, graph, gpus, CAGNET, GVB) for graph in graphs}
+    told = ", ".join(f"{graph} {value:.3g}" for graph, value in found.items())
+    null = max(null_ratio(lab, graph, gpus, CAGNET, GVB) for graph in graphs)
+    return [[max(found.values())]], f"over CAGNET: {told}; the 14 is bound to the ratio over SA (G1)", [[null]]
+
+
+def papers(question: Question, lab: GraphLab) -> WithNull:
+    null = null_ratio(lab, "papers", 16, CAGNET, GVB)
+    return [[ratio(lab, "papers", 16, CAGNET, GVB)]], "how Papers' communities lie is a guess", [[null]]
+
+
+def overwhelming(question: Question, lab: GraphLab, *, share: float) -> tuple[Cases, str]:
+    cases = []
+    for graph, counts in COUNTS.items():
+        ours, theirs = (lab.epoch(graph, system, counts[-1]) for system in (GVB, CAGNET))
+        cases += [[ours.communication, share * theirs.communication], [ours.seconds, share * theirs.seconds]]
+    return cases, f"communication, epoch of {', '.join(COUNTS)}, each at its largest GPU count"
+
+
+def redistribution(lab: GraphLab, graph: str, gpus: int) -> float:
+    """Seconds in which every process sends its rows of features, and its entries, to whom a partition gives them."""
+    size = Dataset.of(graph)
+    needed = np.full((gpus, gpus), size.vertices / gpus**2)
+    np.fill_diagonal(needed, 0)
+    volumes = Volumes(needed, np.full(gpus, size.vertices / gpus), needed, Placement(gpus))
+    row = VALUE * size.features + LOOSE * size.entries / size.vertices
+    return Wires(lab.machine, lab.stack).all_to_all(volumes, row)
+
+
+def preprocessing(question: Question, lab: GraphLab, *, times: float) -> tuple[Cases, str]:
+    cases = [
+        [times * redistribution(lab, graph, p), EPOCHS * seconds(lab, graph, GVB, p)]
+        for graph in COUNTS
+        for p in fitting(graph)
+    ]
+    return cases, "features and entries by one all-to-all; training of SA+GVB, the quickest; a case per graph and count"
+
+
+# -- Figure 6 ----------------------------------------------------------------------------------------------------------
+
+
+def fig5_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
+    gain = Panel(
+        "Figure 5 of Sparsity-aware GNN: CAGNET's epoch over that of SA+GVB, papers",
+        "ratio",
+        ("16 GPUs",),
+        {"speedup": [ratio(lab, "papers", 16, CAGNET, GVB)]},
+        {"speedup": [end(claims, "sparse_gnn.fig5.papers_speedup")]},
+        axis="GPUs",
+        quantity="speedup",
+    )
+    return [epochs(lab, "Figure 5", "papers", COMPARED, COUNTS["papers"]), gain]
+
+
+def fig6_panels(lab: GraphLab, claims: Claims) -> Sequence[Panel]:
+    gain = Panel(
+        "Figure 6 of Sparsity-aware GNN: epoch with METIS over that with GVB, amazon; the paper prints more than 2",
+        "ratio",
+        ("64 GPUs",),
+        {"speedup": [ratio(lab, "amazon", 64, METIS, GVB)]},
+        {"speedup": [end(claims, "sparse_gnn.fig6.gvb_over_metis.amazon")]},
+        axis="GPUs",
+        quantity="speedup",
+    )
+    fit = [p for p in SMALL if p > 4]
+    return [*(epochs(lab, "Figure 6", graph, (METIS, GVB), fit) for graph in ("amazon", "protein")), gain]
+
+
+def over_metis(question: Question, lab: GraphLab) -> WithNull:
+    sent = [lab.full_graph("amazon", s, 64).moved.send.max() for s in (METIS, GVB)]
+    told = f"the busiest process sends {sent[0] / sent[1]:.2f} times as much with METIS; GVB-style, not GVB"
+    return [[ratio(lab, "amazon", 64, METIS, GVB)]], told, [[null_ratio(lab, "amazon", 64, METIS, GVB)]]
+
+
+def faster_than_metis(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    return [[seconds(lab, "amazon", s, p) for s in question.terms] for p in (16, 32, 64)], "16, 32 and 64 GPUs"
+
+
+def similar(question: Question, lab: GraphLab, *, margin: float) -> tuple[Cases, str]:
+    cases = []
+    for p in (16, 32, 64):
+        metis, gvb = (seconds(lab, "protein", s, p) for s in (METIS, GVB))
+        cases.append([metis, gvb, (1 + margin) * metis])
+    return cases, "16, 32 and 64 GPUs; METIS cuts nothing here, and GVB starts from METIS: one partition, no order"
+
+
+def preferable(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+    cases = [[seconds(lab, g, s, p) for s in question.terms] for g in ("reddit", "amazon") for p in fitting(g)]
+    return cases, "Reddit and Amazon, a case per GPU count"

@@ -1,0 +1,19 @@
+"""Figures and tables of the sparsity-aware GNN paper: for each, the function that draws its panels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from suite.papers.common.panel import Panels
+from suite.papers.sparse_gnn import counts, figures, formulas, grids
+
+FIGURES: Mapping[str, Panels] = {
+    "gnn_fig3": figures.fig3_panels,
+    "gnn_fig4": figures.fig4_panels,
+    "gnn_fig5": figures.fig5_panels,
+    "gnn_fig6": figures.fig6_panels,
+    "gnn_fig7": grids.fig7_panels,
+    "gnn_table2": counts.table2_panels,
+    "gnn_volumes": counts.volumes_panels,
+    "gnn_small": formulas.small_panels,
+}

@@ -1,0 +1,126 @@
+"""Claims and our values of them as text, and the files claims.csv and claims.json next to the page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from suite.core.claim import Check, Claim, Judged
+from suite.report.files import inert, write
+
+COLUMNS = (
+    *("id", "paper", "where", "system", "quantity", "paper_value", "our_value"),
+    *("unit", "evidence", "scope", "verdict", "why", "note", "turns"),
+)
+
+
+def terms(claim: Claim) -> tuple[str, ...]:
+    """The names of the values of one case."""
+    if claim.check is Check.FORMULA:
+        return claim.terms or tuple(f"point {number}" for number in range(1, len(claim.points) + 1))
+    return claim.terms or (claim.system or claim.quantity,)
+
+
+def short(value: float) -> str:
+    """A number in six digits at most."""
+    return f"{value:.6g}"
+
+
+def published(claim: Claim) -> str:
+    """The published value as text."""
+    if isinstance(claim.value, tuple):
+        return f"[{short(claim.value[0])}, {short(claim.value[1])}]"
+    return claim.value if isinstance(claim.value, str) else repr(claim.value).removesuffix(".0")
+
+
+def ours(judged: Judged) -> str:
+    """Our value as text: a number, or term=value pairs; cases stand between bars."""
+    names = terms(judged.claim)
+    return " | ".join(
+        short(case[0])
+        if len(case) == 1
+        else " ".join(f"{name}={short(value)}" for name, value in zip(names, case, strict=True))
+        for case in judged.ours
+    )
+
+
+def turns(judged: Judged) -> str:
+    """Where a simulated verdict turns, as text: 'stack.samo.adapters=1 (not matched by the model); ...'."""
+    return "; ".join(f"{turn.constant}={turn.at} ({turn.verdict})" for turn in judged.turns)
+
+
+def write_claims(folder: Path, judged: Iterable[Judged]) -> Path:
+    """Write `folder`/claims.csv, a row per claim. Raises OSError where it cannot be written."""
+    text = io.StringIO(newline="")
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    for item in judged:
+        claim, evidence = item.claim, item.evidence.value if item.evidence else ""
+        values = (claim.id, claim.paper, claim.where, claim.system, claim.quantity, published(claim), ours(item))
+        row = (*values, claim.unit, evidence, item.scope.value, item.verdict.value, item.why, item.note, turns(item))
+        rows.writerow([inert(cell) for cell in row])
+    return write(folder, "claims.csv", text.getvalue())
+
+
+def write_json(folder: Path, judged: Iterable[Judged]) -> Path:
+    """Write `folder`/claims.json, so that a program can run each claim. Raises OSError where it cannot be written.
+
+    Each entry has the id, the place in the paper and the assertion; evidence, scope and command of our value; the
+    tolerance, both values and the verdict. `answer_seconds` is what the function of our value took when its record was
+    made, without the start of the program; work that several answers share counts for the first of them.
+    `experiment_seconds` is what the whole experiment of the record takes on two quiet cores. Either is null where
+    unknown; where runs answer, so is the first. Of a simulated value also `range`, our smallest and largest over the
+    ranges of the constants and choices that it reads (null where it was not varied), and `turns`: the values of these
+    at which the verdict is another.
+    """
+    rows = [_entry(item) for item in judged]
+    return write(folder, "claims.json", json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+
+
+def answering(judged: Judged) -> str:
+    """The command that gives the headline value again; empty where no function gives it."""
+    headline = (answer for answer in judged.claim.answers if judged.evidence in (None, answer.evidence))
+    return f"python -m suite.papers answer {judged.claim.id}" if any(answer.function for answer in headline) else ""
+
+
+def command(judged: Judged) -> str:
+    """The command that gives our value: the answer's, that of the run that gave it, else that of the experiment which
+    would; empty where nothing here gives one."""
+    experiment = f"python -m suite experiment={judged.experiment}" if judged.experiment else ""
+    return answering(judged) or judged.command or experiment
+
+
+def _entry(judged: Judged) -> dict[str, Any]:
+    claim = judged.claim
+    return {
+        "id": claim.id,
+        "paper": claim.paper,
+        "where": claim.where,
+        "asserts": claim.asserts,
+        "hedge": claim.hedge,
+        "limits": claim.limits,
+        "check": claim.check.value,
+        "cases": claim.cases.value,
+        "printed": published(claim),
+        "unit": claim.unit,
+        "tolerance": claim.slack if isinstance(claim.value, float) else claim.tolerance,
+        "verdict": judged.verdict.value,
+        "evidence": judged.evidence.value if judged.evidence else None,
+        "scope": judged.scope.value,
+        "stand_in": judged.stand_in,
+        "ours": [[value if math.isfinite(value) else None for value in case] for case in judged.ours],
+        "why": judged.why,
+        "note": judged.note,
+        "range": list(judged.sensitivity.values) if judged.sensitivity else None,
+        "turns": [asdict(turn) for turn in judged.turns],
+        "command": command(judged) or None,
+        "answer_seconds": judged.answer_seconds,
+        "experiment_seconds": judged.experiment_seconds,
+        "record": judged.record or None,
+    }

@@ -1,0 +1,238 @@
+"""Checks that no public function or class of a machine room serves suite/papers alone.
+
+A claim is answered by code that ordinary runs use, or by code in suite/papers. A function that only answers call is
+evidence in the wrong room: a mutation of it would break nothing that a run does.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAPERS = "suite.papers"
+NO_ROOM = (PAPERS, "suite.report", "suite.cli")  # and the commands: modules in suite itself
+DOTTED = re.compile(r"(?:suite|baselines)(?:\.\w+)+")
+ALLOWED = {  # what serves suite/papers alone, and why it stands elsewhere
+    "suite.core.blind.Hidden": "part of blind mode; its user, suite.papers.common.claims, imports suite.core alone",
+}
+
+Name = tuple[str, str]  # module, and a name at its top
+
+
+@dataclass
+class Module:
+    """What a module defines at its top, what it imports by which name, and what each definition refers to.
+
+    uses: by the name of a function or class; "" for the module's other statements
+    """
+
+    name: str
+    package: str
+    tree: ast.Module
+    defined: dict[str, ast.stmt] = field(default_factory=dict)
+    imported: dict[str, str] = field(default_factory=dict)
+    uses: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def __post_init__(self) -> None:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                self.imported |= {alias.asname: alias.name for alias in node.names if alias.asname}
+                self.imported |= {alias.name.partition(".")[0]: alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                base = self._base(node)
+                self.imported |= {alias.asname or alias.name: f"{base}.{alias.name}" for alias in node.names}
+        for node in self.tree.body:
+            inner = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            name = node.name if inner else ""  # type: ignore[attr-defined]
+            if inner:
+                self.defined[name] = node
+            self.uses[name] |= set(references(node))
+
+    def _base(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return str(node.module)
+        parts = self.package.split(".")
+        return ".".join((*parts[: len(parts) - node.level + 1], *filter(None, [node.module])))
+
+
+def references(node: ast.AST, hidden: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The names, and dotted names in full, that a statement refers to; of strings those that are a path of a module.
+    Names that a function binds itself are not those of its module."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        hidden |= set(bound(node))
+    if text := dotted(node):
+        if text.partition(".")[0] not in hidden:
+            yield text
+        return
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and DOTTED.fullmatch(node.value):
+        yield node.value
+    for child in ast.iter_child_nodes(node):
+        yield from references(child, hidden)
+
+
+def dotted(node: ast.AST) -> str:
+    """A name, or attributes of a name, as text; empty for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    inner = dotted(node.value) if isinstance(node, ast.Attribute) else ""
+    return f"{inner}.{node.attr}" if inner else ""  # type: ignore[attr-defined]
+
+
+def bound(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Iterator[str]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+class House:
+    """Which definition uses which, over all modules and configuration files."""
+
+    def __init__(self, sources: Mapping[str, str], configured: Iterable[str] = ()) -> None:
+        """sources: text by the path of a module; configured: dotted names in configuration files."""
+        read = [self._module(path, text) for path, text in sources.items()]
+        self.modules = {module.name: module for module in read}
+        self.users: dict[Name, set[Name]] = defaultdict(set)
+        for module in read:
+            for user, names in module.uses.items():
+                for name in filter(None, (self.resolve(module, each) for each in names)):
+                    self.users[name].add((module.name, user))
+        for name in filter(None, map(self.find, configured)):
+            self.users[name].add(("", ""))
+
+    @staticmethod
+    def _module(path: str, text: str) -> Module:
+        parts = Path(path).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        return Module(name, ".".join(parts[:-1]), ast.parse(text))
+
+    def resolve(self, module: Module, text: str) -> Name | None:
+        """The definition that a name in a module means, through all re-exports."""
+        head, _, rest = text.partition(".")
+        if head in module.defined:
+            return module.name, head
+        if head in module.imported and module.imported[head] != head:
+            text = f"{module.imported[head]}{'.' * bool(rest)}{rest}"
+        return self.find(text)
+
+    def find(self, dotted: str) -> Name | None:
+        """The definition at or above a dotted name: of a method its class."""
+        parts = dotted.split(".")
+        for end in range(len(parts) - 1, 0, -1):
+            module = self.modules.get(".".join(parts[:end]))
+            if module is not None:
+                name = parts[end]
+                if name in module.defined:
+                    return module.name, name
+                again = module.imported.get(name)
+                return self.find(".".join((again, *parts[end + 1 :]))) if again and again != dotted else None
+        return None
+
+    def used(self, name: Name, seen: frozenset[Name] = frozenset()) -> bool:
+        """Whether another module outside suite/papers uses a definition, or its own module in one that is used."""
+        if name in seen:
+            return False
+        return any(
+            module != name[0] or not user or self.used((module, user), seen | {name})
+            for module, user in self.users[name]
+            if not inside(module, PAPERS)
+        )
+
+    def for_papers_alone(self) -> list[str]:
+        """The public definitions of machine rooms that suite/papers uses, and no other module does."""
+        asked = [name for name, users in self.users.items() if any(inside(module, PAPERS) for module, _ in users)]
+        return sorted(
+            f"{module}.{name}"
+            for module, name in asked
+            if is_room(module) and not name.startswith("_") and not self.used((module, name))
+        )
+
+
+def inside(module: str, *packages: str) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def is_room(module: str) -> bool:
+    return module.count(".") > 1 and inside(module, "suite") and not inside(module, *NO_ROOM)
+
+
+@pytest.fixture(scope="module")
+def house() -> House:
+    paths = [path for folder in ("suite", "baselines") for path in sorted((ROOT / folder).rglob("*.py"))]
+    conf = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "conf").rglob("*.yaml")))
+    sources = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+    return House(sources, DOTTED.findall(conf))
+
+
+def test_machine_rooms_hold_nothing_for_papers_alone(house: House) -> None:
+    assert house.for_papers_alone() == sorted(ALLOWED)
+
+
+def test_papers_use_the_machine_rooms(house: House) -> None:
+    """The rule above holds of many names, not of none."""
+    used = [name for name in house.users if is_room(name[0]) and any(inside(m, PAPERS) for m, _ in house.users[name])]
+    assert len(used) > 100
+
+
+ROOM = "def f(): ...\n"
+ANSWER = {"suite/papers/a/formulas.py": "from suite.gnn.room import f\ndef answer(): return f()\n"}
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        {"suite/gnn/room.py": ROOM, **ANSWER},
+        {"suite/gnn/room.py": f"{ROOM}def g(): return f()\n", **ANSWER},
+        {"suite/gnn/room.py": f"{ROOM}def g(f): return f()\n\ng(1)\n", **ANSWER},
+        {"suite/gnn/room.py": "def f(): return f()\n", **ANSWER},
+        {
+            "suite/gnn/room.py": ROOM,
+            "suite/gnn/__init__.py": "from suite.gnn.room import f\n__all__ = ['f']\n",
+            **ANSWER,
+        },
+        {"suite/gnn/room.py": ROOM, "suite/papers/b/c.py": "from suite.gnn import room\nroom.f()\n"},
+        {"suite/gnn/room.py": ROOM, "suite/papers/b/c.py": "import suite.gnn.room\nsuite.gnn.room.f()\n"},
+    ],
+    ids=["unused", "used by nothing used", "a parameter's name", "itself", "exported", "by module", "in full"],
+)
+def test_a_definition_for_papers_alone_is_found(sources: dict[str, str]) -> None:
+    assert House(sources).for_papers_alone() == ["suite.gnn.room.f"]
+
+
+@pytest.mark.parametrize(
+    ("more", "configured"),
+    [
+        ({"suite/gnn/x.py": "from .room import f\nf()\n"}, []),
+        ({"baselines/x.py": "from suite.gnn import room as r\nclass A:\n    def g(self): return r.f()\n"}, []),
+        (
+            {
+                "suite/draw.py": "def g():\n    from suite.gnn import f\n    return f\n",
+                "suite/gnn/__init__.py": "from .room import f",
+            },
+            [],
+        ),
+        ({"suite/gnn/x.py": "NAME = 'suite.gnn.room.f'\n"}, []),
+        (
+            {
+                "suite/gnn/room.py": f"{ROOM}def g(): return f()\n",
+                "suite/report/x.py": "from suite.gnn.room import g\ng()",
+            },
+            [],
+        ),
+        ({"suite/gnn/room.py": f"{ROOM}ALL = [f]\n"}, []),
+        ({}, ["suite.gnn.room.f"]),
+    ],
+    ids=["beside it", "a baseline", "a command", "by a string", "through another", "at import", "configured"],
+)
+def test_a_definition_that_others_use_is_not(more: dict[str, str], configured: list[str]) -> None:
+    assert House({"suite/gnn/room.py": ROOM, **ANSWER, **more}, configured).for_papers_alone() == []

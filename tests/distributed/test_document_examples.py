@@ -1,0 +1,254 @@
+"""The examples of the documents run as printed: training on one rank and on two, and a user's own system."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from ranks import ROOT
+from tools import needs
+
+from suite.__main__ import run
+from suite.bench.starter import environment
+from suite.core.members import lacking
+from suite.core.op import Place, Work
+from suite.core.protocols import Schedule
+from suite.core.record import Outcome, Record
+from suite.schedule.check import check
+
+EXTENDING = (ROOT / "docs/extending.md").read_text()
+SAMO = (ROOT / "docs/papers/samo.md").read_text()
+GETTING_STARTED = (ROOT / "docs/getting_started.md").read_text()
+
+
+def section(title: str) -> str:
+    (text,) = re.findall(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", EXTENDING, flags=re.S | re.M)
+    return str(text)
+
+
+def example() -> str:
+    (code,) = re.findall(r"```python\n(.*?)```", section("Train your own layers"), flags=re.S)
+    return str(code)
+
+
+def test_the_example_is_about_five_lines() -> None:
+    lines = [line for line in example().splitlines() if line and not line.startswith(("import", "from", "batches"))]
+    assert len(lines) <= 5
+
+
+LAUNCHES = re.findall(r"^    ((?:mpiexec|torchrun) .*?)(?: +#.*)?$", section("Train your own layers"), flags=re.M)
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """Losses of the example on a grid of one rank."""
+    alone = tmp_path_factory.mktemp("alone") / "alone.py"
+    alone.write_text(example().replace("Grid(inter=2)", "Grid()"))
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, str(alone)], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    losses = sorted(map(float, done.stdout.split()))
+    assert len(losses) == 3
+    return losses
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("launcher", ["mpiexec", "torchrun"])
+def test_two_ranks_have_the_losses_of_one_process(
+    launcher: str, times: int, one_process: list[float], tmp_path: Path
+) -> None:
+    """Each command as it is printed, with the example as it stands; it ends well every time."""
+    (command,) = [line for line in LAUNCHES if line.startswith(launcher)]
+    needs("mpiexec")
+    (tmp_path / "train.py").write_text(example())
+    env = environment(1, [str(ROOT)])
+    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
+    for _ in range(times):
+        line = shlex.split(command)
+        done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        # torchrun's ranks write a line and its end apart, so that two losses may stand on one line
+        losses = sorted(map(float, re.findall(r"\d\.\d+?(?=\d\.|\s|$)", done.stdout)))
+        assert losses[0::2] == losses[1::2], "both ranks report the same losses"
+        assert losses[0::2] == pytest.approx(one_process, rel=1e-5)
+
+
+def test_a_pruned_network(tmp_path: Path) -> None:
+    """The lines of its section stand behind those that make the layers."""
+    (pruned,) = re.findall(r"```python\n(.*?)```", SAMO, flags=re.S)
+    setup = example().partition("engine = ")[0]
+    program = tmp_path / "prune.py"
+    program.write_text(f"{setup}{pruned}\nprint(*engine.train(batches))\nprint(engine.state.layout.bytes())\n")
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=env, check=False)
+    assert len(done.stdout.split()) == 4, done.stderr
+    whole, pruned_weights = 64 + 64 + 4, (8 * 64, 64 * 64, 64 * 4)
+    kept = sum(round(0.2 * entries) for entries in pruned_weights)
+    assert int(done.stdout.split()[-1]) == 24 * kept + 2 * sum(pruned_weights) + 20 * whole
+
+
+def test_the_drawing_is_what_the_command_prints() -> None:
+    from suite.draw import draw
+
+    (command,) = re.findall(r"python -m suite.draw (.*)", GETTING_STARTED)
+    printed = "\n".join("    " + line for line in draw(command.split()).splitlines())
+    assert printed in GETTING_STARTED
+
+
+# -- a system of one's own ------------------------------------------------------------------------------------------
+
+OWN = section("Add a system: one file and one YAML")
+# each file is named in the sentence before it
+NAMED = r"`(mine/[\w/.]+)`(?:(?!```).)*?```\w+\n(.*?)```"
+FILES = dict(re.findall(NAMED, OWN, flags=re.S))
+COMMANDS = re.findall(r"^    (python .*)$", OWN, flags=re.M)
+MORE = section("Add a model, a machine, an experiment")
+MORE_FILES = dict(re.findall(NAMED, MORE, flags=re.S))
+MORE_COMMANDS = re.findall(r"^    (python .*)$", MORE, flags=re.M)
+SHORT = [
+    "measure.warm_up=1",
+    "measure.discard_first=0",
+    "measure.rounds=2",
+    "measure.batches=2",
+    "measure.eval_batches=1",
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in (FILES | MORE_FILES).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def asked(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """The document's command, word by word, in the folder that holds `mine`."""
+    line = [sys.executable, *shlex.split(command)[1:], *more]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=180)
+
+
+def test_one_file_and_one_yaml_of_thirty_lines() -> None:
+    """What it takes to train; a line more and it is simulated."""
+    assert list(FILES) == ["mine/waves.py", "mine/system/waves.yaml"]
+    lines = [line for text in FILES.values() for line in text.splitlines()]
+    assert len([line for line in lines if "simulation:" not in line]) <= 30
+
+
+def test_own_system_runs_in_the_simulator(folder: Path) -> None:
+    """The document's command: its own schedule is simulated, so longer waves end sooner."""
+    seconds = {}
+    for wave in (1, 2):
+        done = asked(COMMANDS[2], folder, f"schedule.wave={wave}", f"reports=reports{wave}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        (file,) = (folder / f"reports{wave}" / "records").glob("*.json")
+        record = Record.read(file)
+        assert (record.outcome, record.system, record.source.value) == (Outcome.OK, "waves", "simulated")
+        (seconds[wave],) = record.metrics["batch_time"].values
+    assert seconds[2] < 0.8 * seconds[1]
+
+
+def test_it_trains_as_pytorch_does(folder: Path) -> None:
+    """Two real ranks; a batch of 10 microbatches in waves of 4 has a short last wave."""
+    batch = ["batch.size=20", *SHORT]
+    done = asked(COMMANDS[1], folder, *batch, "reports=reports")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (file,) = (folder / "reports" / "records").glob("*.json")
+    mine = Record.read(file)
+    assert (mine.outcome, mine.system, mine.label) == (Outcome.OK, "waves", "waves 2x1 schedule.wave=4 batch.size=20")
+    assert mine.config["schedule"] == {"_target_": "waves.Waves", "wave": 4}
+    (plain,) = run(["system=pytorch", *batch, f"reports={folder / 'plain'}"])
+    assert len(mine.series["loss"]) >= 5
+    assert mine.series["loss"] == pytest.approx(plain.series["loss"], rel=1e-5)
+    assert mine.series["validation_loss"] == pytest.approx(plain.series["validation_loss"], rel=1e-5)
+    assert mine.series["loss"][-1] < mine.series["loss"][0]
+
+
+def test_its_record_belongs_to_its_code(folder: Path) -> None:
+    """A number is not reused across a change of the user's own file."""
+    for own in ("", "# changed\n"):
+        (folder / "mine/waves.py").write_text(own + FILES["mine/waves.py"])
+        done = asked(COMMANDS[1], folder, "batch.size=7", "reports=reports")  # refused: no rank starts
+        assert done.returncode == 2, done.stdout + done.stderr
+    assert len(list((folder / "reports" / "records").glob("*.json"))) == 2
+
+
+def test_it_is_drawn(folder: Path) -> None:
+    done = asked(COMMANDS[0], folder, "draw.microbatches=4")
+    assert done.stdout.splitlines()[0] == (
+        "stage 0 | F0 F1 .  .  .  .  .  .  B0 == B1 == F2 F3 .  .  .  .  .  .  B2 == B3 =="
+    ), done.stderr
+    assert done.stdout.splitlines()[-1] == "activations alive per stage at most 2, 2, 2"
+
+
+def module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_it_keeps_the_laws_of_every_schedule(folder: Path) -> None:
+    """Each op once, in order, no deadlock, the promised activations: and the promise is tight."""
+    waves = module(folder / "mine/waves.py").Waves
+    for wave in (1, 2, 3, 7):
+        schedule = waves(wave=wave)
+        assert not lacking(schedule, Schedule)
+        for stages in range(1, 7):
+            for microbatches in (1, 2, 5, 8, 12):
+                for every in (None, 1, 3):
+                    work = Work(10, microbatches, every, 4)
+                    promised = tuple(schedule.in_flight(Place(stage, stages), work) for stage in range(stages))
+                    assert check(schedule, stages, work).peak == promised
+
+
+def test_an_order_that_breaks_a_law_is_refused_before_any_rank_starts(folder: Path) -> None:
+    broken = FILES["mine/waves.py"].replace("for index in wave:", "for index in reversed(wave):", 1)
+    broken = broken.replace("min(self.wave, work.microbatches)", "1")
+    assert broken.count("reversed") == 1
+    (folder / "mine/waves.py").write_text(broken)
+    done = asked(COMMANDS[1], folder, "reports=reports")
+    assert done.returncode == 2
+    (file,) = (folder / "reports" / "records").glob("*.json")
+    record = Record.read(file)
+    assert record.outcome is Outcome.UNSUPPORTED
+    assert "0F2 would be forward number 2 in flight, the schedule promised 1" in record.reason
+    assert "stage 0 | F3   [F2]" in record.reason
+
+
+# -- a model, a machine, an experiment ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [c if "executor=" in c else pytest.param(c, marks=pytest.mark.exhaustive) for c in MORE_COMMANDS],
+)
+def test_a_yaml_of_ones_own_is_all_it_takes(command: str, folder: Path) -> None:
+    """Each of the three commands leaves good records, of what its YAML names."""
+    done = asked(command, folder, *(SHORT if "simulated" not in command else ()), "reports=reports")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [Record.read(file) for file in (folder / "reports" / "records").glob("*.json")]
+    assert {record.outcome for record in found} == {Outcome.OK}
+    if "model=gpt_mine" in command:
+        assert [record.config["model"]["shape"]["layers"] for record in found] == [6]
+    elif "machine=lab" in command:
+        assert [record.config["executor"]["machine"]["name"] for record in found] == ["lab"]
+    else:
+        assert {record.label for record in found} == {"gpipe 2x1", "waves 2x1", "waves 2x1 wide"}
+        losses = {record.series["loss"][-1] for record in found}
+        assert max(losses) == pytest.approx(min(losses), rel=1e-5)
+
+
+def test_the_three_are_there() -> None:
+    assert sorted(name.split("/")[1] for name in MORE_FILES) == ["experiment", "machine", "model"]
+    assert len(MORE_COMMANDS) == 3

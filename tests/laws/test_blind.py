@@ -1,0 +1,368 @@
+"""No printed outcome reaches a measured or derived record, and `--blind` hides them all until records are written."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from suite import reproduce
+from suite.bench import provenance
+from suite.bench.executors import without_ranks
+from suite.bench.runs import expand
+from suite.bench.starter import environment
+from suite.bench.store import Store
+from suite.bench.unranked import carried
+from suite.config.compose import resolve
+from suite.core import blind
+from suite.core.claim import Evidence, Role
+from suite.core.errors import HiddenOutcome, InvalidRequest
+from suite.core.exits import Exit
+from suite.core.protocols import Carried
+from suite.core.record import Metric, Outcome, Record
+from suite.papers.common import claims, figure_executor
+from suite.papers.common.answer import Papers, answer
+from suite.papers.sparse_gnn import figure_executor as graph_figures
+
+ABSURD = 12345.678
+TEXTS = ("asserts", "hedge", "limits", "note", "because")
+
+
+def published(*figures: str) -> list[tuple[str, ...]]:
+    return [("executor=published", f"executor.figure={name}") for name in figures]
+
+
+def graphs(*figures: str, counted: str = "true") -> list[tuple[str, ...]]:
+    return [("executor=graph_clusters", f"executor.figure={name}", f"executor.counted={counted}") for name in figures]
+
+
+def formulas(*papers: str) -> list[tuple[str, ...]]:
+    return [("executor=analytic", f"executor.paper={paper}") for paper in papers]
+
+
+RUNS = (["executor=analytic", "executor.paper=sparse_gnn"], ["executor=published", "executor.figure=samo_fig2"])
+QUICK = [
+    *formulas("samo", "sparse_gnn"),
+    *published("axonn_lemmas", "axonn_memory", "axonn_fig6", "samo_equations", "samo_small", "pipeoptim_table5"),
+    *graphs("gnn_small"),
+]
+ALL = [
+    *formulas("axonn", "pipeoptim"),
+    *published("axonn_small", "axonn_fig5", "axonn_fig8", "axonn_fig9", "axonn_table2", "axonn_fig11"),
+    *published("samo_fig2", "samo_fig5", "samo_fig6_7", "samo_table2", "samo_fig8", "samo_memory"),
+    *published("samo_beside_offload", "samo_scaling"),
+    *published("pipeoptim_small", "pipeoptim_fig5", "pipeoptim_fig6", "pipeoptim_table6", "pipeoptim_distance"),
+    *graphs("gnn_volumes", "gnn_table2"),
+    *graphs("gnn_fig3", "gnn_fig4", "gnn_fig5", "gnn_fig6", "gnn_fig7", counted="false"),
+]
+
+
+def numbers(anchor: float | tuple[float, ...]) -> tuple[float, ...]:
+    return anchor if isinstance(anchor, tuple) else (anchor,)
+
+
+@pytest.fixture(scope="module")
+def absurd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The claim files with another outcome in every row but those of settings, without the answers that compare printed
+    numbers with each other."""
+    folder = tmp_path_factory.mktemp("claims")
+    for paper in claims.PAPERS:
+        text = (claims.FOLDER / paper / "claims.yaml").read_text(encoding="utf-8")
+        rows = yaml.load(text, Loader=claims.Loader)
+        target = folder / paper / "claims.yaml"
+        target.parent.mkdir()
+        target.write_text(yaml.safe_dump([_absurd(row) for row in rows]), encoding="utf-8")
+    return folder
+
+
+def _absurd(row: dict[str, Any]) -> dict[str, Any]:
+    row = {**row, "answers": [each for each in row.get("answers", ()) if each["evidence"] != Evidence.PRINTED]}
+    if row["role"] == Role.SETTING:
+        return row
+    value = row["value"]
+    other = {str: "absurd", list: [ABSURD, 2 * ABSURD]}.get(type(value), ABSURD)
+    texts = {name: "absurd" for name in TEXTS if row.get(name)}
+    expression = {"expression": str(ABSURD)} if row.get("expression") else {}
+    return {**row, **texts, **expression, "value": other, "printed": [str(ABSURD)]}
+
+
+def exact(found: Carried) -> tuple[Any, ...]:
+    """What a record holds beside what the paper prints; as text, so that nan is equal to itself.
+
+    Measured values and their notes are left out: clocks never agree, and the peak of allocated bytes moves with a
+    message in flight.
+    """
+    metrics = {name: each for name, each in found.metrics.items() if each.evidence != Evidence.PRINTED}
+    texts = {name: repr(replace(unmeasured(each), seconds=None, null=())) for name, each in metrics.items()}
+    series = {name: repr(values) for name, values in found.series.items() if "|ours|" in name}
+    return texts, series, found.notes, found.calibrated_on
+
+
+def unmeasured(metric: Metric) -> Metric:
+    return replace(metric, values=(), note="") if measured(metric) else metric
+
+
+def measured(metric: Metric) -> bool:
+    return metric.evidence == Evidence.MEASURED or metric.unit == "second"
+
+
+def near(found: Carried) -> dict[str, Any]:
+    """Measured values but clocks, within five percent: an absurd printed number would move them by far more."""
+    return {
+        name: pytest.approx(each.values, rel=0.05, nan_ok=True)
+        for name, each in found.metrics.items()
+        if each.evidence == Evidence.MEASURED and each.unit != "second"
+    }
+
+
+def answered(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Carried:
+    """What an executor leaves, in a new laboratory. What else is kept in this process was computed blind at first."""
+    monkeypatch.setattr(figure_executor, "_LABS", {})
+    monkeypatch.setattr(graph_figures, "_LABS", {})
+    config = resolve([*overrides, f"reports={tmp_path}"])
+    executor: Any = without_ranks(config.executor)
+    found: Carried = executor.run(config)
+    return found
+
+
+@pytest.mark.parametrize(
+    "overrides", [*QUICK, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in ALL)], ids=lambda each: each[1]
+)
+def test_our_values_are_the_same_whatever_is_printed(
+    overrides: tuple[str, ...], absurd: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with blind.hiding():
+        hidden = answered(overrides, monkeypatch, tmp_path)
+    monkeypatch.setattr(claims, "FOLDER", absurd)
+    changed = answered(overrides, monkeypatch, tmp_path)
+    assert exact(hidden) == exact(changed)
+    expected = near(changed)
+    assert {name: hidden.metrics[name].values for name in expected} == expected
+    assert not any(each.evidence == Evidence.PRINTED for each in hidden.metrics.values())
+    assert any(claim.value == ABSURD for claim in claims.load()), "the other files were read"
+
+
+# arguments that are a setting and no outcome, though the row's `value` names them too
+SETTINGS = {
+    ("samo.fig8.overhead_overcome", "gpus"): "the GPU counts at which Figure 8 compares saving and overhead",
+}
+
+
+def test_no_answer_is_given_the_outcome_of_its_own_claim() -> None:
+    """Neither alone nor in a list or a text: an answer could hand it back. What a text says is an outcome too, as in
+    'minimum at k = 2'; a text's own setting is left out, as it often names the cases."""
+    given = {
+        (claim.id, name): each
+        for claim in claims.load()
+        for row in claim.answers
+        for name, each in (*row.arguments.items(), *(() if isinstance(claim.value, str) else claim.setting.items()))
+        if set(filter(math.isfinite, numbers_in(claim.value))) & set(numbers_in(each))
+    }
+    assert given.keys() == SETTINGS.keys(), given
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (7, [7.0]),
+        ((16.4, 34.0), [16.4, 34.0]),
+        (["0.8", [66, 78]], [0.8, 66.0, 78.0]),
+        ("32 bits, 1e-3", [32.0, 0.001]),
+        ("samo.table2.axonn.gpus_256 at fig8", []),
+    ],
+)
+def test_numbers_stand_alone_in_lists_and_in_texts(value: object, found: list[float]) -> None:
+    assert list(numbers_in(value)) == found
+
+
+def numbers_in(value: object) -> Iterator[float]:
+    """Of lists and texts too; numbers that are part of a word, as in gpus_256, are none."""
+    if isinstance(value, str):
+        yield from map(float, re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])", value))
+    elif isinstance(value, list | tuple):
+        yield from itertools.chain.from_iterable(map(numbers_in, value))
+    elif isinstance(value, int | float):
+        yield float(value)
+
+
+def test_one_module_reads_the_claim_files() -> None:
+    root = claims.FOLDER.parents[1]
+    files = [path for folder in ("suite", "baselines") for path in (root / folder).rglob("*.py")]
+    loading = [path for path in files if '"claims.yaml"' in path.read_text(encoding="utf-8")]
+    assert [path.relative_to(root).as_posix() for path in loading] == ["suite/papers/common/claims.py"]
+
+
+def test_the_lists_above_name_every_figure() -> None:
+    figures = {word.partition("=")[2] for _, word, *_ in (*QUICK, *ALL)}
+    known = {row.figure for claim in claims.load() for row in claim.answers if row.figure}
+    assert known - {"formulas"} <= figures
+    assert {claim.paper for claim in claims.load()} <= figures
+
+
+def test_loaded_claims_hold_settings_and_no_outcome() -> None:
+    shown = claims.load()
+    with blind.hiding():
+        hidden = claims.load()
+    assert [claim.id for claim in hidden] == [claim.id for claim in shown]
+    for claim, before in zip(hidden, shown, strict=True):
+        assert not any((*(getattr(claim, name) for name in TEXTS), claim.expression, claim.printed))
+        assert (claim.tolerance, claim.neutral) == (None, None)
+        assert claim.setting == before.setting
+        for row in claim.answers:
+            assert all(map(math.isnan, itertools.chain.from_iterable(map(numbers, row.anchors.values()))))
+        if claim.role is Role.SETTING:
+            assert claim.value == before.value
+        else:
+            assert isinstance(claim.value, blind.Hidden)
+    assert claims.load() is shown
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        str,
+        float,
+        int,
+        bool,
+        len,
+        list,
+        abs,
+        hash,
+        "{}".format,
+        lambda value: value + 1,
+        lambda value: 2.0 * value,
+        lambda value: value < 1,
+        lambda value: value == 1,
+        operator.itemgetter(0),
+    ],
+)
+def test_any_use_of_a_hidden_outcome_names_its_claim(use: Callable[[Any], object]) -> None:
+    with pytest.raises(HiddenOutcome, match=r"outcome of claim a\.b was read"):
+        use(blind.Hidden("a.b"))
+
+
+def test_a_derived_answer_that_reads_an_outcome_fails() -> None:
+    with blind.hiding():
+        known = {claim.id: claim for claim in claims.load()}
+        papers = Papers(known, claims.settings(), {})
+        claim, row = next(
+            (claim, row)
+            for claim in known.values()
+            for row in claim.answers
+            if row.function == "suite.papers.common.printed.difference"
+        )
+        with pytest.raises(HiddenOutcome) as error:
+            answer(claim, replace(row, evidence=Evidence.DERIVED), papers)
+    assert error.value.claim in row.arguments["of"]  # type: ignore[operator]
+
+
+def test_the_record_says_which_outcome_was_read(tmp_path: Path) -> None:
+    """Variants of the machine are fitted to printed numbers."""
+    [run] = expand(["experiment=variants", f"reports={tmp_path}"])
+    with blind.hiding():
+        record = carried(run, "key", Store(tmp_path))
+    assert record.outcome is Outcome.UNSUPPORTED
+    assert "the printed outcome of claim axonn." in record.reason
+    assert record.provenance[blind.MARK] == blind.OPEN
+
+
+def test_child_processes_are_blind() -> None:
+    code = "from suite.papers.common import claims; print(any(type(c.value) is float for c in claims.load()))"
+    code = code.replace("c in claims.load()", "c in claims.load() if c.role != 'setting'")
+    with blind.hiding():
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment(threads=1), capture_output=True, text=True, check=True
+        )
+    assert done.stdout.strip() == "False"
+    assert blind.VARIABLE not in environment(threads=1)
+
+
+# -- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", RUNS, ids=["formulas", "figure"])
+def test_a_blind_reproduction_adds_printed_numbers_last(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pages = []
+
+    def page(folder: Path) -> Path:
+        pages.append(blind.active())
+        return folder / "index.html"
+
+    monkeypatch.setattr("suite.report.write_report", page)
+    monkeypatch.setattr(reproduce, "command", lambda entry, more=(): [*words, *more])
+    arguments = ["scale=smoke", "scale.reproduce=[formulas]", f"reports={tmp_path}"]
+    assert reproduce.main([*arguments, "--blind"]) == Exit.OK
+    [run] = expand([*words, *arguments])
+    store = Store(tmp_path)
+    record = store.find(provenance.key(run))
+    assert record is not None
+    assert record.provenance[blind.MARK] == blind.FILLED
+    assert pages == [False]
+    executor: Any = without_ranks(run.config.executor)
+    usual: Carried = executor.run(run.config)
+    assert record.metrics.keys() == usual.metrics.keys()
+    assert {name: each.values for name, each in record.metrics.items()} == {
+        name: each.values for name, each in usual.metrics.items()
+    }
+    assert {name: repr(values) for name, values in record.series.items()} == {
+        name: repr(values) for name, values in usual.series.items()
+    }
+    assert reproduce.main([*arguments, "--blind"]) == Exit.OK, "goes on with its own records"
+
+
+def test_printed_curves_are_added_to_what_a_rank_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Figure 1 of SAMO: the record of its one rank has the printed ratios next to ours."""
+    small = ["executor.widths=[16,32]", "executor.batch=8", "executor.rounds=1", "measure.rounds=1"]
+    words = ["experiment=samo_fig1", *small]
+    before = []
+
+    def page(folder: Path) -> Path:
+        return folder / "index.html"
+
+    def filled(*arguments: Any) -> None:
+        before.extend(name for name in only(Store(tmp_path)).series if "|paper|" in name)
+        fill(*arguments)
+
+    fill = reproduce._fill
+    monkeypatch.setattr(reproduce, "_fill", filled)
+    monkeypatch.setattr("suite.report.write_report", page)
+    monkeypatch.setattr(reproduce, "command", lambda entry, more=(): [*words, *more])
+    arguments = ["scale=smoke", "scale.reproduce=[samo_fig1]", f"reports={tmp_path}", "--blind"]
+    assert reproduce.main(arguments) == Exit.OK
+    record = only(Store(tmp_path))
+    assert record.provenance[blind.MARK] == blind.FILLED
+    ours = [name.split("|") for name in record.series if "|ours|" in name]
+    curves = {tuple(name.split("|")): values for name, values in record.series.items() if "|paper|" in name}
+    [claim] = [claim for claim in claims.load() if claim.id == "samo.fig1.dense_over_sputnik"]
+    assert isinstance(claim.value, tuple)
+    assert sorted(curves.values()) == [[end, end] for end in claim.value]
+    assert {name[:3] for name in curves} < {tuple(name[:3]) for name in ours}, "in a panel that has ours"
+    assert before == []
+
+
+def only(store: Store) -> Record:
+    [path] = store.folder.glob("records/*.json")
+    record = store.find(path.stem)
+    assert record is not None
+    return record
+
+
+def test_a_folder_with_records_made_in_sight_is_refused(tmp_path: Path) -> None:
+    [run] = expand([*RUNS[0], f"reports={tmp_path}"])
+    store = Store(tmp_path)
+    key = provenance.key(run)
+    store.write(carried(run, key, store))
+    with pytest.raises(InvalidRequest, match=r"--blind with reports=.*made without --blind"):
+        reproduce.check_all_blind(store)

@@ -1,0 +1,47 @@
+"""Optional members of a user's module have defaults, and a missing required one is refused by name."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+from suite.config import modules
+from suite.config.modules import network_module, source_module
+from suite.core.errors import InvalidRequest
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, **members: object) -> None:
+    made = ModuleType("mine")
+    vars(made).update(members)
+    monkeypatch.setattr(modules, "module", lambda path: made)
+
+
+def test_network_module_needs_no_scores_and_no_decode(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, layers=list, ties=list, loss=max, helper=min)
+    made = network_module("mine")
+    assert (made.layers, made.ties, made.loss) == (list, list, max)
+    assert (made.scores, made.SCORES, made.decode) == (None, (), None)
+
+
+def test_optional_members_of_a_network_module_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, layers=list, ties=list, loss=max, scores=min, SCORES=("top",), decode=sum)
+    made = network_module("mine")
+    assert (made.scores, made.SCORES, made.decode) == (min, ("top",), sum)
+
+
+def test_network_module_without_a_required_member_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, layers=list)
+    with pytest.raises(
+        InvalidRequest, match=r"model\.network=mine, which has no ties and no loss; .*; legal: suite\.models\.gpt"
+    ):
+        network_module("mine")
+
+
+def test_source_module_may_check_the_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch)
+    source_module("mine").check_shape("data", None, object())
+    seen: list[object] = []
+    stand_in(monkeypatch, check_shape=lambda *values: seen.extend(values))
+    source_module("mine").check_shape("data", None, 3)
+    assert seen == ["data", None, 3]

@@ -1,0 +1,140 @@
+"""A class that inherits from a protocol has its optional members; one that does not is told which it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from suite.config.plugins import Plugin
+from suite.config.protocols import PartitionMethod, Sampler, System
+from suite.config.results import check_class, object_mismatch
+from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.members import lacking
+from suite.core.protocols import CostModel, Data, MaskMethod, Transport, UpdateRule
+from suite.engine.replayed import Replayed
+from suite.workload.shapes import Network
+
+
+class Plain:
+    """A system with the required members alone."""
+
+    @classmethod
+    def probe(cls, config: Any) -> Any: ...
+
+    def __init__(self, world: Any, config: Any) -> None: ...
+
+    def train_batch(self, batch: Any) -> float:
+        return 1.0
+
+    def evaluate(self, batches: Sequence[Any]) -> float:
+        return 2.0
+
+    def observe(self) -> Any: ...
+
+    def memory(self, batch: Any) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class Derived(Plain, System):
+    pass
+
+
+def test_derived_system_has_the_optional_members() -> None:
+    system = Derived(None, None)
+    assert lacking(Derived, System) == lacking(system, System) == []
+    assert (system.streams, system.told(), system.score([]), system.decode([])) == (
+        False,
+        {},
+        {"loss": 2.0},
+        None,
+    )
+    with pytest.raises(Unsupported, match="a stream of Derived"):
+        system.stream([])
+
+
+def test_system_without_the_optional_members_is_refused_by_their_names() -> None:
+    rule = r"mine\.Plain, which has no stream\(\) and no score\(\) and no decode\(\) and no told\(\)"
+    with pytest.raises(
+        InvalidRequest, match=rf"{rule}; .*legal: a class that inherits from suite\.config\.protocols\.System"
+    ):
+        check_class("system._target_", "mine.Plain", Plain, System, ("world", "config"))
+
+
+def test_replay_of_the_engine_has_every_member() -> None:
+    assert lacking(Replayed, System) == ["probe()"]
+
+
+class Rule(UpdateRule):
+    states = ()
+
+    def step(self, state: Any, grad: Any) -> None: ...
+
+
+class Method(MaskMethod):
+    def due(self, batches: int) -> bool:
+        return False
+
+    def draw(self, view: Any) -> None: ...
+
+
+class Parts(PartitionMethod):
+    pass
+
+
+class Sampling(Sampler):
+    pass
+
+
+class Shape(Network):
+    def shapes(self, width: int = 4) -> Any: ...
+
+
+class Source(Data):
+    pass
+
+
+class Cost(CostModel):
+    pass
+
+
+class Lanes(Transport):
+    any_order = True
+
+
+DEFAULTS: list[tuple[Callable[[], Any], type, dict[str, Any]]] = [
+    (Rule, UpdateRule, {"drift_states": ()}),
+    (Method, MaskMethod, {"scope": "layer", "searches": False, "distances": None}),
+    (Parts, PartitionMethod, {"name": "parts"}),
+    (Sampling, Sampler, {"streams": False}),
+    (Shape, Network, {"content": "", "tied": False, "tokens": None, "pixels": 0, "least_microbatch": 1}),
+    (Lanes, Transport, {"turns": False, "polls": True}),
+]
+
+
+@pytest.mark.parametrize(("made", "protocol", "values"), DEFAULTS, ids=lambda value: getattr(value, "__name__", ""))
+def test_defaults_of_a_derived_class(made: Callable[[], Any], protocol: type, values: dict[str, Any]) -> None:
+    value = made()
+    assert not lacking(value, protocol)
+    assert {name: getattr(value, name) for name in values} == values
+
+
+def test_default_methods_find_nothing() -> None:
+    assert Method().remembered() == Cost().parts(None) == Source().score([], []) == {}  # type: ignore[arg-type]
+    assert Parts().notes() == ()
+
+
+def test_object_is_told_which_members_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert object_mismatch(3, CostModel) == (
+        "a CostModel; it has no compute() and no message() and no update() and no parts()"
+    )
+    assert object_mismatch(3, CostModel | None).startswith("CostModel or null; it has no compute()")
+    for name in ("plugins", "results"):
+        monkeypatch.setattr(f"suite.config.{name}.locate", lambda path: lambda: Plain(None, None))
+    plugin: Plugin[Data] = Plugin("mine.source", {}, wanted=Data, place="data.source")
+    with pytest.raises(
+        InvalidRequest, match=r"data\.source=mine\.source, .* requires a Data; it has no batch\(\) and no "
+    ):
+        plugin.build()

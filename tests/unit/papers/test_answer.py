@@ -1,0 +1,236 @@
+"""Decides whether an answer can see the published value that it answers for: it must not, however it asks.
+
+An answer that copies the paper would reproduce everything, and say nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from suite.config.signature import check_names, check_values
+from suite.core.claim import AnswerRow, Check, Claim, Evidence
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.record import Metric
+from suite.papers.__main__ import main
+from suite.papers.common import claims, trace
+from suite.papers.common.answer import (
+    Answer,
+    Cases,
+    Papers,
+    Question,
+    answer,
+    distinct,
+    ends_of_setting,
+    function_of,
+    metrics_of,
+    of_figure,
+)
+from suite.papers.common.figure_executor import find
+from suite.workload import Transformer
+
+SHAPE = Transformer(1, 4, 2, sequence=3, vocabulary=5)
+
+
+def claim(name: str, value: float | tuple[float, float] | str, **more: object) -> Claim:
+    return Claim(name, "axonn", "Table I", "gpus", "axonn", value, "gpu", "number", "analytic", **more)  # type: ignore[arg-type]
+
+
+PAPERS = Papers(
+    {"a": claim("a", 12.0, setting={"gpus": 3}), "b": claim("b", (1.0, 4.0)), "c": claim("c", "similar")},
+    {"machines": [{"id": "summit", "gpus_per_node": 6}], "training": [{"paper": "samo", "experiment": "all", "x": 1}]},
+    {"gpt": SHAPE},
+)
+
+
+def test_a_setting_goes_from_and_to() -> None:
+    assert ends_of_setting(Question({"sparsity": "0.8..0.9"}), "sparsity") == ("0.8", "0.9")
+    for value in ("0.8", "0.8..", "..0.9", 0.8):
+        with pytest.raises(InvalidRequest, match=r"the setting sparsity is .*legal: 0\.8\.\.0\.9"):
+            ends_of_setting(Question({"sparsity": value}), "sparsity")
+
+
+def test_a_question_holds_no_answer() -> None:
+    assert {field.name for field in fields(Question)} == {"setting", "points", "terms"}
+    asked = Question.of(
+        claim("d", 7.0, setting={"g": 2}, points=({"p": 0.5},), expression="7", terms=("t",), check=Check.FORMULA)
+    )
+    assert asked == Question({"g": 2}, ({"p": 0.5},), ("t",))
+
+
+def test_papers_say_what_others_publish() -> None:
+    assert PAPERS.value("a") == 12.0
+    assert PAPERS.ends("b") == (1.0, 4.0)
+    assert PAPERS.setting("a") == {"gpus": 3}
+    assert PAPERS.machine("summit")["gpus_per_node"] == 6
+    assert PAPERS.training("samo", "all")["x"] == 1
+    assert PAPERS.shape("gpt") is SHAPE
+
+
+def test_papers_without_a_claim_do_not_know_it() -> None:
+    others = PAPERS.without("a")
+    for ask in (others.value, others.ends, others.setting):
+        with pytest.raises(UnknownName, match="no other claim named 'a'"):
+            ask("a")
+    assert others.ends("b") == (1.0, 4.0)
+    assert PAPERS.value("a") == 12.0
+
+
+def test_what_the_papers_do_not_say_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="rule: a number"):
+        PAPERS.value("b")
+    with pytest.raises(InvalidRequest, match="rule: a range"):
+        PAPERS.ends("a")
+    with pytest.raises(InvalidRequest, match="rule: a number"):
+        PAPERS.value("c")
+    with pytest.raises(InvalidRequest, match=r"no row of machines.*frontier"):
+        PAPERS.machine("frontier")
+    with pytest.raises(InvalidRequest, match="no row of training"):
+        PAPERS.training("axonn", "all")
+    with pytest.raises(UnknownName, match="did you mean 'gpt'"):
+        PAPERS.shape("gtp")
+
+
+def copies(question: Question, papers: Papers, *, of: str, and_more: float) -> tuple[Cases, str]:
+    return [[papers.value(of)], [and_more]], f"{len(question.terms)} terms"
+
+
+def row(function: str, evidence: Evidence = Evidence.PRINTED, **arguments: Any) -> AnswerRow:
+    return AnswerRow(evidence, figure="formulas", function=f"{__name__}.{function}", arguments=arguments)
+
+
+def test_answer_never_reads_its_own_claim() -> None:
+    asked = row("copies", of="a", and_more=0.25)
+    with pytest.raises(UnknownName, match="no other claim named 'a'"):
+        answer(claim("a", 12.0), asked, PAPERS)
+    found = answer(claim("b", 7.0, terms=("x",)), asked, PAPERS)
+    assert found == Answer("gpu", (12.0, 0.25), "1 terms", Evidence.PRINTED, reads=("claim.a",))
+
+
+def test_answer_needs_a_function_that_exists() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'copies'"):
+        answer(claim("b", 7.0), row("copied"), PAPERS)
+
+
+class Constants:
+    """A source with two constants, of which one was fitted to two claims."""
+
+    def stacked(self, name: str) -> float:
+        trace.read(name)
+        return 2.0
+
+    def fitted_to(self, name: str) -> tuple[str, ...]:
+        return {"stack.fitted": ("c", "b", "c")}.get(name, ())
+
+
+def stacked(question: Question, source: Constants, *, of: Sequence[str]) -> tuple[Cases, str]:
+    return [[source.stacked(name)] for name in of], ""
+
+
+def test_answer_tells_what_it_read_and_what_fed_that() -> None:
+    one, both = (row("stacked", Evidence.SIMULATED, of=of) for of in (["x"], ["x", "stack.fitted", "x"]))
+    found = answer(claim("a", 2.0), one, Constants())
+    assert (found.reads, found.fed_by) == (("x",), ())
+    found = answer(claim("a", 2.0), both, Constants())
+    assert (found.reads, found.fed_by) == (("stack.fitted", "x"), ("c", "b"))
+
+
+def test_what_is_remembered_counts_as_read_again() -> None:
+    """A second answer that shares a simulated run reads the constants of that run too."""
+    known: trace.Memory[str, float] = trace.Memory()
+    with trace.recorded() as whole:
+        for _ in range(2):
+            with trace.recorded() as reads:
+                assert known.get("run", lambda: Constants().stacked("y")) == 2.0
+            assert reads == {"y"}
+    assert whole == {"y"}
+
+
+def test_metrics_bear_the_evidence_of_their_answer() -> None:
+    """What a record keeps says how it came about, and of which claims its constants know."""
+    asked = [
+        (claim("a", 2.0), row("stacked", Evidence.SIMULATED, of=["stack.fitted"])),
+        (claim("b", 2.0), row("stacked", Evidence.DERIVED, of=["x"])),
+    ]
+    found = metrics_of(asked, Constants())
+    assert found == {
+        "a": Metric("gpu", "", (2.0,), "", "simulated", ("stack.fitted",), ("c", "b")),
+        "b": Metric("gpu", "", (2.0,), "", "derived", ("x",)),
+    }
+
+
+def slow(question: Question, source: Constants) -> tuple[Cases, str]:
+    time.sleep(0.05)
+    return [[1.0]], ""
+
+
+def test_metric_of_an_answer_holds_the_seconds_of_its_function() -> None:
+    found = metrics_of([(claim("a", 2.0), row("slow")), (claim("b", 2.0), row("stacked", of=["x"]))], Constants())
+    first, second = found["a"].seconds, found["b"].seconds
+    assert first is not None
+    assert second is not None
+    assert first >= 0.05 > second > 0
+
+
+def test_a_claim_of_several_answers_is_asked_by_figure() -> None:
+    first, second = AnswerRow(Evidence.DERIVED, figure="f"), AnswerRow(Evidence.SIMULATED, figure="g")
+    run = AnswerRow(Evidence.MEASURED, experiment="e", labels=("x",), metric="m")
+    both, one = claim("a", 1.0, answers=(run, first, second)), claim("b", 1.0, answers=(second,))
+    assert of_figure([both, one], "f") == [(both, first)]
+    assert of_figure([both, one], "g") == [(both, second), (one, second)]
+    assert of_figure([both, one], "h") == []
+
+
+ROWS = [(found, row) for found in claims.load() for row in found.answers if row.function]
+
+
+def test_every_row_names_a_function_that_takes_its_arguments() -> None:
+    assert len(ROWS) > 400
+    for found, row in ROWS:
+        function = function_of(row)
+        given = {
+            **row.arguments,
+            **{name: list(each) if isinstance(each, tuple) else each for name, each in row.anchors.items()},
+        }
+        assert len(given) == len(row.arguments) + len(row.anchors), found.id
+        check_names(found.id, row.function, function, given, later=True)
+        check_values(found.id, row.function, function, given)
+        required = {
+            name
+            for name, each in inspect.signature(function).parameters.items()
+            if each.kind is each.KEYWORD_ONLY and each.default is each.empty
+        }
+        assert required <= {*given}, found.id
+
+
+def test_figures_of_rows_are_drawn_or_computed() -> None:
+    for figure in {row.figure for _, row in ROWS} - {"formulas"}:
+        paper, _ = find(figure)
+        assert all(found.paper == paper for found, _ in of_figure(claims.load(), figure))
+
+
+def test_the_formulas_hold_no_run_and_no_model() -> None:
+    """A formula reads published settings and printed numbers; it sees neither ranks nor a machine."""
+    computed = {row.evidence for _, row in ROWS if row.figure == "formulas"}
+    assert computed == {Evidence.DERIVED, Evidence.PRINTED}
+
+
+def test_equal_cases_are_told_once() -> None:
+    assert distinct([[1, 2], (1, 2), [2, 1], [1.0, 2.0]]) == [(1, 2), (2, 1)]
+
+
+def test_command_answers_a_claim_and_judges_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["answer", "samo.eq2.samo_byte*"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("samo.eq2.samo_bytes (samo, Equations 1-2")
+    assert "reproduced: our code gives what 24 * f * phi + 2 * phi gives" in told
+    assert "measured, as published" in told
+    assert "derived, as published" in told
+    assert main(["answer", "samo.eq2.samo_byte"]) == 2
+    assert "did you mean 'samo.eq2.samo_bytes'" in capsys.readouterr().err
+    assert main(["answer"]) == 2

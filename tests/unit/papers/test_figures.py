@@ -1,0 +1,372 @@
+"""Decides whether the published cluster runs are simulated as the papers describe them, and how near ours come."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+from itertools import combinations
+
+import pytest
+from published_runs import lab, published
+
+from suite.config.compose import resolve
+from suite.core.errors import UnknownName
+from suite.core.expression import evaluate
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op
+from suite.core.record import Source
+from suite.core.trace import BACKWARD, FORWARD, REDUCE, WAIT, Span, Trace
+from suite.papers.axonn import figures as axonn
+from suite.papers.axonn import panels as axonn_panels
+from suite.papers.axonn import scaling as axonn_scaling
+from suite.papers.common import claims
+from suite.papers.common import cluster_runs as lab_module
+from suite.papers.common import equations as counted
+from suite.papers.common.answer import Answer, answer, of_figure
+from suite.papers.common.cluster_runs import AXONN_COUNTS, Batch, Lab, Phases, printed_peak
+from suite.papers.common.figure_executor import find, metrics, series
+from suite.papers.common.null_model import filled, percents, saved
+from suite.papers.common.panel import Panel
+from suite.papers.common.plans import published_plans
+from suite.papers.pipeoptim import panels as pipeoptim_panels
+from suite.papers.samo import figures as samo
+from suite.papers.samo import panels as samo_panels
+from suite.papers.samo.ablations import VARIANTS, Variant, anchors
+from suite.schedule import MessageDriven, OneFOneB
+from suite.simulate.plan import Plan
+from suite.simulate.worker import Simulation
+
+# what no simulation here answers: latencies of two libraries that the model takes as given, the timing protocols, and
+# two readings of numbers that Figure 8 prints, which are held against these alone
+LEFT_OUT = {
+    "axonn.fig3.internode_latency",
+    "axonn.fig3.intranode_latency",
+    "axonn.sec4a.nccl_blocks",
+    "axonn.fig4.allreduce_intranode",
+    "axonn.fig4.allreduce_internode",
+    "axonn.sec6d.timing_protocol",
+    "samo.sec5c.timing_protocol",
+    "samo.sec1.communication_saved_share",
+    "samo.fig8.overhead_falls",
+}
+
+
+def test_the_modelled_gpus_have_the_printed_peak() -> None:
+    assert lab().machine.peak_of("float16") == printed_peak() == 125e12
+
+
+@cache
+def printed() -> dict[str, float]:
+    return anchors(published())
+
+
+def test_every_cluster_claim_is_answered_or_left_out_by_name() -> None:
+    asked = {c.id for c in published().values() if c.reach == "cluster" and c.paper in ("axonn", "samo")}
+    answered = {claim.id for name in OWN for claim, _ in of_figure(claims.load(), name)}
+    assert asked - answered == LEFT_OUT
+    assert not answered & LEFT_OUT
+    assert answered <= set(published())
+
+
+# of AxoNN's own order (6, 3 and 7 by the formula): on the second grid a backward takes 5/3 of a forward
+OTHER_ORDERS = {"samo.eq7.bubble": (6, 3.125, 7)}
+
+
+@pytest.mark.parametrize("name", ["axonn_lemmas", "samo_equations"])
+def test_what_is_counted_is_what_the_formula_says(name: str) -> None:
+    found = {claim: ours for claim, ours in metrics(name, published(), lab()).items() if published()[claim].expression}
+    assert found
+    for claim, ours in found.items():
+        row = published()[claim]
+        said = [evaluate(row.expression, point) for point in row.points]
+        first, rest = ours.values[: len(said)], ours.values[len(said) :]
+        assert first == pytest.approx(said, rel=1e-12), claim
+        assert rest == pytest.approx(OTHER_ORDERS.get(claim, ()), rel=1e-12), claim
+
+
+def test_a_count_is_no_formula() -> None:
+    """AxoNN's order idles longer than the formula where a backward is no whole number of forwards."""
+    assert counted.idle(1.5, 2.5, 4, OneFOneB()) == pytest.approx(3.0)
+    assert counted.idle(1.5, 2.5, 4, MessageDriven()) == pytest.approx(3.125)
+    assert counted.messages(counted.batch(12, 3, 24)) == 24
+    assert counted.forwards(counted.batch(12, 3, 24)) == 6
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An eighth of the batches, which tests of form do not need whole."""
+    for module in (lab_module, axonn_scaling):
+        monkeypatch.setattr(module, "WEAK_BATCH", 2048)
+        monkeypatch.setattr(module, "STRONG", ((48, 512), (96, 1024), (192, 2048), (384, 4096)))
+    monkeypatch.setattr(axonn, "BATCHES", (256, 512, 1024, 2048))
+
+
+OWN = [*axonn_panels.FIGURES, *samo_panels.FIGURES, *pipeoptim_panels.FIGURES]  # the GNN paper's read other runs
+
+
+LONG = ("axonn_small", "pipeoptim_small")  # their probes train for 20 and 7 s
+
+
+@pytest.mark.usefixtures("brief")
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.exhaustive] if name in LONG else [])
+        for name in OWN
+        if name not in ("axonn_table2", "samo_variants")
+    ],
+)
+def test_answers_are_in_the_claims_unit_and_fill_its_cases(name: str) -> None:
+    found = metrics(name, published(), lab())
+    rows = {claim.id: row.evidence for claim, row in of_figure(claims.load(), name)}
+    assert {claim: ours.evidence for claim, ours in found.items()} == rows
+    for claim, ours in found.items():
+        row = published()[claim]
+        assert ours.unit == row.unit, claim
+        assert ours.values, claim
+        assert len(ours.values) % max(1, len(row.terms) or len(row.points)) == 0, claim
+        assert all(map(math.isfinite, ours.values)), claim
+
+
+def test_a_figure_that_is_not_there_is_told_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'samo_table2'"):
+        find("samo_table_2")
+
+
+def test_every_constant_reproduces_the_cell_it_was_fitted_to() -> None:
+    """What conf/stack holds is the root of its equation; the delay's jumps, and its root is one to a percent."""
+    found = {
+        "axonn.abstract.percent_of_peak": lab().weak("transformer_12b", "axonn").percent_of_peak,
+        "axonn.fig6.pipeline_time.before": lab().study("before").pipeline,
+        "axonn.fig6.data_parallel_time.after": lab().study("after").reduction,
+        "axonn.sec5c.allreduce_over_optimizer": lab().study("after").reduction / lab().study("after").step,
+        **{f"samo.table2.{system}.gpus_256": samo.percent(lab(), system, 256) for system in samo.SYSTEMS},
+    }
+    stacks = [lab().stacks[paper] for paper in ("axonn", "samo")]  # pipeoptim's: test_pipeoptim.py
+    assert set(found) == {name for stack in stacks for names in stack.fitted.values() for name in names}
+    for name, ours in found.items():
+        assert ours == pytest.approx(printed()[name], rel=0.01 if name.endswith("time.before") else 1e-3), name
+
+
+def asked(name: str, figure: str, source: Lab) -> Answer:
+    claim = published()[name]
+    (row,) = [row for row in claim.answers if row.figure == figure]
+    return answer(claim, row, source)
+
+
+@pytest.mark.parametrize("system", samo.SYSTEMS)
+def test_a_cell_is_fed_by_the_cell_that_its_system_was_fitted_to(system: str) -> None:
+    found = asked(f"samo.table2.{system}.gpus_512", "samo_table2", lab())
+    assert "stack.samo.products" in found.reads
+    assert f"samo.table2.{system}.gpus_256" in found.fed_by
+    assert set(found.fed_by) <= set(published())
+
+
+def test_the_first_answer_reads_no_other_papers_constants() -> None:
+    """In a process that has computed nothing yet."""
+    found = asked("samo.table2.axonn.gpus_512", "samo_table2", replace(lab()))
+    assert {name.split(".")[1] for name in found.reads} == {"samo"}
+
+
+def test_what_is_counted_is_fed_by_nothing() -> None:
+    names = [claim.id for claim, _ in of_figure(claims.load(), "axonn_lemmas")]
+    assert names
+    assert [name for name in names if asked(name, "axonn_lemmas", lab()).fed_by] == []
+
+
+def test_the_memory_account_is_fed_by_the_total_that_settled_its_buckets() -> None:
+    name = "axonn.sec5b.total_memory_after"
+    assert name in asked(name, "axonn_memory", lab()).fed_by
+    assert name not in asked("axonn.fig9.days_saved.12b", "axonn_fig9", lab()).fed_by
+
+
+def test_a_quarter_of_the_stages_and_four_times_the_parameters_by_hand() -> None:
+    """The depths of AxoNN V-B come out of the account: two of 48 blocks on each of 24 stages, and eight on each of 6.
+    A block has 12 h^2 + 13 h parameters, h = 4512."""
+    stages, entries = (
+        asked(name, "axonn_memory", lab())
+        for name in ("axonn.sec1.g_inter_reduction", "axonn.abstract.parameters_per_gpu_increase")
+    )
+    assert stages.values == entries.values == (4,)
+    assert stages.note.endswith("24 before, 6 after")
+    block = 12 * 4512**2 + 13 * 4512
+    assert entries.note.startswith(f"{2 * block} and {8 * block} parameters")
+
+
+def test_size_ratios_of_the_shapes_by_hand() -> None:
+    """GPT-3 XL over VGG-19, 13B over Wide-ResNet-101; layers of 12 h^2 + 13 h, V and s of h, a norm of 2 h."""
+    sizes = [layers * (12 * h**2 + 13 * h) + (51200 + 2048) * h + 2 * h for layers, h in ((24, 2048), (40, 5120))]
+    found = asked("samo.sec6b.cnn_size_ratio", "samo_small", lab()).values
+    assert found == pytest.approx((sizes[0] / 143_667_240, sizes[1] / 126_886_696), rel=1e-12)
+    assert found == pytest.approx((9.17, 101.3), rel=1e-3)
+
+
+def error(system: str, gpus: int) -> float:
+    return 100 * (samo.percent(lab(), system, gpus) / printed()[f"samo.table2.{system}.gpus_{gpus}"] - 1)
+
+
+def test_table_2_held_out() -> None:
+    """The twelve cells that no constant has seen; one of Sputnik's is the exception that the page shows."""
+    held = {(system, gpus): abs(error(system, gpus)) for system in samo.SYSTEMS for gpus in (512, 1024, 2048)}
+    assert {cell for cell, wrong in held.items() if wrong > 8} == {("sputnik", 1024)}
+    assert max(wrong for (system, _), wrong in held.items() if system in ("axonn", "axonn_samo")) < 5
+
+
+def test_the_order_of_the_systems_in_table_2() -> None:
+    """Every pair on every row; one is the other way round: on 512 GPUs the paper has them 0.2 points apart."""
+    wrong = {
+        (gpus, *pair)
+        for gpus in samo.counts("gpt3_13b")
+        for pair in combinations(sorted(samo.SYSTEMS), 2)
+        for ours in [[samo.percent(lab(), system, gpus) for system in pair]]
+        for paper in [[printed()[f"samo.table2.{system}.gpus_{gpus}"] for system in pair]]
+        if (ours[0] < ours[1]) is not (paper[0] < paper[1])
+    }
+    assert wrong == {(512, "axonn", "deepspeed_3d")}
+
+
+@pytest.mark.parametrize(
+    ("system", "beaten"), [("axonn", True), ("axonn_samo", True), ("deepspeed_3d", True), ("sputnik", False)]
+)
+def test_whether_the_null_model_is_beaten(system: str, beaten: bool) -> None:
+    """By the worst cell of a column. Sputnik's is no nearer than bubble alone: its mechanism explains nothing yet."""
+    plans = [lab().samo_plan("gpt3_13b", samo._ours(system), gpus) for gpus in samo.counts("gpt3_13b")]
+    cells = [printed()[f"samo.table2.{system}.gpus_{gpus}"] for gpus in samo.counts("gpt3_13b")]
+    null = max(abs(100 * (ours / cell - 1)) for ours, cell in zip(percents(plans, cells[0]), cells, strict=True))
+    assert (max(abs(error(system, gpus)) for gpus in (512, 1024, 2048)) < null) is beaten
+
+
+def test_time_saved_at_the_largest_counts() -> None:
+    for model in samo.MODELS:
+        ours = lab().saved(model, samo.counts(model)[-1], over=samo.DENSE)
+        assert ours == pytest.approx(printed()[f"samo.sec6b.max_speedup.{model}"], abs=5), model
+
+
+def test_figure_8_within_eight_points_but_for_one_part() -> None:
+    wrong = {
+        (part, gpus)
+        for gpus in samo.PROFILED
+        for part, value in samo.savings(lab(), gpus).items()
+        if part != "total" and abs(value - printed()[f"samo.fig8.{part}.gpus_{gpus}"]) > 8
+    }
+    assert wrong == {("collective", 512)}
+
+
+def test_axonns_phases_and_memory() -> None:
+    assert lab().study("after").pipeline == pytest.approx(34.05, rel=0.08)
+    assert lab().study("before").reduction == pytest.approx(0.62, rel=0.08)
+    assert axonn.gigabytes(lab(), "before") == pytest.approx(520, rel=0.05)
+    assert axonn.gigabytes(lab(), "after") == pytest.approx(130.24, rel=0.05)
+    assert samo.gigabytes(lab(), "axonn") == pytest.approx(80.16, rel=0.05)
+    assert samo.gigabytes(lab(), "axonn_samo") == pytest.approx(20.28, rel=0.05)
+
+
+@pytest.mark.parametrize("model", ["transformer_12b", "transformer_24b"])
+def test_the_search_finds_axonns_row_of_table_2(model: str) -> None:
+    found = lab().tuned(model, "axonn").plan
+    entry = published_plans()["axonn"]["scaling"]["axonn"][model]
+    assert (found.grid.inter, found.microbatch) == (entry["inter"], entry["microbatch"])
+
+
+def test_every_published_plan_fits_its_machine() -> None:
+    for system in samo.SYSTEMS:
+        for model in samo.MODELS:
+            for gpus in samo.counts(model):
+                plan = lab().samo_plan(model, samo._ours(system), gpus)
+                assert plan.peak <= lab().machine.memory, (system, model, gpus)
+    for system in axonn_scaling.SYSTEMS:
+        for model in AXONN_COUNTS:
+            assert lab().weak_plan(model, system).peak <= lab().machine.memory, (system, model)
+
+
+def test_a_run_is_simulated_once() -> None:
+    assert lab().samo("gpt3_xl", "sputnik", 64) is lab().samo("gpt3_xl", "sputnik", 64)
+
+
+# The null model
+
+
+def plan(microbatches: int, stages: int) -> Plan:
+    shape, system = lab().shapes["gpt3_xl"], lab().system("axonn_samo")
+    return Plan(shape, system, Grid(inter=stages), microbatches, 1)
+
+
+def test_the_null_model_is_the_share_without_bubble() -> None:
+    assert filled(plan(3, 2)) == 3 / 4
+    assert filled(plan(5, 1)) == 1
+    assert percents([plan(3, 2), plan(1, 2)], 60.0) == pytest.approx([60.0, 40.0])
+    # ours on one stage, theirs on two: 1 against 3/4, then 1 against 1/2
+    assert saved([plan(3, 1), plan(1, 1)], [plan(3, 2), plan(1, 2)], 20.0) == pytest.approx(
+        [20.0, 100 * (1 - 0.8 * 2 / 3)]
+    )
+
+
+# Figure 8's phases
+
+
+def test_phases_are_those_of_the_authors_profiler() -> None:
+    op = Op(0, Kind.BACKWARD, 0)
+    spans = Trace(
+        [
+            Span(0, FORWARD, 0.0, 1.0, Op(0, Kind.FORWARD, 0)),
+            Span(0, WAIT, 1.0, 3.0, op),
+            Span(0, BACKWARD, 3.0, 5.0, op),
+            Span(0, WAIT, 5.0, 5.5, op),
+            Span(0, REDUCE, 5.5, 6.0, Op(0, Kind.UPDATE, 0)),
+            Span(1, WAIT, 0.0, 9.0, op),
+        ]
+    )
+    simulation = Simulation(2, [], [], [], [], [], trace=spans)
+    found = Phases.of(Batch(plan(3, 2), 6.0, 0.0, 0.0, 0.0, simulation))
+    assert (found.bubble, found.point_to_point, found.collective, found.compute, found.total) == (
+        2.0,
+        0.5,
+        0.5,
+        3.0,
+        6.0,
+    )
+
+
+# What a record holds
+
+
+def test_a_panel_is_kept_as_series() -> None:
+    panel = Panel(
+        "T", "s", ["a", "b"], {"x": [1, 2]}, {"x": [1.5, math.nan]}, {"x": [1, 1]}, [("x", 0)], quantity="batch time"
+    )
+    facts = "quantity=batch time;scale=;evidence=simulated"
+    found = series([panel])
+    assert list(found) == [f"T|s|a,b|{curve}|x|{facts}" for curve in ("ours", "paper", "null", "calibrated")]
+    assert found[f"T|s|a,b|calibrated|x|{facts}"] == [0.0]
+    named = replace(panel, paper={}, null={}, calibrated=[], axis="GPUs", scale="log-log", evidence="derived")
+    assert list(series([named])) == ["T|s|GPUs: a,b|ours|x|quantity=batch time;scale=log-log;evidence=derived"]
+
+
+def test_the_executor_names_what_its_constants_were_fitted_to() -> None:
+    config = resolve(["experiment=samo_clusters", "executor.figure=samo_memory"])
+    carried = config.executor.build().run(config)
+    assert carried.source is Source.SIMULATED
+    assert "samo.table2.axonn.gpus_256" in carried.calibrated_on
+    assert carried.notes[0].startswith("plans: Stages of AxoNN")
+    assert carried.metrics["samo.sec1.memory_after"].unit == "gigabyte"
+
+
+def test_variants_change_one_thing_each() -> None:
+    names = [variant.name for variant in VARIANTS]
+    assert names[0] == "as taken"
+    assert len(set(names)) == len(names)
+    assert not [name for name in names if "," in name or "|" in name], "series split the points at commas"
+    for variant in VARIANTS[1:]:
+        assert sum(map(bool, (variant.both, variant.samo, variant.systems))) == 1, variant.name
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_variants_change_what_there_is(variant: Variant) -> None:
+    """A key that a system or a stack no longer has would stop the whole comparison, which takes minutes to start."""
+    for name, change in variant.systems.items():
+        assert change(lab().systems[name]) != lab().systems[name]
+    for change, stacks in ((variant.both, ("axonn", "samo")), (variant.samo, ("samo",))):
+        for name in stacks if change else ():
+            assert change is not None
+            assert change(lab().stacks[name]) != lab().stacks[name]

@@ -1,0 +1,242 @@
+"""Decides whether the claims that need no run are answered by formulas: by hand-computed values, and by none copied.
+
+The published values are changed here, one claim at a time: what changes with its own claim was copied.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from suite.config.compose import resolve
+from suite.config.plugins import build
+from suite.core.claim import Check, Claim
+from suite.core.record import Metric
+from suite.papers.common import claims
+from suite.papers.common.answer import Answer, Papers, answer, of_figure
+from suite.papers.common.formula_executor import FIGURE, metrics
+from suite.report import claim_text
+
+ALL = {claim.id: claim for claim in claims.load()}
+ROWS = {claim.id: row for claim, row in of_figure(ALL.values(), FIGURE)}
+ASKED = {name: ALL[name] for name in ROWS}
+SETTINGS = claims.settings()
+
+
+@cache
+def shapes() -> Mapping[str, Any]:
+    models = resolve(["executor=analytic", "executor.paper=axonn"]).executor.more["models"]
+    return {name: build(model["shape"]) for name, model in models.items()}
+
+
+@cache
+def papers() -> Papers:
+    return Papers(ALL, SETTINGS, shapes())
+
+
+@cache
+def ours(name: str) -> Answer:
+    return answer(ALL[name], ROWS[name], papers())
+
+
+def test_every_analytic_claim_of_axonn_and_samo_has_an_answer() -> None:
+    for paper, count in (("axonn", 29), ("samo", 34)):
+        analytic = [name for name, claim in ALL.items() if claim.reach == "analytic" and claim.paper == paper]
+        assert len(analytic) == count
+        assert all(ALL[name].answers for name in analytic)
+
+
+@pytest.mark.parametrize("paper", claims.PAPERS)
+def test_the_formulas_of_a_paper_answer_its_claims_alone(paper: str) -> None:
+    found = metrics(paper, tuple(ALL.values()), SETTINGS, shapes())
+    assert list(found) == [name for name, claim in ASKED.items() if claim.paper == paper]
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_an_answer_is_whole_cases_in_the_unit_of_its_claim(name: str) -> None:
+    claim, found = ASKED[name], ours(name)
+    assert found.unit == claim.unit
+    assert found.values
+    assert len(found.values) % len(claim_text.terms(claim)) == 0
+    assert 10 < len(found.note) < 160
+    assert "\n" not in found.note
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------------
+
+BLOCK_12B = 12 * 4512**2 + 13 * 4512
+TOTAL_12B = 48 * BLOCK_12B + (51200 + 512) * 4512 + 2 * 4512
+HAND: dict[str, tuple[float, ...]] = {
+    "axonn.fig2.grid_example": (12,),
+    "axonn.sec4b.fp16_allreduce": (2,),
+    "axonn.sec5b.bytes_per_parameter.optimizer_state": (8,),
+    "samo.sec3d.default_bytes.theta16": (2,),
+    "samo.sec3d.default_bytes.grad32": (4,),
+    # 2 * 512 * hidden * microbatch bytes, in 1e6
+    "axonn.sec4a.message_size": (4.620288, 36.962304, 25.952256, 26.738688, 19.16928),
+    "axonn.sec5b.model_state_per_gpu": (20 * TOTAL_12B / 6 / 1e9,),
+    "axonn.sec5b.model_state_over_dram": (20 * TOTAL_12B / 6 / 16e9,),
+    "axonn.sec5b.model_state_saving": tuple(
+        20 * TOTAL_12B / 6 / (4 * TOTAL_12B / 6 + 16 * bucket) for bucket in (16e6, 4e6, 1)
+    ),
+    "axonn.sec5b.allreduce_data_growth": (4, 4),
+    "axonn.sec5b.allreduce_gpu_growth": (4, 4),
+    "axonn.sec5a.ac_rule": (8, 6, 4, 8, 4, 2, 10),
+    "axonn.table1.nodes.100b": (64,),
+    "axonn.table2.g_data_over_megatron": (8, 4, 8, 8),
+    "axonn.table2.g_data_over_deepspeed.50b": (2,),
+    "samo.sec3.mixed_precision_overhead": (25,),
+    "samo.sec3a.compressible_share": (90,),
+    "samo.sec3.gpt3_model_state": (20e-9 * (96 * (12 * 12288**2 + 13 * 12288) + (51200 + 2048) * 12288 + 2 * 12288),),
+    # 4 bytes; the largest layer of GPT-3 175B is a block of 12 h^2 + 13 h weights, numbered from 0, which needs less
+    "samo.sec3b.index_width": (max(8 * 4, len(f"{12 * 12288**2 + 13 * 12288 - 1:b}")),),
+    "samo.fig2.break_even": (0.25,),
+    "samo.fig2.saving_range": (66, 78),
+    "samo.fig2.monotone": (-18, 6, 36, 66, 84),
+    # G_inter with SAMO and without: 1 and 2, 1 and 4, 2 and 16, 4 and 32
+    "samo.sec4b.lower_g_inter": (1, 2, 1, 4, 2, 16, 4, 32),
+    "samo.eq8.bubble_derivative": (3 / 9, 0.95 / 64, 34.5 / 48**2),
+    "samo.eq11.send_derivative": (4 * 512 / 256, 4 * 2048 / 256, 4 * 120 / 180),
+    # the row's batch over 8 and over 1 per GPU
+    "samo.table1.gpus.vgg_19": (128 / 8, 128),
+    "samo.table1.gpus.gpt3_13b": (2048 / 8, 2048),
+    "samo.table1.batch_size.gpt3_6_7b": (1024,),
+    "samo.table1.batch_per_gpu": (1, 8),
+    # a tenth of all but attention's own share, which is 1 / (1 + 6 h / s + V / (2 s l))
+    "samo.sec5b.sputnik_flops": tuple(
+        10 + 90 / (1 + 6 * hidden / 2048 + 51200 / (2 * 2048 * layers))
+        for layers, hidden in ((24, 2048), (32, 2560), (32, 4096), (40, 5120))
+    ),
+    "samo.fig5.pure_data_parallel": (1, 1, 1, 1),
+    "samo.sec6b.cnn_size_ratio": (1300 / 143.67, 13000 / 126.89),
+    "samo.sec1.communication_saved_share": (40,),
+    "samo.fig8.overhead_falls": (12, 10.18, 8),
+    "samo.sec6b.similar_communication": (2 * 126886696, 2 * 143667240),
+}
+
+
+@pytest.mark.parametrize("name", HAND)
+def test_answers_by_hand(name: str) -> None:
+    assert ours(name).values == pytest.approx(HAND[name], rel=1e-8)
+
+
+def test_percentages_of_counts_are_exact() -> None:
+    """The row allows no difference: 65.99999999999999 would not be the printed 66."""
+    assert ours("samo.fig2.saving_range").values == (66.0, 78.0)
+    assert ours("samo.fig2.break_even").values == (0.25,)
+
+
+def test_what_departs_from_the_papers_departs() -> None:
+    """The fewest GPUs of SAMO's Table I (S7) and the least ratio of its sizes; the other end of both is as printed."""
+    for name, tolerance, departs in (("samo.table1.batch_per_gpu", 0.0, 1), ("samo.sec6b.cnn_size_ratio", 0.08, 0)):
+        claim = ASKED[name]
+        assert claim.tolerance == tolerance
+        assert isinstance(claim.value, tuple)
+        apart = [abs(found / printed - 1) for printed, found in zip(claim.value, ours(name).values, strict=True)]
+        assert apart.pop(departs) > tolerance, name
+        assert apart[0] <= tolerance, name
+
+
+def test_notes_tell_what_the_value_leaves_out() -> None:
+    assert "4.2 million tokens, where the cited GPT-3 table has 2" in ours("samo.table1.batch_size.gpt3_13b").note
+    assert "1.0 million tokens, where the cited GPT-3 table has 1" in ours("samo.table1.batch_size.gpt3_xl").note
+    assert "37.1 in units of 2^30 bytes" in ours("axonn.sec5b.model_state_per_gpu").note
+    assert "attention's own among them" in ours("samo.sec5b.sputnik_flops").note
+    # 2^37 < 175e9 < 2^38: 32 bits would not do
+    assert "to number all its parameters takes 38 bits" in ours("samo.sec3b.index_width").note
+
+
+# -- none copied -------------------------------------------------------------------------------------------------------
+
+
+def altered(claim: Claim) -> Claim:
+    """The claim as if the paper had printed something else."""
+    value = claim.value
+    if isinstance(value, tuple):
+        other: Any = tuple(3 * end + 7 for end in value)
+    else:
+        other = "something else" if isinstance(value, str) else 3 * value + 7
+    expression = re.sub(r"\d+", "41", claim.expression) + " + 1" if claim.expression else ""
+    return replace(claim, value=other, expression=expression, note="", quantity="x", because="")
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_an_answer_does_not_move_with_its_own_claim(name: str) -> None:
+    changed = altered(ALL[name])
+    assert changed.value != ALL[name].value
+    found = answer(changed, ROWS[name], replace(papers(), claims={**ALL, name: changed}))
+    assert found == ours(name)
+
+
+def test_no_answer_reads_a_table_from_the_settings() -> None:
+    """The settings repeat the tables' entries: of them only machines and training are read."""
+    other = {
+        group: rows if group in ("machines", "training") else [scrambled(row) for row in rows]
+        for group, rows in SETTINGS.items()
+    }
+    assert other["models"] != list(SETTINGS["models"])
+    for name in ASKED:
+        assert answer(ALL[name], ROWS[name], replace(papers(), settings=other)) == ours(name)
+
+
+def scrambled(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: 3 * value + 7 if isinstance(value, int | float) else f"not {value}" for key, value in row.items()}
+
+
+def test_answers_do_move_with_what_they_are_made_of() -> None:
+    """Else the tests above would pass for constants too."""
+
+    def moved(name: str, **change: Any) -> bool:
+        return answer(ALL[name], ROWS[name], replace(papers(), **change)).values != ours(name).values
+
+    summit = [{**row, "gpus_per_node": 4, "gpu_memory_gigabyte": 80} for row in SETTINGS["machines"]]
+    machines = {**SETTINGS, "machines": summit}
+    assert moved("axonn.table1.nodes.12b", settings=machines)
+    assert moved("axonn.sec5b.model_state_over_dram", settings=machines)
+    assert moved("samo.sec4b.lower_g_inter", settings=machines)
+    wider = {name: replace(shape, hidden=2 * shape.hidden) for name, shape in shapes().items()}
+    for name in ("axonn.sec4a.message_size", "axonn.sec5b.model_state_per_gpu", "samo.sec3b.index_width"):
+        assert moved(name, shapes=wider)
+    assert moved("samo.sec5b.sputnik_flops", shapes=wider)
+    smallest = "samo.table1.parameters.gpt3_xl"
+    assert moved("samo.sec6b.cnn_size_ratio", claims={**ALL, smallest: replace(ALL[smallest], value=1.4e9)})
+    batch = "samo.table1.batch_size.vgg_19"
+    others = {**ALL, batch: replace(ALL[batch], value=256.0)}
+    assert moved("samo.table1.batch_per_gpu", claims=others)
+    assert moved("samo.table1.batch_size.gpt3_xl", claims=others)
+    inter = "axonn.table2.12b.deepspeed_3d.g_inter"
+    assert moved("axonn.table2.g_data_over_deepspeed.12b", claims={**ALL, inter: replace(ALL[inter], value=4.0)})
+
+
+def test_a_row_that_disagrees_shows_as_a_case_of_its_own() -> None:
+    batch = "samo.table1.batch_size.vgg_19"
+    others = replace(papers(), claims={**ALL, batch: replace(ALL[batch], value=256.0)})
+    name = "samo.table1.gpus.gpt3_xl"
+    found = answer(ALL[name], ROWS[name], others)
+    agreed, other = (64, 512), (512 / 16, 512 / 2)  # 256 images on 16 GPUs and on 128
+    assert found.values == (*agreed, *other)
+    assert "5 rows give 2 answers" in found.note
+
+
+@pytest.mark.parametrize("name", [name for name, claim in ASKED.items() if claim.check is Check.FORMULA])
+def test_formula_answers_follow_their_points(name: str) -> None:
+    claim = ALL[name]
+    points = tuple(copy.copy(dict(point)) for point in reversed(claim.points))
+    turned = answer(replace(claim, points=points), ROWS[name], papers())
+    assert turned.values == tuple(reversed(ours(name).values))
+    assert len(set(turned.values)) > 1
+
+
+def test_metrics_are_the_answers_under_the_claims_names() -> None:
+    name = "samo.fig2.break_even"
+    found = metrics("samo", tuple(ALL.values()), SETTINGS, shapes())
+    assert found[name] == Metric("fraction", "", (0.25,), ours(name).note, "derived")
+    printed = found["samo.table1.batch_per_gpu"]
+    assert (printed.evidence, printed.fed_by) == ("printed", ())
+    assert "claim.samo.table1.batch_size.vgg_19" in printed.reads

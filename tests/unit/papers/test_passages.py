@@ -1,0 +1,124 @@
+"""Passages of claims: fingerprints, and where SUITE_PAPERS names the texts, that each stands in its paper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from suite.core.claim import Passage
+from suite.core.errors import InvalidRequest
+from suite.papers.__main__ import main
+from suite.papers.common import claims, passages
+from suite.papers.common.passages import fingerprint, numbers_nearby, paper_words, passage_lines, places, words
+
+ALL = claims.load()
+DIFFERENCES = {"paper_differs", "check_differs", "tautology", "data"}
+LONGEST = 12  # words in a row that a restatement may share with its paper: formulas, names and numbers
+TEXT = "The first sentence has 3.99 in it. The SECOND one\nspans ﬁve lines, and the\tthird ends."
+
+
+@pytest.fixture
+def texts() -> Path:
+    folder = passages.folder()
+    if folder is None:
+        pytest.skip("papers: set SUITE_PAPERS to a folder with the papers' texts")
+    return folder
+
+
+def test_words_ignore_case_white_space_and_ligatures() -> None:
+    assert words("  ﬁve\nLINES, ") == ["five", "lines,"]
+    assert fingerprint("Five lines,") == fingerprint("ﬁve   lines,")
+    assert fingerprint("five lines,") != fingerprint("five lines")
+
+
+def test_passage_is_found_where_it_begins() -> None:
+    text = words(TEXT)
+    assert places(text, fingerprint("the second one spans five")) == [7]
+    assert places(text, fingerprint("the")) == [0, 7, 14]
+    assert places(text, fingerprint("the second two")) == []
+    assert places(text, Passage(40, "0" * 64)) == []
+
+
+def test_printed_numbers_stand_near_the_passage() -> None:
+    text = ["a"] * 50 + words("4.99 percent") + ["b"] * (passages.NEAR - 1) + ["here", "stands"] + ["c"] * 60 + ["5.01"]
+    at, passage = text.index("here"), fingerprint("here stands")
+    assert numbers_nearby(text, at, passage, ["percent"])
+    assert not numbers_nearby(text, at, passage, ["4.99"])  # 41 words before
+    assert not numbers_nearby(text, at, passage, ["percent", "5.01"])
+
+
+def test_printed_number_is_no_part_of_another() -> None:
+    text, passage = words("about 14.99 and 3.01, one sentence"), fingerprint("one sentence")
+    assert numbers_nearby(text, 4, passage, ["14.99", "3.01"])
+    assert numbers_nearby(words("on 646464 gpus"), 2, fingerprint("gpus"), ["64"])
+    for other in ("4.99", "14.9", "3", "01"):
+        assert not numbers_nearby(text, 4, passage, [other]), other
+
+
+def test_missing_text_and_missing_passage_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"axonn\.txt cannot be read"):
+        paper_words("axonn", tmp_path)
+    (tmp_path / "axonn.txt").write_text(TEXT, encoding="utf-8")
+    with pytest.raises(InvalidRequest, match=r"passage of axonn\.\S+ is not in axonn\.txt"):
+        list(passage_lines(ALL[0], tmp_path))
+
+
+def test_command_shows_the_passage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(passages.VARIABLE, raising=False)
+    assert main(["where", ALL[0].id]) == 2
+    monkeypatch.setenv(passages.VARIABLE, str(tmp_path))
+    passage = fingerprint("second one spans")
+    row = replace(ALL[-1], id="samo.x", paper="samo", passage=passage)
+    monkeypatch.setattr(claims, "load", lambda: (row,))
+    (tmp_path / "samo.txt").write_text(TEXT, encoding="utf-8")
+    capsys.readouterr()
+    assert main(["where", "samo.x"]) == 0
+    assert "it. the [second one spans] five lines," in capsys.readouterr().out
+    assert main(["where", "samo.y"]) == 2
+
+
+@pytest.mark.parametrize("paper", claims.PAPERS)
+def test_every_passage_stands_in_its_paper_with_its_numbers(paper: str, texts: Path) -> None:
+    text = paper_words(paper, texts)
+    lost, numberless = [], []
+    for claim in (each for each in ALL if each.paper == paper):
+        assert claim.passage is not None
+        found = places(text, claim.passage)
+        if not found:
+            lost.append(claim.id)
+        elif not any(numbers_nearby(text, at, claim.passage, claim.printed) for at in found):
+            numberless.append(claim.id)
+    assert lost == []
+    assert numberless == []
+
+
+@pytest.mark.parametrize("paper", claims.PAPERS)
+def test_no_sentence_of_a_paper_is_copied(paper: str, texts: Path) -> None:
+    text = paper_words(paper, texts)
+    runs = {text[at : at + LONGEST] for at in range(len(text) - LONGEST + 1)}
+    for claim in (each for each in ALL if each.paper == paper):
+        for told in (claim.asserts, claim.note, claim.because, claim.limits):
+            own = words(told)
+            assert not {tuple(own[at : at + LONGEST]) for at in range(len(own))} & runs, claim.id
+
+
+def test_every_claim_is_reviewed_once() -> None:
+    for paper in claims.PAPERS:
+        rows = yaml.safe_load((claims.FOLDER / paper / "review.yaml").read_text(encoding="utf-8"))
+        assert [row["id"] for row in rows] == [claim.id for claim in ALL if claim.paper == paper]
+        assert all(row["decides"] for row in rows)
+
+
+@pytest.mark.parametrize("paper", claims.PAPERS)
+def test_no_difference_between_the_readings_is_left(paper: str) -> None:
+    rows = yaml.safe_load((claims.FOLDER / paper / "review.yaml").read_text(encoding="utf-8"))
+    assert [row["id"] for row in rows if row.keys() & DIFFERENCES] == []
+
+
+def test_restatements_are_whole_sentences() -> None:
+    assert [claim.id for claim in ALL if not claim.asserts.endswith((".", ")"))] == []

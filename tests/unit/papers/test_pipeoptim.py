@@ -1,0 +1,158 @@
+"""Decides whether PipeOptim's throughput is simulated as it is said to be, and how near that comes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from published_runs import lab as lab_of
+from published_runs import published
+
+from suite.core.errors import UnknownName
+from suite.papers.common import claims
+from suite.papers.common.answer import answer, of_figure
+from suite.papers.common.figure_executor import find, metrics, series
+from suite.papers.pipeoptim import figures as pipeoptim
+from suite.papers.pipeoptim import memory_account as pipeoptim_memory
+from suite.papers.pipeoptim.figures import MODELS, NETWORKS, PLANS, epoch, filling, gain, plan, same
+from suite.papers.pipeoptim.systems import ASYNCHRONOUS
+from suite.papers.samo.ablations import anchors
+from suite.workload.split import divide
+
+FIGURES = ("pipeoptim_fig5", "pipeoptim_fig6", "pipeoptim_table6", "pipeoptim_table5")
+TABLE_5 = "pipeoptim.table5"
+NOT_DEFINED = {"pipeoptim.fig5.spectrain_no_gnmt"}  # no publication says how SpecTrain would predict with Adam
+lab = partial(lab_of, "pipeoptim_clusters")
+
+
+def test_every_cluster_claim_is_answered() -> None:
+    asked = {claim.id for claim in published().values() if claim.reach == "cluster" and claim.paper == "pipeoptim"}
+    answered = {claim.id for figure in FIGURES for claim, _ in of_figure(claims.load(), figure)}
+    table_5 = {claim.id for claim in published().values() if "pipeoptim Table V" in claim.displays}
+    assert asked >= NOT_DEFINED
+    assert answered == (asked - NOT_DEFINED) | table_5
+    assert len(asked - NOT_DEFINED) == 19
+    # five systems on ResNet-101, four on each GNMT, and three sentences of the text
+    assert len(table_5) == 5 + 2 * 4 + 3
+
+
+def test_the_constants_are_the_roots_that_the_stack_says() -> None:
+    found = pipeoptim.fitted(lab(), anchors(published()))
+    stack = lab().stacks["pipeoptim"]
+    assert set(stack.fitted) == set(pipeoptim.FITTED)
+    assert all(stack.fitted[name] == [cell] for name, cell in pipeoptim.FITTED.items())
+    assert (stack.products, stack.states) == pytest.approx((found.products, found.states), rel=1e-3)
+    assert stack.kernels["InceptionV3"] == pytest.approx(found.kernels["InceptionV3"], rel=1e-3)
+
+
+def test_all_systems_run_on_the_same_cuts_with_their_own_policy() -> None:
+    """Parameters of the stages are those of the public code, but for heads of 200 classes instead of 1000."""
+    resnet = plan(lab(), "resnet_101", "gpipe", 64)
+    head = 800 * 2048 + 800
+    found = [resnet.entries(stage) / 1e6 for stage in range(3)] + [(resnet.entries(3) + head) / 1e6]
+    assert found == pytest.approx([0.2, 5.0, 11.2, 28.2], abs=0.05)
+    inception = plan(lab(), "inception_v3", "gpipe", 64)
+    found = [inception.entries(stage) / 1e6 for stage in range(3)] + [(inception.entries(3) + head) / 1e6]
+    assert found == pytest.approx([0.17, 2.0, 4.7, 17.0], abs=0.05)
+    for model in NETWORKS:
+        assert {plan(lab(), model, system, 64).ranges for system in ("gpipe", *ASYNCHRONOUS)} == {
+            plan(lab(), model, "gpipe", 8).ranges
+        }
+    assert (resnet.batch, resnet.microbatches, resnet.update_every) == (256, 4, None)
+    assert [plan(lab(), "gnmt_8", s, 64).update_every for s in ASYNCHRONOUS] == [1, 4, 1, 1]
+    assert all(one.again for system in ("gpipe", *ASYNCHRONOUS) for one in plan(lab(), "gnmt_8", system, 64).asks)
+
+
+@pytest.mark.parametrize("model", ["inception_v3", "gnmt_16"])
+def test_our_own_partition_is_the_authors(model: str) -> None:
+    starts = [stage.start for stage in divide(NETWORKS[model], 4, "pipedream")]
+    assert starts[1:] == PLANS["cuts"][model]
+
+
+def test_more_equal_stages_gain_more() -> None:
+    """On the suite's own cuts ResNet-101's stages are nearly equal, and its gain nearly that of the null model."""
+    drawn = series(find("pipeoptim_fig6")[1](lab(), published()))
+    ours = {}
+    for key, values in drawn.items():
+        title, *_, system = [part for part in key.split("|") if "=" not in part]
+        if "cuts" in title:
+            ours[system] = values
+    theirs, own = ours["public code"], ours["PipeDream's rule here"]
+    assert theirs[0] < 45
+    assert 60 < own[0] < 75
+    assert (theirs[1] < own[1], own[2]) == (True, theirs[2])
+
+
+def test_what_ours_come_to() -> None:
+    """Held out: all gains but GNMT-16's of Figure 6, six epoch times. ResNet-101's gain is 6 points too large, that of
+    GNMT-8 13 too small; 2BW, which steps for every fourth mini-batch, is quicker on GNMT than it was."""
+    assert [gain(lab(), model, filling) for model in MODELS] == pytest.approx([41.7, 37.4, 47.3], abs=0.2)
+    fives = [gain(lab(), model, same) for model in MODELS]
+    assert (sum(fives) / 3, max(fives)) == pytest.approx((32.6, 40.7), abs=0.2)
+    for model in ("resnet_101", "inception_v3"):
+        times = [epoch(lab(), model, system) for system in ASYNCHRONOUS]
+        printed = [float(published()[f"pipeoptim.table6.{model}.{s}.epoch_time"].value) for s in ASYNCHRONOUS]  # type: ignore[arg-type]
+        assert times == pytest.approx(printed, rel=0.035)
+        assert max(times) / min(times) < 1.05
+    for model in MODELS:
+        rates = {s: filling(lab(), model, s) for s in ("gpipe", *ASYNCHRONOUS) if pipeoptim.compared(model, s)}
+        assert min(rates, key=lambda s: rates[s]) == "gpipe"
+        assert rates["pipedream"] == pytest.approx(rates["pipeoptim"], rel=0.05)
+    assert filling(lab(), "gnmt_16", "pipedream_2bw") > 1.1 * filling(lab(), "gnmt_16", "pipeoptim")
+
+
+def test_a_batch_of_one_stage_by_hand() -> None:
+    """ResNet-101's last stage, 5.99 Gflop and 26.55 million weights: four forwards, and a step of 20 bytes a weight."""
+    made = plan(lab(), "resnet_101", "pipedream", 64)
+    own = [made.shapes[index] for index in made.ranges[3]]
+    flops, moved = sum(layer.flops for layer in own), sum(2 * (layer.saved + layer.output) for layer in own)
+    forward = 64 * flops / (0.3044 * 9.3e12) + 64 * moved / (0.8 * 732e9)
+    step = 20 * made.entries(3) / (0.04358 * 732e9)
+    assert same(lab(), "resnet_101", "pipedream") == pytest.approx(64 / (4 * forward + step), rel=1e-6)
+
+
+def test_the_largest_batch_is_the_last_that_fits() -> None:
+    """Kept activations fit 91 images of ResNet-101 where 86 are printed, computed again three times as many."""
+    assert [pipeoptim_memory.largest(lab(), "resnet_101", "pipeoptim", graph) for graph in ("keep", "recompute")] == [
+        91,
+        313,
+    ]
+    for batch, fits in ((91, True), (92, False)):
+        made = plan(lab(), "resnet_101", "pipeoptim", batch, "keep")
+        assert (made.peak <= lab().machine.memory) is fits
+    asked, row = next(
+        each for each in of_figure(claims.load(), "pipeoptim_table5") if each[0].id == f"{TABLE_5}.resnet_101.pipeoptim"
+    )
+    found = answer(asked, row, lab())
+    assert found.values == (313,), "activations computed again, as the paper says of every system"
+    assert "91 with activations kept" in found.note
+
+
+def test_pipedream_holds_most_weights() -> None:
+    asked = published()[f"{TABLE_5}.pipedream_most_weight_memory"]
+    values = metrics("pipeoptim_table5", {asked.id: asked}, lab())[asked.id].values
+    assert asked.terms == ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim", "gpipe")
+    first = sum(layer.parameters for layer in NETWORKS["gnmt_8"].shapes()[:3])
+    assert values[:5] == (16.0 * first, 8.0 * first, 8.0 * first, 8.0 * first, 4.0 * first)
+    assert values[5] == max(values[5:])
+
+
+def test_pictures_have_the_paper_and_the_null_model_beside_ours() -> None:
+    drawn = series(find("pipeoptim_fig6")[1](lab(), published()))
+    gains = "Figure 6 of PipeOptim: PipeOptim's gain over GPipe|percent|network: resnet_101,gnmt_8,gnmt_16,average"
+    facts = "pipeoptim|quantity=gain in throughput;scale=;evidence=simulated"
+    assert drawn[f"{gains}|paper|{facts}"] == [35.3, 50.5, 47.3, 44.37]
+    assert drawn[f"{gains}|null|{facts}"] == [75.0] * 4
+    assert drawn[f"{gains}|calibrated|{facts}"] == [2.0]
+    same = series(find("pipeoptim_fig5")[1](lab(), published()))
+    [printed] = [values for name, values in same.items() if "gain over GPipe" in name and "|paper|" in name]
+    assert printed[-2:] == [35.0, 43.0]
+    times = series(find("pipeoptim_table6")[1](lab(), published()))
+    epochs = "Table VI of PipeOptim: an epoch of inception_v3|s|system: pipedream,pipedream_2bw,spectrain,pipeoptim"
+    facts = "epoch|quantity=epoch time;scale=;evidence=simulated"
+    assert times[f"{epochs}|null|{facts}"] == pytest.approx([672.0] * 4, abs=1.0)
+
+
+def test_a_policy_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UnknownName, match="no weight policy of PipeOptim's systems named 'pipemare'"):
+        pipeoptim.policy("pipemare")

@@ -1,0 +1,353 @@
+"""SAMO's Figure 1: right products by every implementation, honest times, and a record that says what they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from configs import altered
+
+from baselines.sputnik import UNTRIED, layer_timing
+from baselines.sputnik.layer_timing import (
+    Clock,
+    Implementation,
+    Layer,
+    LayerTiming,
+    check,
+    implementations_of,
+    layer_of,
+)
+from suite.bench.runs import expand
+from suite.comm.loopback import Hub, LoopbackWorld
+from suite.config.compose import resolve
+from suite.config.places import check_parts
+from suite.config.run import RunConfig
+from suite.core.errors import InvalidRequest, RankError, UnknownName
+from suite.core.record import Source
+from suite.papers.common.claims import load
+from suite.papers.samo.layer_products import ALONE, CSR, DENSE, PRODUCTS, SPUTNIK, Products, left
+from suite.report.panels import read
+
+SMALL = {"batch": 12, "sparsity": 0.75, "dtype": "float32", "seed": 3}
+PLAN = {"batch": 576, "sparsity": 0.9, "dtype": "float32"}
+
+
+def layer(dtype: torch.dtype = torch.float32, width: int = 16) -> Layer:
+    return layer_of(width, device="cpu", **{**SMALL, "dtype": dtype})  # type: ignore[arg-type]
+
+
+# -- products --------------------------------------------------------------------------------------------------------
+
+
+def test_a_layer_keeps_its_share_and_is_the_same_for_a_seed() -> None:
+    made, again = layer(), layer()
+    assert int((made.weight != 0).sum()) == made.index.numel() == 64
+    assert torch.equal(made.weight, again.weight)
+    assert torch.equal(made.x, again.x)
+    assert made.x.shape == made.grad.shape == (12, 16)
+    assert not torch.equal(made.x, made.grad)
+
+
+@pytest.mark.parametrize("dtype", layer_timing.ALLOWED, ids=str)
+def test_every_implementation_gives_the_same_products(dtype: torch.dtype) -> None:
+    made = layer(dtype)
+    found, told = implementations_of(made)
+    assert [way.name for way in found] == [DENSE, CSR, SPUTNIK, ALONE]
+    right = made.right()
+    assert not torch.equal(right["forward"], right["input gradient"])
+    for way in found:
+        assert tuple(way.calls) == PRODUCTS
+        for product, call in way.calls.items():
+            check(way.name, product, made, call(), right[product])
+    short = dtype.itemsize == 2
+    name = str(dtype).removeprefix("torch.")
+    assert (f"torch CSR: the sampled product in float32, which {name} has no kernel for" in told) == short
+
+
+def test_torch_without_kernels_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: Any, **__: Any) -> torch.Tensor:
+        raise RuntimeError("no kernel")
+
+    monkeypatch.setattr(torch.sparse, "sampled_addmm", none)
+    assert layer_timing.torch_csr(layer()) == ([], ["torch CSR: torch has no kernels for it on this cpu"])
+
+
+@pytest.mark.parametrize("wrong", [0.0, float("nan"), 1.1])
+def test_a_wrong_product_is_an_error_and_no_time(wrong: float) -> None:
+    made = layer()
+    right = made.right()["forward"]
+    check("ours", "forward", made, right.float(), right)
+    with pytest.raises(RankError, match="ours: the forward at 16 x 16 is off by"):
+        check("ours", "forward", made, (right * wrong).float(), right)
+    with pytest.raises(RankError, match="off by inf"):
+        check("ours", "forward", made, right.float()[1:], right)
+
+
+def test_timing_stops_at_a_wrong_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lame(made: Layer) -> tuple[list[Implementation], list[str]]:
+        found, told = implementations_of(made)
+        return [*found[:-1], replace(found[-1], calls={**found[-1].calls, "forward": lambda: made.x + 1})], told
+
+    monkeypatch.setattr(layer_timing, "implementations_of", lame)
+    with pytest.raises(RankError, match="Sputnik-style kernels alone: the forward at 16 x 16"):
+        LayerTiming(widths=[16], device="cpu", **SMALL).sweep(1)
+
+
+def test_a_width_at_which_torch_fails_leaves_its_curve_out_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lame(made: Layer) -> tuple[list[Implementation], list[str]]:
+        def fails() -> torch.Tensor:
+            raise RuntimeError("no resources\nat all")
+
+        found, told = implementations_of(made)
+        csr = replace(found[1], calls={**found[1].calls, "forward": fails}) if len(made.weight) == 32 else found[1]
+        return [found[0], csr, *found[2:]], told
+
+    monkeypatch.setattr(layer_timing, "implementations_of", lame)
+    study = LayerTiming(widths=[16, 32], device="cpu", **SMALL)
+    assert list(study.sweep(1)) == [DENSE, SPUTNIK, ALONE]
+    assert study.told[-1] == "torch CSR, 32 x 32: no resources"
+
+
+def test_our_own_implementation_has_no_excuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> torch.Tensor:
+        raise RuntimeError("no resources")
+
+    monkeypatch.setattr(layer_timing.cpu, "sddmm", fails)
+    with pytest.raises(RuntimeError, match="no resources"):
+        LayerTiming(widths=[16], device="cpu", **SMALL).sweep(1)
+
+
+# -- time ------------------------------------------------------------------------------------------------------------
+
+
+class Event:
+    """CUDA's, over a clock that calls move."""
+
+    now = 0.0
+    log: list[str] = []  # noqa: RUF012 - emptied by the test
+
+    def record(self) -> None:
+        self.log.append("event")
+        self.at = Event.now
+
+    def synchronize(self) -> None:
+        self.log.append("wait")
+
+    def elapsed_time(self, other: Event) -> float:
+        return other.at - self.at
+
+
+def test_on_cuda_calls_are_timed_between_events_behind_what_keeps_the_device_busy() -> None:
+    def work(name: str, milliseconds: float) -> Callable[[], torch.Tensor]:
+        def call() -> torch.Tensor:
+            Event.log.append(name)
+            Event.now += milliseconds
+            return torch.empty(0)
+
+        return call
+
+    Event.log.clear()
+    clock = Clock("cuda:0", event=Event, ahead=work("ahead", 100.0))
+    assert clock.cuda
+    assert clock.seconds(work("call", 4.0), 3) == pytest.approx(4e-3)
+    assert Event.log == ["call", *["ahead"] * layer_timing.DEEP, "event", "call", "call", "call", "event", "wait"]
+
+
+def test_on_a_cpu_a_short_call_is_repeated_and_a_long_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, calls = [0.0], [0]
+    monkeypatch.setattr(layer_timing, "perf_counter", lambda: now[0])
+
+    def call() -> torch.Tensor:
+        now[0] += 3.0
+        calls[0] += 1
+        return torch.empty(0)
+
+    assert Clock("cpu").seconds(call, 1) == 3.0
+    assert calls == [1]
+    assert Clock("cpu").seconds(call, 4) == 3.0
+    assert calls == [6]
+
+
+def test_implementations_take_turns_and_are_repeated_alike() -> None:
+    class Told(Clock):
+        def __init__(self) -> None:
+            super().__init__("cpu")
+            self.times: list[int] = []
+
+        def seconds(self, call: Any, times: int) -> float:
+            self.times.append(times)
+            return layer_timing.LONG / 5 if len(self.times) == 4 else 1.0  # the second way's forward, as it is tried
+
+    clock = Told()
+    study = LayerTiming(widths=[16, 32], device="cpu", clock=clock, **SMALL)
+    first = study.sweep(2)
+    assert {name: {p: [len(s) for s in found] for p, found in way.items()} for name, way in first.items()} == {
+        name: {product: [2, 2] for product in PRODUCTS} for name in (DENSE, CSR, SPUTNIK, ALONE)
+    }
+    tried, timed = clock.times[:24], clock.times[24:48]
+    assert set(tried) == {1}
+    assert sorted(timed) == [1] * 16 + [5] * 8
+    study.sweep(1)
+    assert len(clock.times) == 24 + 48 + 24, "a layer is made and checked once"
+
+
+@cache
+def study() -> RunConfig:
+    return resolve(["experiment=samo_fig1"])
+
+
+# -- the record ------------------------------------------------------------------------------------------------------
+
+
+def sweep(widths: int, **seconds: float) -> Any:
+    """Of every way the seconds of its forward; gradients take twice and three times as long."""
+    names = {"dense": DENSE, "csr": CSR, "ours": SPUTNIK, "alone": ALONE}
+    return {
+        names[name]: {
+            product: [[factor * s * (at + 1)] * 2 for at in range(widths)]
+            for product, factor in zip(PRODUCTS, (1.0, 2.0, 3.0), strict=True)
+        }
+        for name, s in seconds.items()
+    }
+
+
+CLAIMS = {
+    **{"_target_": "suite.papers.samo.layer_products.Claims", "ratio": "a", "order": "b", "widths": [1]},
+    **{"batch": 576, "sparsity": 0.9, "dtype": "float16"},
+}
+
+
+def plan_of(config: RunConfig) -> Products:
+    """The study that a config describes. Raises InvalidRequest."""
+    check_parts(config.plain())
+    made = config.executor.build()
+    assert isinstance(made, Products)
+    return made
+
+
+def carried(widths: list[int], *, cuda: bool, changes: Mapping[str, Any] | None = None, **seconds: float) -> Any:
+    plan = replace(plan_of(study()), widths=tuple(widths), **(changes or {}))
+    turns = [sweep(len(widths), **seconds)] * 3
+    return left(plan, {"cuda": cuda, "notes": ["a remark"]}, turns)
+
+
+def test_the_record_keeps_raw_samples_and_draws_ratios_beside_the_papers() -> None:
+    found = carried([128, 256], cuda=False, dense=0.5, csr=2.0, ours=4.0, alone=3.0)
+    assert found.source is Source.MEASURED
+    assert found.metrics["forward, dense, 256"].values == (1.0,) * 6
+    assert found.metrics["weight gradient, Sputnik-style, 128"].values == (12.0,) * 6
+    assert len(found.metrics) == 3 * 4 * 2
+    title = "A fully connected layer"
+    axis = "width of the weight: 128,256"
+    assert found.series[f"{title}: forward and both backward products|s|{axis}|ours|dense"] == [3.0, 6.0]
+    head = f"{title}: time over that of the dense products||{axis}"
+    assert found.series[f"{head}|ours|Sputnik-style"] == [8.0, 8.0]
+    assert found.series[f"{head}|ours|torch CSR"] == [4.0, 4.0]
+    assert found.series[f"{head}|paper|Sputnik on V100, least printed"] == [6.0, 6.0]
+    assert found.series[f"{head}|paper|Sputnik on V100, most printed"] == [22.0, 22.0]
+    assert found.series[f"{title}: input gradient|s|{axis}|ours|torch CSR"] == [4.0, 8.0]
+    assert any("no claim is answered" in note for note in found.notes)
+    assert "a remark" in found.notes
+
+
+def test_the_page_reads_every_panel() -> None:
+    from suite.core.record import Outcome, Record
+
+    found = carried([128, 256], cuda=False, dense=0.5, csr=2.0, ours=4.0, alone=3.0)
+    record = Record("k", "samo_fig1", "s", "l", Outcome.OK, Source.MEASURED, series=dict(found.series))
+    panels = {panel.title: panel for panel in read(record)}
+    assert len(panels) == 6
+    ratio = panels["A fully connected layer: time over that of the dense products"]
+    assert ratio.x == ("128", "256")
+    assert ratio.axis == "width of the weight"
+    assert len(ratio.curves["paper"]) == 2
+
+
+def test_claims_are_answered_on_cuda_in_the_papers_setting_alone() -> None:
+    widths = [128, 256, 512, 1024, 2048, 4096]
+    times = {"dense": 0.5, "csr": 2.0, "ours": 4.0, "alone": 3.0}
+    half = {"dtype": "float16"}
+    found = carried(widths, cuda=True, changes=half, **times).metrics
+    ratio, order = found["samo.fig1.dense_over_sputnik"], found["samo.fig1.order"]
+    assert ratio.values == (8.0,) * 6
+    assert order.values == tuple(value for at in range(1, 7) for value in (3.0 * at, 24.0 * at))
+    claims = {claim.id: claim for claim in load()}
+    assert ratio.unit == claims["samo.fig1.dense_over_sputnik"].unit
+    assert order.unit == claims["samo.fig1.order"].unit
+    assert tuple(map(str, widths)) == claims["samo.fig1.dense_over_sputnik"].terms
+    for others in (
+        carried(widths, cuda=False, changes=half, **times),
+        carried(widths[:5], cuda=True, changes=half, **times),
+        carried(widths, cuda=True, **times),
+        carried(widths, cuda=True, changes={**half, "batch": 64}, **times),
+        carried(widths, cuda=True, changes={**half, "sparsity": 0.8}, **times),
+    ):
+        assert not any(name.startswith("samo.") for name in others.metrics)
+
+
+def test_a_rank_leaves_what_it_swept() -> None:
+    config = altered(study(), executor__widths=[16, 32], executor__batch=8)
+    rank = plan_of(config).on_rank(LoopbackWorld(Hub(1), 0), config)
+    for _ in range(2):
+        rank.train_batch(())
+    told = rank.samples()
+    assert rank.samples()["sweeps"] == []
+    assert not told["cuda"]
+    assert UNTRIED in told["notes"]
+    found = plan_of(config).left(config, told, [(swept,) for swept in told["sweeps"]])
+    assert all(len(metric.values) == 4 and min(metric.values) > 0 for metric in found.metrics.values())
+    assert rank.memory(()) == (None, {})
+    rank.close()
+
+
+def test_the_parent_reads_the_study_without_torch() -> None:
+    code = "import sys, suite.papers.samo.layer_products; print('torch' in sys.modules)"
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind", "told"),
+    [
+        ("grid__data", 2, InvalidRequest, "2 ranks under executor=products"),
+        ("executor__widths", [], InvalidRequest, "executor.widths"),
+        ("executor__widths", [256, 128], InvalidRequest, r"rule: rising; legal: executor.widths=\[128,256\]"),
+        ("executor__widths", [128, 128], InvalidRequest, "rule: rising"),
+        ("executor__widths", [0, 128], InvalidRequest, "above 0"),
+        ("executor__widths", "many", InvalidRequest, "executor.widths='many'"),
+        ("executor__batch", 0, InvalidRequest, "executor.batch=0"),
+        ("executor__rounds", 1.5, InvalidRequest, "executor.rounds=1.5"),
+        ("executor__dtype", "float8", UnknownName, "executor.dtype"),
+        ("executor__sparsity", 1.0, InvalidRequest, "executor.sparsity=1.0"),
+        ("executor__sparsity", -0.1, InvalidRequest, "executor.sparsity=-0.1"),
+        ("executor__claims", 5, InvalidRequest, "executor.claims=5; rule: claims is Claims"),
+        ("executor__claims", {**CLAIMS, "ratio": 5}, InvalidRequest, "executor.claims.ratio=5"),
+        ("executor__claims", {**CLAIMS, "ratoi": "a"}, InvalidRequest, "ratoi"),
+        ("executor__claims", {**CLAIMS, "widths": 5}, InvalidRequest, "widths=5"),
+        ("executor__sparsity", 0.99999, InvalidRequest, "leaves something of 16384 entries"),
+    ],
+)
+def test_a_study_that_cannot_be_made_is_refused(name: str, value: Any, kind: type[InvalidRequest], told: str) -> None:
+    config = altered(study(), **{name: value})
+    with pytest.raises(kind, match=told):
+        plan_of(config).check(config)
+    plan_of(study()).check(study())
+
+
+def test_the_experiment_is_one_run_that_a_scale_or_a_command_line_may_change() -> None:
+    six = "executor.widths=[128,256,512,1024,2048,4096]"
+    [run] = expand(["experiment=samo_fig1", "launch.device=cuda", "executor.dtype=float16", six])
+    assert run.refusal is None
+    assert plan_of(run.config).widths == plan_of(run.config).claims.widths
+    [usual] = expand(["experiment=samo_fig1"])
+    assert usual.label == "layer products 1x1"
+    assert len(plan_of(usual.config).widths) >= 4
+    assert usual.config.measure.rounds >= 3

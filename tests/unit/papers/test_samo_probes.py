@@ -1,0 +1,106 @@
+"""Decides whether what is looked up in a small network is what is there: each count sees what it should not find."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from suite.engine.compress import compress
+from suite.engine.state import ModelState
+from suite.papers.samo import probes as shown
+
+
+def test_both_trainings_move_and_are_the_same() -> None:
+    before, (dense, samo) = shown.twins(batches=0), shown.twins()
+    for number, (begun, first, second) in enumerate(
+        zip(before[1].state.parameters, dense.state.parameters, samo.state.parameters, strict=True)
+    ):
+        assert torch.equal(first, second), number
+        assert not torch.equal(begun, second), number
+    assert all(one == other for one, other in shown.updated())
+    assert all(one == other for one, other in shown.outputs())
+
+
+def test_dense_training_without_masks_is_seen_to_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown, "_masked", lambda mask, gradient: gradient)
+    assert any(one != other for one, other in shown.updated())
+    assert any(one != other for one, other in shown.outputs())
+
+
+WEIGHTS = [96, 168, 105]  # entries of the convolution and the two linear layers
+
+
+def test_a_gradient_is_alive_at_a_time_and_two_are_seen_where_they_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown.dense_gradients(1) == shown.dense_gradients(2) == (2 * 168, 2 * 168)
+    kept = []
+
+    def keeping(self: ModelState, parameter: Any) -> None:
+        kept.append(parameter.grad)
+        self.part(parameter).add_(compress(parameter.grad, self.pruned[id(parameter)]))
+        parameter.grad = None
+
+    monkeypatch.setattr(ModelState, "_compress", keeping)
+    assert shown.dense_gradients(1) == (2 * sum(WEIGHTS), 2 * 168)
+
+
+@pytest.mark.parametrize("more", [0, 40], ids=["of its size", "larger"])
+def test_a_gradient_that_is_made_whole_in_full_precision_is_seen(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+    made = ModelState._compress
+
+    def widened(self: ModelState, parameter: Any) -> None:
+        whole = torch.zeros(parameter.numel() + more)  # in four bytes an entry
+        whole[: parameter.numel()] = parameter.grad.flatten()
+        made(self, parameter)
+
+    monkeypatch.setattr(ModelState, "_compress", widened)
+    assert shown.dense_gradients(1) == (2 * 168 + 4 * (168 + more), 2 * 168)
+
+
+def test_nothing_else_of_a_backward_pass_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were dense gradients never made, nothing would be: no activation is so large, nor what is kept."""
+    sizes: list[int] = []
+    counted = shown.LiveBytes._count
+
+    def seen(self: Any, tensor: torch.Tensor) -> None:
+        sizes.append(tensor.numel())
+        counted(self, tensor)
+
+    monkeypatch.setattr(shown.LiveBytes, "_count", seen)
+    shown.dense_gradients(1)
+    assert sorted(set(sizes)) == sorted(WEIGHTS)
+
+
+def test_an_index_that_is_held_twice_is_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    once = shown.index_tensors()
+    made = ModelState._index
+
+    def twice(self: ModelState) -> None:
+        made(self)
+        self.again = [index.clone() for index in self.pruned.values()]
+
+    monkeypatch.setattr(ModelState, "_index", twice)
+    assert shown.index_tensors() == [count + 1 for count in once]
+    assert len(once) == 3
+
+
+def test_flops_are_those_of_products_by_hand() -> None:
+    forward = 2 * (16 * 24 + 24 * 7 + 7 * 15)  # a convolution of 6 x 2 x 2 outputs, and two linear layers
+    assert shown.flops() == (4 * 3 * forward, 4 * 3 * forward)  # 4 samples; a backward pass is two products
+
+
+def test_all_bytes_are_reduced_where_everything_stays() -> None:
+    assert [shown.reduced_bytes(density, 400) for density in (1.0, 0.5, 0.01)] == [800, 400, 8]
+
+
+def test_an_index_is_one_number_an_entry() -> None:
+    assert shown.index_bytes(3, 7) == (3 * 7 * 4, 7 * 4)
+    assert shown.indices_of([(0, 0), (1, 1)], 2) == [0, 3]
+    assert shown.indices_of([(0, 2), (2, 1)], 3) == [2, 7]
+
+
+def test_expanding_is_compared_with_tensors_that_are_not_all_zero() -> None:
+    pairs = shown.expanded()
+    assert all(one == other for one, other in pairs)
+    assert sum(one != 0 for one, _ in pairs) == 10 + 10 + 9

@@ -1,0 +1,312 @@
+"""Sensitivity of simulated verdicts: ranges, variations, the files that the page reads, and the marks of what turns."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.core.claim import Evidence, Judged, Scalar, Sensitivity, Turn, Verdict
+from suite.core.errors import InvalidRequest
+from suite.papers.common import claims, plans, sensitivity, trace
+from suite.papers.common.cluster_runs import SAMO_COUNTS
+from suite.papers.common.sensitivity import Variation, choices, modelled, variations
+from suite.papers.common.verdicts_now import source_of
+from suite.report import claim_text
+from suite.simulate.stack import Stack
+
+STACK = Stack(
+    "mine",
+    0.5,
+    launch=1e-4,
+    adapters=2,
+    relative={"a": 0.5, "b": 1.0},
+    fitted={"products": ("x",), "relative": ("y",)},
+    chosen={"adapters": ("z",)},
+    ranges={"products": (0.25, 1.0), "relative": (0.5, 1.5), "adapters": (1, 2), "launch": (0.0, 1e-4)},
+)
+FIGURES = {"axonn": "axonn_fig5", "samo": "samo_fig5", "pipeoptim": "pipeoptim_fig5", "sparse_gnn": "gnn_small"}
+CHEAP = {  # claims whose variations take a second or two
+    "samo": ("samo.fig5.speedup.vgg_19", "samo.table2.axonn.gpus_512"),
+    "axonn": ("axonn.fig6.pipeline_time.after",),
+    "pipeoptim": ("pipeoptim.table6.inception_v3.spectrain.epoch_time", "pipeoptim.fig6.same_as_stashing"),
+}
+
+
+@cache
+def source(paper: str) -> Any:
+    """What the paper's simulated answers are asked with."""
+    return source_of(paper, FIGURES[paper])
+
+
+# -- ranges ----------------------------------------------------------------------------------------------------------
+
+
+def test_variations_are_the_other_values_of_constants_with_a_range() -> None:
+    found = [(each.name, each.value) for each in variations(STACK)]
+    assert found == [
+        ("stack.mine.products", 0.25),
+        ("stack.mine.products", 1.0),
+        ("stack.mine.relative", 0.5),
+        ("stack.mine.relative", 1.5),
+        ("stack.mine.adapters", 1),
+        ("stack.mine.launch", 0.0),
+    ]
+
+
+def test_shares_by_name_are_multiplied_and_counts_stay_whole() -> None:
+    assert trace.at(STACK, "relative", 1.5).relative == {"a": 0.75, "b": 1.5}
+    assert type(trace.at(STACK, "adapters", 1.0).adapters) is int
+    assert trace.at(STACK, "products", 0.25).products == 0.25
+
+
+def test_fitted_constant_without_a_range_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="no range of network"):
+        list(variations(Stack("mine", 0.5, fitted={"network": ("x",)})))
+
+
+@pytest.mark.parametrize("paper", claims.PAPERS)
+def test_every_constant_of_a_paper_has_a_range_around_its_value(paper: str) -> None:
+    stack = source(paper).stacks["gnn" if paper == "sparse_gnn" else paper]
+    for each in variations(stack):
+        trace.at(stack, each.name.split(".")[-1], each.value)  # a value outside the constant's bounds is refused
+    for constant in (*stack.fitted, *stack.chosen, *stack.ranges):
+        low, high = min(stack.ranges[constant]), max(stack.ranges[constant])
+        value = getattr(stack, constant)
+        assert low <= (value if isinstance(value, int | float) else 1.0) <= high, constant
+
+
+@pytest.mark.parametrize("paper", claims.PAPERS)
+def test_every_choice_has_other_values_and_a_reason(paper: str) -> None:
+    groups = plans.published_plans()[paper]["ranges"]
+    assert all(len(group["reason"].split()) >= 5 for group in groups)
+    names = [name for group in groups for name in group["values"]]
+    assert len(set(names)) == len(names)
+    for each in choices(paper):
+        assert each.value != usual(paper, each.name), each
+        source(paper).varied(each.name, each.value)
+
+
+def usual(paper: str, name: str) -> Scalar | None:
+    """The value that answers take, where it stands in a plan or a stand-in."""
+    kind, owner, *rest = name.split(".")
+    if kind == "graph" and rest != ["seed"]:
+        found: Scalar = getattr(source(paper).graphs[owner], rest[0])
+        return found
+    if len(rest) == 3:
+        table: Mapping[str, Scalar] = plans.scaling(owner, rest[0], rest[1])
+        return table.get(rest[2], 1)
+    return 0 if rest == ["seed"] else None
+
+
+def test_neighbouring_plans_of_samo_divide_and_fit_everywhere() -> None:
+    checked = 0
+    for each in choices("samo"):
+        *_, system, model, _ = each.name.split(".")
+        if model in SAMO_COUNTS:
+            lab = source("samo").varied(each.name, each.value)
+            for gpus in SAMO_COUNTS[model][1]:
+                assert lab.samo_plan(model, system, gpus).peak <= lab.machine.memory, each
+                checked += 1
+    assert checked == 4 * 24
+
+
+# -- what is varied --------------------------------------------------------------------------------------------------
+
+
+def test_part_of_what_was_read_is_covered() -> None:
+    reads = {"graph.protein", "stack.gnn.pairs"}
+    assert trace.covered("graph.protein.bridges", reads)
+    assert trace.covered("stack.gnn.pairs", reads)
+    assert not trace.covered("graph.protein_like.bridges", reads)
+    assert not trace.covered("stack.gnn", reads)
+
+
+def test_memory_keeps_what_was_computed_without_the_name() -> None:
+    memory: trace.Memory[str, int] = trace.Memory()
+    for name in ("a", "b"):
+        memory.get(name, lambda name=name: len(trace.read(f"plan.{name}") or name))  # type: ignore[misc]
+    kept = memory.without("plan.a.inter")
+    assert kept.get("a", lambda: 7) == 7
+    assert kept.get("b", lambda: 7) == 1
+    assert memory.get("a", lambda: 7) == 1
+
+
+def test_plan_of_one_run_is_varied_alone() -> None:
+    lab = source("samo")
+    changed = lab.varied("plan.samo.axonn_samo.gpt3_xl.inter", 2)
+    assert changed.samo_plan("gpt3_xl", "axonn_samo", 64).grid.inter == 2
+    for model, system in (("gpt3_xl", "sputnik"), ("gpt3_2_7b", "axonn_samo")):
+        assert changed.samo_plan(model, system, 128) == lab.samo_plan(model, system, 128)
+
+
+@pytest.mark.parametrize(("at", "changed"), [("rivals", {"deepspeed_3d"}), ("all", {"deepspeed_3d", "axonn_samo"})])
+def test_systems_run_on_their_own_best_plans(at: str, changed: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = source("samo").varied("plan.samo.own_best", at)
+    printed = {system: source("samo").samo_plan("gpt3_xl", system, 64) for system in ("deepspeed_3d", "axonn_samo")}
+    asked: list[str] = []
+
+    def tuned(self: Any, model: str, system: str, **options: Any) -> Any:
+        asked.append(system)
+        assert (model, options) == ("gpt3_xl", {"gpus": 64, "batch": 512, "paper": "samo"})
+        return type("Best", (), {"plan": "best"})
+
+    monkeypatch.setattr(type(lab), "tuned", tuned)
+    found = {system: lab.samo_plan("gpt3_xl", system, 64) for system in printed}
+    assert found == {system: "best" if system in changed else plan for system, plan in printed.items()}
+    assert set(asked) == changed
+
+
+def test_stand_in_is_varied_without_drawing_the_others_again() -> None:
+    lab = source("sparse_gnn")
+    lab.matrix("papers")
+    lab.matrix("reddit")
+    changed = lab.varied("graph.papers.far", 0.15)
+    assert changed.matrix("reddit") is lab.matrix("reddit")
+    assert changed.graphs["papers"].far == 0.15
+    assert (changed.matrix("papers") != lab.matrix("papers")).nnz
+    assert changed.varied("graph.papers.seed", 1).seeds == {"papers": 1}
+    mixed = lab.varied("graph.reddit.mixing", 2.0)
+    assert mixed.graphs["reddit"].mixing == tuple(2 * each for each in lab.graphs["reddit"].mixing)
+
+
+def test_form_of_the_exchange_is_one_of_the_cases_alone() -> None:
+    lab = source("sparse_gnn")
+    assert lab.forms(["staged", "fused"]) == ["staged", "fused"]
+    assert lab.varied("plan.sparse_gnn.form", "fused").forms(["staged", "fused"]) == ["fused"]
+
+
+def test_answer_that_is_refused_at_a_value_turns_to_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [each for each in modelled("samo") if each[0].id == CHEAP["samo"][0]]
+    lab = source("samo")
+
+    def varied(self: Any, name: str, value: Scalar) -> Any:
+        return replace(self, systems={})
+
+    monkeypatch.setattr(type(lab), "varied", varied)
+    (found,) = sensitivity.of("samo", pairs)
+    assert found.turns
+    assert {turn.verdict for turn in found.turns} == {Verdict.NOT_RUN}
+
+
+# -- the files -------------------------------------------------------------------------------------------------------
+
+
+def test_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    turns = (Turn("stack.samo.adapters", 1, "differs"), Turn("plan.samo.own_best", "rivals", "differs"))
+    found = [
+        Sensitivity("samo.x", "matched by the model", (1.5, 2.5), turns, 24),
+        Sensitivity("samo.y", "not matched by the model", (0.0, 0.0)),
+    ]
+    (tmp_path / "samo").mkdir()
+    sensitivity.write("samo", found, tmp_path)
+    assert list(claims.sensitivities(tmp_path).values()) == found
+    (tmp_path / "samo/sensitivity.yaml").write_text("- {id: samo.x, verdict: differs}")
+    with pytest.raises(InvalidRequest, match="samo/sensitivity"):
+        claims.sensitivities(tmp_path)
+
+
+def test_papers_are_varied_in_processes_and_each_writes_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def named(paper: str) -> list[Sensitivity]:
+        return [Sensitivity(f"{paper}.x", str(os.getpid()), (1.0, 2.0), (), 3)]
+
+    monkeypatch.setattr(sensitivity, "sensitivities", named)
+    for paper in claims.PAPERS:
+        (tmp_path / paper).mkdir()
+    made = [one for _, found in sensitivity.remake(claims.PAPERS, tmp_path, jobs=2) for one in found]
+    assert claims.sensitivities(tmp_path) == {one.claim: one for one in made}
+    assert [one.claim for one in made] == [f"{paper}.x" for paper in claims.PAPERS]
+    assert str(os.getpid()) not in {one.verdict for one in made}
+
+
+@pytest.mark.parametrize("paper", claims.PAPERS)
+def test_every_simulated_claim_is_in_its_file(paper: str) -> None:
+    """Where this fails: python -m suite.papers sensitivity."""
+    held = {name: one for name, one in claims.sensitivities().items() if name.startswith(f"{paper}.")}
+    assert set(held) == {claim.id for claim, _ in modelled(paper)}
+    stacks = source(paper).stacks.values()
+    known = {*(each for stack in stacks for each in variations(stack)), *choices(paper)}
+    for name, one in held.items():
+        assert 0 <= one.varied <= len(known), name
+        assert {Variation(turn.constant, turn.at) for turn in one.turns} <= known, name
+        assert one.values[0] <= one.values[1], name
+
+
+def turning(found: Mapping[str, Sensitivity], names: tuple[str, ...]) -> dict[str, set[tuple[str, Scalar]]]:
+    """Where each of these claims turns, whatever its verdicts are called."""
+    return {name: {(turn.constant, turn.at) for turn in found[name].turns} for name in names}
+
+
+@pytest.mark.parametrize("paper", CHEAP)
+def test_recorded_turns_are_those_of_now(paper: str) -> None:
+    """Where this fails: python -m suite.papers sensitivity."""
+    pairs = [each for each in modelled(paper) if each[0].id in CHEAP[paper]]
+    found = {one.claim: one for one in sensitivity.of(paper, pairs)}
+    assert turning(found, CHEAP[paper]) == turning(claims.sensitivities(), CHEAP[paper])
+    assert any(one.turns for one in found.values())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("paper", ["samo", "pipeoptim"])
+def test_recorded_file_is_what_the_command_makes_now(paper: str, tmp_path: Path) -> None:
+    """The other two papers take minutes each."""
+    (tmp_path / paper).mkdir()
+    sensitivity.write(paper, sensitivity.sensitivities(paper), tmp_path)
+    made, held = claims.sensitivities(tmp_path), claims.sensitivities()
+    names = tuple(made)
+    assert turning(made, names) == turning(held, names)
+    assert {name: made[name].values for name in names} == {name: pytest.approx(held[name].values) for name in names}
+
+
+# -- the marks -------------------------------------------------------------------------------------------------------
+
+
+def judged(verdict: Verdict = Verdict.MATCHED, evidence: Evidence | None = Evidence.SIMULATED) -> Judged:
+    claim = next(claim for claim in claims.load() if claim.id == "samo.sec6b.max_speedup.gpt3_xl")
+    return Judged(claim, verdict, "why", evidence)
+
+
+FOUND = Sensitivity(
+    "samo.sec6b.max_speedup.gpt3_xl",
+    "matched by the model",
+    (10.0, 40.5),
+    (Turn("stack.samo.adapters", 1, "not matched by the model"), Turn("stack.samo.lane", 3e9, "no better than null")),
+    24,
+)
+
+
+def test_simulated_value_is_marked_and_a_measured_one_is_not() -> None:
+    both = replace(judged(evidence=Evidence.MEASURED), others=(judged(),))
+    (found,) = claims.with_sensitivity([both], {FOUND.claim: FOUND})
+    assert found.sensitivity is None
+    assert not found.turns
+    assert found.others[0].turns == FOUND.turns
+
+
+def test_turn_to_the_verdict_of_now_is_none() -> None:
+    """The verdict was decided anew after the claim had been varied."""
+    (found,) = claims.with_sensitivity([judged(Verdict.NO_BETTER)], {FOUND.claim: FOUND})
+    assert [turn.constant for turn in found.turns] == ["stack.samo.adapters"]
+
+
+def test_marks_stand_in_both_files_of_claims(tmp_path: Path) -> None:
+    rows = [*claims.with_sensitivity([judged()], {FOUND.claim: FOUND}), judged(evidence=None)]
+    with claim_text.write_claims(tmp_path, rows).open(newline="", encoding="utf-8") as stream:
+        marked, bare = csv.DictReader(stream)
+    assert marked["turns"] == (
+        "stack.samo.adapters=1 (not matched by the model); stack.samo.lane=3000000000.0 (no better than null)"
+    )
+    assert bare["turns"] == ""
+    first, second = json.loads(claim_text.write_json(tmp_path, rows).read_text(encoding="utf-8"))
+    assert first["range"] == [10.0, 40.5]
+    assert first["turns"][0] == {"constant": "stack.samo.adapters", "at": 1, "verdict": "not matched by the model"}
+    assert (second["range"], second["turns"]) == (None, [])

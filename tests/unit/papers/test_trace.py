@@ -1,0 +1,72 @@
+"""What an answer reads: constants, plans and graphs are noted, and remembered values are read again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from suite.papers.common import trace
+from suite.simulate.stack import Stack
+
+STACK = Stack("mine", 0.5, adapters=2, fitted={"products": ("a.x",)}, chosen={"products": ("a.y",), "lane": ("a.z",)})
+
+
+def test_constant_is_noted_when_it_is_read() -> None:
+    stack = trace.traced(STACK)
+    with trace.recorded() as reads:
+        assert stack.products == 0.5
+        assert stack.adapters == 2
+        assert stack.name == "mine"
+    assert reads == {"stack.mine.products", "stack.mine.adapters"}
+    assert stack.network == STACK.network
+    assert reads == {"stack.mine.products", "stack.mine.adapters"}
+
+
+def test_traced_stack_stays_traced_when_a_constant_is_replaced() -> None:
+    changed = replace(trace.traced(STACK), network=0.25)
+    with trace.recorded() as reads:
+        assert changed.network == 0.25
+    assert reads == {"stack.mine.network"}
+
+
+def test_remembered_value_is_read_with_all_that_it_read() -> None:
+    memory: trace.Memory[str, float] = trace.Memory()
+    stack, calls = trace.traced(STACK), []
+
+    def compute() -> float:
+        calls.append(1)
+        trace.read("plan.axonn")
+        return stack.products
+
+    with trace.recorded() as first:
+        assert memory.get("a", compute) == 0.5
+    with trace.recorded() as second:
+        assert memory.get("a", compute) == 0.5
+    assert first == second == {"stack.mine.products", "plan.axonn"}
+    assert len(calls) == 1
+
+
+def test_inner_reads_count_for_the_outer_answer() -> None:
+    with trace.recorded() as outer:
+        trace.read("a")
+        with trace.recorded() as inner:
+            trace.read("b")
+        assert inner == {"b"}
+    assert outer == {"a", "b"}
+    trace.read("c")
+    assert outer == {"a", "b"}
+
+
+def test_failed_answer_leaves_no_recording_behind() -> None:
+    with pytest.raises(ValueError, match="broken"), trace.recorded():
+        raise ValueError("broken")
+    with trace.recorded() as reads:
+        trace.read("a")
+    assert reads == {"a"}
+
+
+def test_claims_of_a_constant_are_those_fitted_and_chosen() -> None:
+    assert trace.fitted_to(STACK, "products") == ("a.x", "a.y")
+    assert trace.fitted_to(STACK, "lane") == ("a.z",)
+    assert trace.fitted_to(STACK, "network") == ()

@@ -1,0 +1,80 @@
+"""Decides whether PipeOptim's Figure 1 is drawn as it is by hand, where nothing but the order has a part in it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from suite.config.compose import resolve
+from suite.config.run import RunConfig
+from suite.core.errors import InvalidRequest
+from suite.core.op import Op
+from suite.core.record import Source
+from suite.papers.pipeoptim.unit_time_executor import UnitTimeExecutor
+from tests.support.configs import altered
+
+
+@cache
+def config(*overrides: str) -> RunConfig:
+    return resolve(["executor=unit", "grid.inter=4", "batch.size=4", *overrides])
+
+
+def unit(**changes: float) -> UnitTimeExecutor:
+    told: dict[str, Any] = {"forward": 4, "backward": 8, "batches": 3, **changes}
+    return UnitTimeExecutor(**told)
+
+
+def starts(found: Any) -> dict[str, float]:
+    return {str(span.op): span.start for span in found if span.op is not None and span.category != "wait"}
+
+
+def test_one_device_does_mini_batch_after_mini_batch() -> None:
+    found = unit().timeline(altered(config("system=naive"), grid__inter=1))
+    assert [(str(s.op), s.start, s.end) for s in found if s.category in ("forward", "backward")] == [
+        (f"0{kind}{batch}", 12.0 * batch + begin, 12.0 * batch + end)
+        for batch in range(3)
+        for kind, begin, end in (("F", 0, 4), ("B", 4, 12))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "makespan", "idle"),
+    [
+        (("system=naive",), 36.0, 0.75),  # one of four stages works at a time
+        (("system=gpipe", "batch.microbatch=1"), 3 * 5.25, 3 / 7),  # (S - 1) / (M + S - 1)
+        (("system=pipedream",), 9 + 3 * 3, 1 - 9 / 18),
+        (("system=pipeoptim",), 9 + 3 * 3, 1 - 9 / 18),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_three_mini_batches_on_four_stages(overrides: tuple[str, ...], makespan: float, idle: float) -> None:
+    found = unit().run(config(*overrides))
+    assert found.source is Source.SIMULATED
+    assert found.metrics["makespan"].values == (makespan,)
+    assert found.metrics["idle"].values == pytest.approx((100 * idle,))
+
+
+def test_a_flush_begins_the_next_mini_batch_where_the_last_one_ended() -> None:
+    found = starts(unit(batches=2).timeline(config("system=gpipe", "batch.microbatch=1")))
+    assert len([op for op in found if Op.parse(op).kind == "F"]) == 2 * 4 * 4
+    assert found["0F4"] == 5.25
+    assert found["3F4"] == 5.25 + 0.75
+    assert found["0U1"] == found["0B7"] + 0.5
+
+
+def test_an_asynchronous_pipeline_fills_once() -> None:
+    found = starts(unit(batches=9).timeline(config("system=pipedream")))
+    assert [found[f"3F{index}"] for index in range(9)] == [3.0 + 3 * index for index in range(9)]
+
+
+def test_what_has_no_timeline_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"executor\.batches=0"):
+        unit(batches=0).check(config("system=gpipe", "batch.microbatch=1"))
+    with pytest.raises(InvalidRequest) as caught:
+        unit().check(config("system=gpipe", "batch.microbatch=3"))
+    assert (caught.value.key, caught.value.value) == ("batch.size", 4)
+    with pytest.raises(InvalidRequest, match="2BW on 4 stages"):
+        unit().check(config("system=pipedream_2bw", "update_interval=2"))
+    unit().check(config("system=pipedream"))

@@ -1,0 +1,112 @@
+"""The table of docs/verdicts.md, compared with what the judge says of the same claims now.
+
+Answers by functions are computed here; what was trained for long is read from committed records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from published_runs import published
+
+from suite.core.claim import Evidence, Judged, Verdict
+from suite.papers.common.verdicts_now import judged_with
+from suite.report.load import read_store
+
+ROOT = Path(__file__).resolve().parents[3]
+HEAD = ["claim", "what the paper asserts", "evidence", "scope", "rule", "verdict", "why"]
+LONG = {"axonn_table2", "axonn_fig9", "axonn_fig6"}  # figures whose simulation takes more than ten seconds
+RULES = {  # that lead to a verdict
+    Verdict.NOT_RUN: {1},
+    Verdict.CONSISTENT: {2, 3, 8},
+    Verdict.CONTRADICTED: {2, 7},
+    Verdict.CALIBRATED: {4},
+    Verdict.CALIBRATED_MISSED: {4},
+    Verdict.MATCHED: {5},
+    Verdict.NO_BETTER: {5},
+    Verdict.FED: {5},
+    Verdict.NOT_MATCHED: {5},
+    Verdict.TREND_ONLY: {6},
+    Verdict.DIFFERS_ON_STAND_IN: {6},
+    Verdict.UNDECIDED: {6, 7},
+    Verdict.REPRODUCED: {7},
+    Verdict.DIFFERS: {7},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the table; evidence is empty where nothing was run."""
+
+    claim: str
+    asserts: str
+    evidence: str
+    scope: str
+    rule: int
+    verdict: Verdict
+    why: str
+
+
+def table() -> Iterator[Row]:
+    lines = (ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert cells[0] == HEAD
+    for name, asserts, evidence, scope, rule, verdict, why in cells[2:]:
+        stated = "" if evidence == "none" else evidence
+        yield Row(name.strip("`"), asserts, stated, scope, int(rule), Verdict(verdict), why)
+
+
+ROWS = {row.claim: row for row in table()}
+
+
+def is_long(name: str) -> bool:
+    return any(answer.figure in LONG for answer in published()[name].answers)
+
+
+def check(name: str) -> None:
+    """The row says what the judge says, with the control of the claim beside it."""
+    claim, row = published()[name], ROWS[name]
+    answered = [name] if any(each.function for each in claim.answers) else []
+    found: Judged = judged_with(answered, read_store(ROOT / "reports").entries)[name]
+    evidence = found.evidence.value if found.evidence else ""
+    assert (evidence, found.scope, found.verdict) == (row.evidence, row.scope, row.verdict), found.why
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if not is_long(name)])
+def test_verdict_by_hand_is_the_judges(name: str) -> None:
+    check(name)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", [name for name in ROWS if is_long(name)])
+def test_verdict_by_hand_on_a_long_simulation_is_the_judges(name: str) -> None:
+    check(name)
+
+
+def test_table_has_every_verdict_evidence_and_paper() -> None:
+    assert len(ROWS) == 24
+    assert {row.verdict for row in ROWS.values()} == set(Verdict) - {Verdict.NO_BETTER}  # which no claim has
+    known = {answer.evidence.value for claim in published().values() for answer in claim.answers}
+    assert {row.evidence for row in ROWS.values()} == known | {""}
+    assert {published()[name].paper for name in ROWS} == {claim.paper for claim in published().values()}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.claim)
+def test_rule_leads_to_the_verdict(row: Row) -> None:
+    answers = published()[row.claim].answers
+    assert row.rule in RULES[row.verdict]
+    assert (row.rule == 2) is (row.evidence == Evidence.PRINTED)
+    if row.rule == 3:
+        assert any(answer.restates for answer in answers)
+    if row.rule in (6, 7):
+        assert (row.rule == 6) is (row.scope == "stand-in")
+
+
+def test_rules_are_numbered_in_their_order() -> None:
+    text = (ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8")
+    places = [text.index(f"\n{number}. ") for number in range(1, 8)]
+    assert all(before < after for before, after in pairwise(places))

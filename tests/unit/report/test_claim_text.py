@@ -1,0 +1,109 @@
+"""Commands and times of claims, as claims.json and the archive for evaluators give them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.bundle.claims import rows
+from suite.core.claim import AnswerRow, Claim, Evidence, Judged
+from suite.core.record import Metric, Outcome, Record, Source
+from suite.papers.common import claims, reproduce_commands
+from suite.report import claim_text, judge, write_report
+from suite.report.load import Entry, Store
+
+RUN = "python -m suite experiment=demo system=axonn"
+EXPERIMENT = {"experiment": {"name": "demo", "expected_seconds": 90}}
+BY_FUNCTION = AnswerRow(Evidence.DERIVED, figure="demo", function="suite.papers.demo.value")
+BY_RUNS = AnswerRow(Evidence.MEASURED, experiment="demo", labels=("axonn 2x1",), metric="batch_time")
+
+
+def claim(name: str, *answers: AnswerRow) -> Claim:
+    return Claim(name, "axonn", "Table I", "batch_time", "axonn", 50.0, "second", "number", "cpu", answers=answers)
+
+
+def judged(item: Claim, **metrics: Metric) -> Judged:
+    """The claim with a run of experiment `demo` that leaves these metrics; without any, nothing was run."""
+    provenance = {"command": RUN}
+    source = Source.MEASURED if "batch_time" in metrics else Source.ANALYTIC
+    record = Record("k", "demo", "axonn", "axonn 2x1", Outcome.OK, source, config=EXPERIMENT, provenance=provenance)
+    entry = Entry(Record.from_json(record.to_json()), "records/k.json")
+    entry.record.metrics.update(metrics)
+    (found,) = judge.judge([item], Store(Path("nowhere"), (entry,) if metrics else ()))
+    return found
+
+
+def value(seconds: Any) -> Metric:
+    return Metric("second", "", (50.0,), evidence="derived", seconds=seconds)
+
+
+def entry_of(found: Judged, folder: Path) -> dict[str, Any]:
+    (entry,) = json.loads(claim_text.write_json(folder, [found]).read_text(encoding="utf-8"))
+    assert isinstance(entry, dict)
+    return entry
+
+
+def test_answer_has_its_own_time_next_to_the_experiments(tmp_path: Path) -> None:
+    entry = entry_of(judged(claim("c.x", BY_FUNCTION), **{"c.x": value(2.25)}), tmp_path)
+    assert entry["command"] == "python -m suite.papers answer c.x"
+    assert (entry["answer_seconds"], entry["experiment_seconds"]) == (2.25, 90.0)
+    assert "expected_seconds" not in entry
+
+
+def test_runs_have_the_time_of_their_experiment_alone(tmp_path: Path) -> None:
+    entry = entry_of(judged(claim("c.x", BY_RUNS), batch_time=Metric("s", "lower", (50.0,))), tmp_path)
+    assert entry["command"] == RUN
+    assert (entry["answer_seconds"], entry["experiment_seconds"]) == (None, 90.0)
+
+
+@pytest.mark.parametrize("seconds", [None, math.nan, math.inf, "soon", True])
+def test_time_that_is_no_number_is_null(tmp_path: Path, seconds: Any) -> None:
+    assert entry_of(judged(claim("c.x", BY_FUNCTION), **{"c.x": value(seconds)}), tmp_path)["answer_seconds"] is None
+
+
+@pytest.mark.parametrize(
+    ("answers", "command"),
+    [
+        ((BY_FUNCTION,), "python -m suite.papers answer c.x"),
+        ((BY_RUNS,), "python -m suite experiment=demo"),
+        ((), ""),
+    ],
+)
+def test_claim_without_a_record_says_what_would_run_it(answers: tuple[AnswerRow, ...], command: str) -> None:
+    assert claim_text.command(judged(claim("c.x", *answers))) == command
+
+
+def test_archive_and_json_give_the_same_commands(tmp_path: Path) -> None:
+    """Of every published claim, with no record."""
+    store = Store(tmp_path, ())
+    found = reproduce_commands.filled(judge.judge(claims.load(), store), claims.settings())
+    written = json.loads(claim_text.write_json(tmp_path, found).read_text(encoding="utf-8"))
+    wanted = [entry["command"] or "none: no run here answers it" for entry in written]
+    assert [row.command for row in rows(found, store)] == wanted
+    assert len({command.split()[2] for command in wanted if command.startswith("python")}) > 2
+
+
+def test_archive_says_how_long_an_answer_and_its_experiment_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("suite.bundle.claims.expected_seconds", lambda: {"demo": 90.0})
+    record = Record("k", "demo", "axonn", "axonn 2x1", Outcome.OK, Source.ANALYTIC)
+    store = Store(Path("nowhere"), (Entry(record, "records/k.json"),))
+    timed = judged(claim("c.x", BY_FUNCTION), **{"c.x": value(2.25)})
+    untimed = judged(claim("c.x", BY_FUNCTION), **{"c.x": value(None)})
+    never = judged(claim("c.x"))
+    assert [row.expected for row in rows([timed, untimed, never], store)] == [
+        "3 s; its experiment 1 min 30 s",
+        "1 min 30 s",
+        "unknown",
+    ]
+
+
+def test_page_names_both_files_of_claims(tmp_path: Path) -> None:
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    footer = page.partition("<footer>")[2]
+    for name in ("claims.csv", "claims.json"):
+        assert f'<a href="./{name}">' in footer
+        assert (tmp_path / name).is_file()

@@ -1,0 +1,244 @@
+"""Published figures and tables on the page: complete, named, linked, without empty tables."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from suite.core.claim import Check, Claim, Evidence, Judged, Scope, Verdict
+from suite.core.record import Source
+from suite.report import bounds, displays, page, pictures, questions, view
+from suite.report.load import read_store
+from suite.report.view import Cell, Column, Table
+
+FACTS = "quantity=batch time;scale=;evidence=simulated"
+
+
+def series(*titles: str, value: float = 1.0) -> dict[str, list[float]]:
+    return {f"{title}|s|GPUs: 8,16|ours|axonn|{FACTS}": [value, 2.0] for title in titles}
+
+
+def figure(make: Any, label: str, held: dict[str, list[float]], **changes: Any) -> Any:
+    return make(label, **{"series": held, "metrics": {}, "source": Source.SIMULATED} | changes)
+
+
+def claim(name: str, where: str = "Figure 6", value: Any = 10.0, **changes: Any) -> Claim:
+    fields: dict[str, Any] = {"paper": "samo", "where": where, "quantity": "time", "system": "axonn", "unit": "s"}
+    return Claim(id=name, value=value, **fields | {"kind": "number", "reach": "cpu"} | changes)
+
+
+def judged(item: Claim, verdict: Verdict, *ours: float, evidence: Evidence = Evidence.SIMULATED) -> Judged:
+    return Judged(item, verdict, "the reason", evidence, ours=tuple((value,) for value in ours))
+
+
+# the figures
+
+
+def test_no_limit_on_pictures_cuts_a_published_figure(make, store, tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "MOST_PANELS", 2)
+    monkeypatch.setattr(bounds, "PICTURES", 1)
+    published = [f"Figure 6 of SAMO: panel {number}" for number in range(5)]
+    store(tmp_path, figure(make, "own", series("What if: a", "What if: b", "What if: c") | series(*published)))
+    html = page.render(read_store(tmp_path))
+    paper, experiments = html.split('<section class="experiment"', 1)
+    assert [paper.count(f">Panel {number} <") for number in range(5)] == [1] * 5
+    assert paper.count("<svg") == 5
+    assert experiments.count("<svg") == 1
+    assert "Panel 0" not in experiments
+
+
+def test_each_paper_begins_with_its_figures_under_their_published_names(make, store, tmp_path):
+    held = series("Figure 11 of AxoNN: a", "Figure 9 of AxoNN: b", "Table II of SAMO: c", "What if: d")
+    store(tmp_path, figure(make, "own", held))
+    html = page.render(read_store(tmp_path))
+    names = re.findall(r'<h3 id="(paper-[^"]+)">([^<]+)</h3>', html)
+    assert names == [
+        ("paper-axonn-figure-9", "Figure 9 of AxoNN"),
+        ("paper-axonn-figure-11", "Figure 11 of AxoNN"),
+        ("paper-samo-table-ii", "Table II of SAMO"),
+    ]
+    for anchor, _ in names:
+        assert f'href="#{anchor}"' in html
+    top = html.partition('<nav class="top"')[2].partition("</nav>")[0]
+    assert 'href="#paper-axonn"' in top
+    assert 'href="#paper-samo"' in top
+    assert "content-visibility" not in html  # a place that is jumped to is drawn
+
+
+def test_a_figure_of_several_records_is_drawn_once_from_the_newest(make, store, tmp_path):
+    title = "Figure 6 of SAMO: batch time"
+    for label, value, day in (("old", 1.0, "01"), ("new", 7.0, "02")):
+        changed = make(label).provenance | {"started": f"2025-03-{day}T10:00:00+00:00"}
+        store(tmp_path, figure(make, label, series(title, value=value), provenance=changed))
+    html = page.render(read_store(tmp_path))
+    assert html.count("<svg") == 1
+    assert "axonn, simulated, 8: 7" in html
+
+
+def test_a_caption_names_the_evidence_and_the_machine(make, store, tmp_path):
+    config = make("x").config | {"executor": {"machine": {"name": "summit"}}}
+    store(tmp_path, figure(make, "own", series("Figure 6 of SAMO: batch time"), config=config))
+    assert "Values simulated on a model of summit, in seconds." in page.render(read_store(tmp_path))
+
+
+def test_figures_without_panels_show_their_claims_and_experiments(make, store, tmp_path):
+    store(tmp_path, make("axonn 2x1"))  # its experiment stands for Figure 6 of a paper named AxoNN
+    found = [judged(claim("axonn.x", paper="axonn"), Verdict.MATCHED, 10.5)]
+    html = page.render(read_store(tmp_path), judged=found)
+    section = html.partition('<h3 id="paper-axonn-figure-6">')[2].partition("</section>")[0]
+    assert 'href="#claim-axonn.x"' in section
+    assert '<a href="#e1">A pipeline of two stages</a>' in section
+
+
+def test_a_figure_without_panels_takes_those_of_its_experiment_once(filled):
+    html = page.render(read_store(filled), judged=[judged(claim("axonn.x", paper="axonn"), Verdict.MATCHED, 10.5)])
+    section = html.partition('<h3 id="paper-axonn-figure-6">')[2].partition("</section>")[0]
+    assert "<h4>A batch over its ranks" in section
+    assert section.count("<svg") == html.count("<h4>A batch over its ranks") == 1
+    assert "The panels of this experiment stand at Figure 6 of AxoNN, above." in html
+    ids = re.findall(r' id="([^"]*)"', html)
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize(
+    ("where", "names"),
+    [
+        ("Figures 6, 7 and 8, Table II", {"Figure 6", "Figure 7", "Figure 8", "Table II"}),
+        ("Figures 3 to 5, Section 4", {"Figure 3", "Figure 4", "Figure 5"}),
+        ("Section V-B", set()),
+        ("Figures 1 to 999999999", {f"Figure {number}" for number in range(1, 100)}),
+    ],
+)
+def test_a_place_names_its_figures(where, names):
+    assert displays.named(where) == names
+
+
+# tables
+
+
+def test_columns_and_tables_without_values_are_left_out():
+    dash = Cell("–", tone="faint")
+    columns = (Column("system"), Column("time"), Column("loss"))
+    table = Table("t", columns, ((Cell("a"), Cell("1", 1.0), dash), (Cell("b"), dash, Cell(""))))
+    kept = view.with_values(table)
+    assert kept is not None
+    assert [column.name for column in kept.columns] == ["system", "time"]
+    assert [[cell.text for cell in row] for row in kept.rows] == [["a", "1"], ["b", "–"]]
+    assert view.with_values(Table("t", columns, ((Cell("a"), dash, dash),))) is None
+    assert view.with_values(None) is None
+
+
+def test_no_table_of_a_page_is_all_dashes(filled):
+    html = page.render(read_store(filled))
+    for table in re.findall(r"<table[^>]*>.*?</table>", html, re.DOTALL):
+        if re.match(r'<table[^>]*class="', table):  # claims keep their columns
+            continue
+        body = [
+            re.findall(r"<t[dh].*?</t[dh]>", row, re.DOTALL) for row in re.findall(r"<tr.*?</tr>", table, re.DOTALL)[1:]
+        ]
+        for column in list(zip(*body, strict=True))[1:]:
+            assert any(re.sub(r"<[^>]*>|[–\s]", "", cell) for cell in column), table[:200]
+
+
+def test_every_wide_table_scrolls_in_a_region_that_can_say_so(filled):
+    html = page.render(read_store(filled))
+    for start in re.finditer(r"<table(?![^>]*class=)", html):
+        assert re.search(r'<div class="scroll"[^>]*>\s*$', html[: start.start()])
+    assert ".scroll { overflow-x: auto;" in html
+    assert "data-wide" in html
+
+
+# what the top answers
+
+
+def test_distance_is_that_of_the_nearest_printed_value():
+    assert displays.distance(judged(claim("a"), Verdict.NOT_MATCHED, 9.0, 13.0)) == pytest.approx(0.3)
+    spread = claim("b", value=(10.0, 20.0), check=Check.RANGE)
+    assert displays.distance(judged(spread, Verdict.MATCHED, 12.0)) == 0.0
+    assert displays.distance(judged(spread, Verdict.NOT_MATCHED, 25.0, 8.0)) == pytest.approx(0.25)
+    assert (
+        displays.distance(judged(claim("c", value=(2.0, math.inf), check=Check.RANGE), Verdict.NOT_MATCHED, 1.0)) == 0.5
+    )
+    assert math.isnan(displays.distance(judged(claim("d", value="a < b"), Verdict.MATCHED, 1.0)))
+    assert math.isnan(displays.distance(judged(claim("e"), Verdict.NOT_RUN)))
+
+
+def test_the_figure_that_is_matched_worst_stands_first(make, store, tmp_path):
+    found = [
+        judged(claim("samo.near"), Verdict.MATCHED, 10.1),
+        judged(claim("samo.far", where="Figure 7"), Verdict.NOT_MATCHED, 30.0),
+        judged(claim("samo.order", where="Figure 8", value="a < b"), Verdict.MATCHED, 1.0),
+    ]
+    near = displays.verdicts.around(read_store(tmp_path), {}, found, ())
+    table = questions.worst(displays.papers([], found, near))
+    assert table is not None
+    shown = [(row[0].links[0][1], row[1].text, row[3].text, row[4].text, row[5].text) for row in table.rows]
+    assert shown == [
+        ("Figure 7 of SAMO", "200 %", "10", "30", "1 not matched by the model"),
+        ("Figure 6 of SAMO", "1 %", "10", "10.1", "1 matched by the model"),
+        ("Figure 8 of SAMO", "–", "–", "–", "1 matched by the model"),
+    ]
+    assert table.rows[0][0].links[0][0] == "#paper-samo-figure-7"
+
+
+def test_the_top_says_what_is_measured_and_what_is_contradicted(tmp_path):
+    found = [
+        judged(claim("samo.m", asserts="It takes ten seconds."), Verdict.REPRODUCED, 10.2, evidence=Evidence.MEASURED),
+        judged(claim("samo.d"), Verdict.REPRODUCED, 10.0, evidence=Evidence.DERIVED),
+        judged(claim("samo.x"), Verdict.DIFFERS, 3.0, evidence=Evidence.MEASURED),
+        judged(claim("samo.c"), Verdict.CONTRADICTED, 12.0, evidence=Evidence.PRINTED),
+    ]
+    [(heading, table)] = questions.measured(found, displays.verdicts.Around())
+    assert heading == "SAMO: 1 reproduced"
+    assert [(row[0].links[0][1], row[1].text, row[2].text, row[3].text) for row in table.rows] == [
+        ("samo.m", "It takes ten seconds.", "10", "10.2")
+    ]
+    assert [row[6].text for row in table.rows] == ["as published"]
+    against = questions.contradicted(found)
+    assert against is not None
+    assert [(row[0].links[0][1], row[2].text, row[3].text) for row in against.rows] == [("samo.c", "10", "12")]
+    html = page.render(read_store(tmp_path), judged=found)
+    top = html.partition('<section class="paper"')[0]
+    assert "SAMO: 1 reproduced" in top
+    assert top.count('href="#claim-samo.c"') >= 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "file", "text", "detail"),
+    [
+        ({}, "records/a.json", "as published", ""),
+        ({"stand_in": "a small graph"}, "records/a.json", "as published", "an identity, checked on: a small graph"),
+        ({"stand_in": "digits", "scope": Scope.STAND_IN}, "records/a.json", "stand-in: digits", ""),
+        ({}, "measured/h200/a.jsonl#1", "as published", "recorded on h200"),
+        (
+            {"stand_in": "digits", "scope": Scope.STAND_IN},
+            "measured/h200/a.jsonl#1",
+            "stand-in: digits",
+            "recorded on h200",
+        ),
+    ],
+)
+def test_measured_claim_shows_its_scope_and_the_machine_of_a_committed_record(
+    make, store, tmp_path, changes, file, text, detail
+):
+    store(tmp_path, make("a"), "a.json")
+    committed = tmp_path / "measured" / "h200"
+    committed.mkdir(parents=True)
+    (committed / "a.jsonl").write_text(make("b").to_line())
+    found = judged(claim("samo.m"), Verdict.REPRODUCED, 10.0, evidence=Evidence.MEASURED)
+    found = replace(found, record=file, **changes)
+    near = displays.verdicts.around(read_store(tmp_path), {}, [found], ())
+    [(_, table)] = questions.measured([found], near)
+    (row,) = table.rows
+    assert (row[6].text, row[6].detail) == (text, detail)
+
+
+def test_values_of_several_terms_stand_each_next_to_its_name():
+    found = judged(claim("samo.c", terms=("L = 2", "L = 3")), Verdict.CONTRADICTED, 1.0, evidence=Evidence.DERIVED)
+    table = questions.contradicted([replace(found, ours=((4.0, 6.0),))])
+    assert table is not None
+    assert table.rows[0][3].text == "L = 2: 4, L = 3: 6"
