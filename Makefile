@@ -75,8 +75,8 @@ install: $(READY)
 # torch goes in first and alone: the pinned release takes the CPU build where one is at hand; deepspeed builds no kernels
 .venv/ready: pyproject.toml constraints.txt
 	$(GUARD) $(PYTHON) -m venv .venv
-	$(GUARD) .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch setuptools
-	$(GUARD) env DS_BUILD_OPS=0 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable ".[dev,mpi,sweeps]"
+	$(GUARD) .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch setuptools hatchling editables
+	$(GUARD) env DS_BUILD_OPS=0 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable ".[dev,test,deepspeed,mpi,sweeps]"
 	@touch .venv/ready
 
 clean:

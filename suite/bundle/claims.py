@@ -11,18 +11,18 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import yaml
 
 from suite.core.claim import Judged
+from suite.core.resources import conf_folder
 from suite.core.units import seconds
 from suite.report.claim_text import command, ours, published
 from suite.report.files import inert
 from suite.report.load import Store
 from suite.report.verdicts import anchor
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+CONF = conf_folder()
 COLUMNS = ("id", "paper", "where", "says", "command", "expected", "figure", "ours", "verdict", "why")
 PAGE = "reports/index.html"
 _TIMES = (

@@ -14,9 +14,10 @@ from typing import NoReturn
 from suite.bench.interrupt import answered
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.exits import Exit
+from suite.core.resources import conf_folder
 from suite.core.words import is_word, shell_line, value_of
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+CONF = conf_folder()
 REPORTS = "reports"  # the default of RunConfig.reports, which takes seconds to import
 _HELP = ("-h", "--help")
 _ALIKE = 0.6  # the least likeness of a word that is suggested: short words share a few letters with most others

@@ -31,8 +31,9 @@ from suite.config.refusals import every_key, legal_value, of_other_member, shown
 from suite.config.run import RunConfig
 from suite.config.sources import argument_names
 from suite.core.errors import InvalidRequest, SuiteError, UnknownName
+from suite.core.resources import conf_folder
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+CONF = conf_folder()
 _COMPOSING = RLock()
 
 

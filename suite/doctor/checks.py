@@ -23,6 +23,7 @@ from suite.doctor.probe import attempt, load, mpi_ranks, torch_ranks
 
 REPORTS = Path("reports")  # the default of RunConfig.reports
 PROJECT = Path(__file__).resolve().parents[2]
+DISTRIBUTION = "parallel-training-suite"
 ROOM = 1e9  # bytes: a laptop's records, traces and page, several times over
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 AGAIN = "make doctor again, when the machine is idle"
@@ -43,12 +44,17 @@ def cores() -> str:
 
 
 def packages() -> str:
-    """Everything that pyproject.toml names."""
+    """Every package that the suite requires without an extra."""
     import re
     import tomllib
+    from importlib.metadata import requires
 
-    asked = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["dependencies"]
-    names = [re.split(r"[<>=!~\[; ]", line)[0] for line in asked]
+    project = PROJECT / "pyproject.toml"  # of a checkout, which need not be installed; a wheel has metadata
+    if project.is_file():
+        required = tomllib.loads(project.read_text())["project"]["dependencies"]
+    else:
+        required = [line for line in requires(DISTRIBUTION) or () if "extra ==" not in line]
+    names = [re.split(r"[<>=!~\[; ]", line)[0] for line in required]
     missing = [name for name in names if not installed(name)]
     if missing:
         raise Ill(f"{', '.join(missing)} of {len(names)} packages are not installed", INSTALL)

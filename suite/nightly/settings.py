@@ -12,8 +12,9 @@ from typing import Any, TypedDict
 import yaml
 
 from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.resources import conf_folder
 
-FILE = Path(__file__).resolve().parents[2] / "conf" / "nightly.yaml"
+FILE = conf_folder() / "nightly.yaml"
 
 
 class Plan(TypedDict):
