@@ -36,12 +36,12 @@ GUARD := $(shell command -v setpriv >/dev/null 2>&1 && echo setpriv --pdeathsig 
 .PHONY: reproduce kick-the-tires test lint report doctor benchmark nightly soak install clean ae-bundle
 
 reproduce: $(READY)
-	@$(GUARD) $(RUN) -m suite.reproduce scale=$(SCALE) launch=$(LAUNCH) $(ARGS)
+	@$(GUARD) $(RUN) -m suite reproduce scale=$(SCALE) launch=$(LAUNCH) $(ARGS)
 
 # an evaluator's first five minutes: what works here, claims of each paper that the engine answers, and the page
 kick-the-tires: $(READY)
-	-@$(RUN) -m suite.doctor
-	@$(GUARD) $(RUN) -m suite.reproduce scale=kick_the_tires $(ARGS)
+	-@$(RUN) -m suite doctor
+	@$(GUARD) $(RUN) -m suite reproduce scale=kick_the_tires $(ARGS)
 
 test: $(READY) lint
 	@$(GUARD) $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(FATAL) $(TESTS)
@@ -52,14 +52,14 @@ lint: $(READY)
 	@$(RUN) -m mypy
 
 report: $(READY)
-	@$(RUN) -m suite.report
+	@$(RUN) -m suite report
 
 # an archive for artifact evaluators: claims, records, page, environment and source
 ae-bundle: $(READY)
-	@$(GUARD) $(RUN) -m suite.bundle
+	@$(GUARD) $(RUN) -m suite artifact
 
 doctor: $(READY)
-	@$(RUN) -m suite.doctor
+	@$(RUN) -m suite doctor
 
 benchmark: $(READY)
 	@$(GUARD) $(RUN) -m pytest --benchmark
@@ -68,7 +68,7 @@ soak: $(READY)
 	@$(GUARD) $(RUN) -m tests.soak $(if $(SEED),--seed=$(SEED)) --kills=$(KILLS) --configs=$(CONFIGS) --real=$(REAL)
 
 nightly: $(READY)
-	@$(GUARD) $(RUN) -m suite.nightly $(ARGS)
+	@$(GUARD) $(RUN) -m suite nightly $(ARGS)
 
 install: $(READY)
 

@@ -34,7 +34,7 @@ LONG = (
 # last, in this order and in one worker: they time what they start
 TIMED = (
     "tests/unit/test_doctor.py",
-    "tests/unit/bench/test_emulate.py",  # its ranks are threads, whose sleeps it times
+    "tests/unit/runner/test_emulate.py",  # its ranks are threads, whose sleeps it times
     "tests/agreement/test_traffic.py",
     "tests/agreement/test_peers.py",
     "tests/agreement/test_clock.py",
@@ -75,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _commit() -> str:
     """Names a file of numbers: the commit, and whether the tree differs from it."""
-    from suite.bench.provenance import commit
+    from suite.runner.provenance import commit
 
     found = commit()
     return f"{found['hash']}{'-dirty' if found['dirty'] else ''}" if found else "no-commit"

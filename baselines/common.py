@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from suite.comm.process_group import stay_on_host
+from suite.comm.rendezvous.rank_rendezvous import stay_on_host
 from suite.config.modules import network_module
 from suite.config.plugins import Plugin, build
 from suite.config.protocols import LossScale
@@ -24,10 +24,10 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import World
-from suite.engine.host import check_half
-from suite.engine.random import drawing, initial
-from suite.engine.rate import Rate, as_rate
-from suite.engine.scale import Dynamic, unscaled
+from suite.engine.optim.loss_scaler import Dynamic, unscaled
+from suite.engine.optim.lr_schedule import Rate, as_rate
+from suite.engine.process_setup import check_half
+from suite.engine.random_state import drawing, initial
 from suite.memory.checkpointing import interval
 from suite.workload import Transformer
 from suite.workload.recurrent import GNMT
@@ -61,7 +61,9 @@ class Asked:
         made = self.loss_scale.build() if self.loss_scale else unscaled()
         if not isinstance(made, Dynamic):
             what = f"precision.loss_scale of {type(made).__name__} in a peer"
-            raise Unsupported(what, rule="a peer scales by its own rule", legal="suite.engine.scale.Dynamic")
+            raise Unsupported(
+                what, rule="a peer scales by its own rule", legal="suite.engine.optim.loss_scaler.Dynamic"
+            )
         return made
 
 
@@ -112,7 +114,8 @@ class Plan:
     def layer(self, number: int) -> nn.Module:
         """Layer `number` of the whole model with its initial weights: the same in every system and on every split."""
         with drawing(*initial(self.seed, number)):
-            return self.makers[number]()
+            layer: nn.Module = self.makers[number]()
+            return layer
 
     def pieces(self, own: Sequence[int]) -> list[tuple[int, ...]]:
         """The layers of a stage in order, in pieces: `checkpoints` blocks from its first block on are one, and what
@@ -129,7 +132,8 @@ class Plan:
     def rows(self, part: Any, replica: int) -> torch.Tensor:
         """A replica's microbatches of a batch, [microbatches, microbatch, ...]: chunk index * replicas + replica."""
         chunks = torch.from_numpy(part).unflatten(0, (self.microbatches, self.grid.data, self.microbatch))
-        return chunks[:, replica]
+        rows: torch.Tensor = chunks[:, replica]
+        return rows
 
 
 def microbatches(config: RunConfig) -> int:
@@ -193,7 +197,7 @@ def optimizer(config: RunConfig, parameters: Iterable[nn.Parameter], **more: Any
         arguments["betas"] = (rule["beta1"], rule["beta2"])
     rate, made = as_rate(build(rule["lr"])), optimizer_class(config)
     more = {key: value for key, value in more.items() if key in signature(made).parameters}  # not all can be fused
-    return made(parameters, lr=rate(0), **arguments, **more), rate
+    return made(parameters, lr=rate(0), **arguments, **more), rate  # type: ignore[call-arg]  # every class of it has lr
 
 
 def set_rate(optimizer: Any, lr: float) -> None:
@@ -206,8 +210,10 @@ class Recomputed(nn.Sequential):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not torch.is_grad_enabled():
-            return super().forward(x)
-        return checkpoint(super().forward, x, use_reentrant=False)
+            outputs: torch.Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+        else:
+            outputs = checkpoint(super().forward, x, use_reentrant=False)
+        return outputs
 
 
 def stage_of(plan: Plan, layers: Mapping[int, nn.Module]) -> nn.Sequential:

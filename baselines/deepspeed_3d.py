@@ -57,7 +57,6 @@ from baselines.common import (
 )
 from baselines.deepspeed_layers import module
 from baselines.tensor_parallel import check_heads
-from suite.bench.locks import build_folders, stale_locks
 from suite.comm import started
 from suite.config import protocols
 from suite.config.plugins import own_settings
@@ -65,7 +64,8 @@ from suite.config.run import RunConfig
 from suite.core.errors import Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
-from suite.engine.live import LiveBytes
+from suite.engine.memory_tracker import LiveBytes
+from suite.runner.launch.stale_build_locks import build_folders, stale_locks
 
 _NEVER = 1 << 62  # batches between two printed lines
 _SHARED_MEMORY = "deepspeed_shm_comm"  # how DeepSpeed names what it builds

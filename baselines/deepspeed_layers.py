@@ -112,4 +112,4 @@ def _mark(module: Any, tensor_rank: int) -> None:
     for block in module.modules():
         if isinstance(block, SplitBlock):
             for name, weight in block.named_parameters():
-                weight.model_parallel = tensor_rank == 0 or name in block.split
+                weight.model_parallel = tensor_rank == 0 or name in block.split  # type: ignore[attr-defined]

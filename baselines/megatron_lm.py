@@ -39,7 +39,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
-from suite.engine.rate import as_rate
+from suite.engine.optim.lr_schedule import as_rate
 
 Option = bool | int | float | str | torch.dtype  # of a library's keyword argument
 

@@ -18,7 +18,7 @@ from suite.config.protocols import System
 from suite.config.run import RunConfig
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import BACKWARD, FORWARD, STEP, Trace
-from suite.engine.host import now
+from suite.engine.process_setup import now
 
 
 class PyTorch(System):

@@ -16,8 +16,8 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from baselines.common import asked, bytes_of, bytes_of_moments, optimizer, set_rate
 from suite.config.run import RunConfig
-from suite.engine.live import LiveBytes
-from suite.engine.scale import Dynamic
+from suite.engine.memory_tracker import LiveBytes
+from suite.engine.optim.loss_scaler import Dynamic
 
 
 class Stepper:

@@ -86,17 +86,17 @@ class SplitBlock(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         b, s, _ = x.shape
-        normed = _IntoSplit.apply(self.norm_1(x), self.group)
+        normed = _IntoSplit.apply(self.norm_1(x), self.group)  # type: ignore[no-untyped-call]
         # three views of one tensor: [b, heads / ranks, s, h / heads] each
         q, k, v = self.qkv(normed).view(b, s, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self._joined(self.project, attended.transpose(1, 2).reshape(b, s, -1))
-        normed = _IntoSplit.apply(self.norm_2(x), self.group)
+        normed = _IntoSplit.apply(self.norm_2(x), self.group)  # type: ignore[no-untyped-call]
         return x + self._joined(self.narrow, F.gelu(self.widen(normed)))
 
     def _joined(self, linear: nn.Linear, x: torch.Tensor) -> torch.Tensor:
         """A row-parallel product: the bias is added once, to the sum."""
-        joined = _OutOfSplit.apply(F.linear(x, linear.weight), self.group)
+        joined: torch.Tensor = _OutOfSplit.apply(F.linear(x, linear.weight), self.group)  # type: ignore[no-untyped-call]
         return joined if linear.bias is None else joined + linear.bias
 
 
@@ -124,4 +124,5 @@ def _empty(linear: nn.Linear, inputs: int, outputs: int) -> nn.Linear:
     """A product as `linear`, of another size; drawing its weights would move the generators."""
     like = linear.weight
     bias = linear.bias is not None
-    return nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, dtype=like.dtype, device=like.device)
+    part: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, dtype=like.dtype, device=like.device)
+    return part

@@ -146,7 +146,8 @@ class TorchPipelining(System):
         return self.share * self.stepper.factor
 
     def _loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return self.plan.network.loss(outputs, targets) * self.factor
+        loss: torch.Tensor = self.plan.network.loss(outputs, targets) * self.factor
+        return loss
 
     def _zero_gradients(self) -> None:
         if self.ddp:

@@ -2,7 +2,7 @@
 
 import tempfile
 
-from suite.__main__ import run
+from suite.cli.run import run
 
 GRAPH = ["graph=amazon_like", "grid.data=16", "executor=volumes"]
 

@@ -2,7 +2,7 @@
 
 import tempfile
 
-from suite.__main__ import run
+from suite.cli.run import run
 
 PLAN = ["executor=simulated", "machine=summit", "stack=samo", "model=gpt3_13b", "batch.size=2048", "batch.microbatch=1"]
 

@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import Any
 
 _FACE = {
-    "Engine": "suite.engine.train",
+    "Engine": "suite.engine.engine",
     "Grid": "suite.core.grid",
-    "SGD": "suite.engine.optimizer",
-    "Adam": "suite.engine.optimizer",
-    "AdamW": "suite.engine.optimizer",
-    "RMSprop": "suite.engine.optimizer",
+    "SGD": "suite.engine.optim.optimizer",
+    "Adam": "suite.engine.optim.optimizer",
+    "AdamW": "suite.engine.optim.optimizer",
+    "RMSprop": "suite.engine.optim.optimizer",
     "Replay": "suite.engine.replay",
     "Predict": "suite.weights.policy",
     "Pruning": "suite.engine.prune",

@@ -18,7 +18,7 @@ from pathlib import Path
 from PIL import Image
 
 from suite.doctor.checks import find_chromium
-from suite.report.scorecard import PAPERS
+from suite.report.tables.scorecard import PAPERS
 from tests.support.browser import Tab, started
 
 SIZES = {"desktop": (1440, 1000), "phone": (390, 844)}

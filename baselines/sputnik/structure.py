@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from suite.core.errors import InvalidRequest
-from suite.pruning.rules import LARGEST
+from suite.pruning.validation import LARGEST
 
 Tensor = torch.Tensor
 

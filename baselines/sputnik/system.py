@@ -19,16 +19,16 @@ from torch import nn
 
 from baselines.sputnik import UNTRIED
 from baselines.sputnik.linear import SparseLinear, kernels_of
-from suite.bench.predict import counts
 from suite.config.run import RunConfig
 from suite.core.errors import Unsupported
 from suite.core.protocols import MaskMethod, Missing, Ready, Value, World
 from suite.core.units import si
+from suite.engine.checkpoint.restore import Loaded
 from suite.engine.layers import Layer
-from suite.engine.restore import Loaded
 from suite.engine.system import EngineSystem
-from suite.pruning.rules import check_sparsity
-from suite.pruning.ticket import Key, View, prunable, told
+from suite.pruning.mask import Key, View, prunable, told
+from suite.pruning.validation import check_sparsity
+from suite.runner.estimate import counts
 
 WIDENED = "16-bit weight gradients are sampled in float32: torch has no 16-bit kernel for it on a CPU"
 
@@ -127,7 +127,7 @@ def method_draw(
     )
     indices = method.draw(view)
     assert indices is not None, "due before the first batch, so drawn then"
-    return indices
+    return dict(indices)
 
 
 def sparse(

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from suite.bench.interrupt import answered
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.core.exits import Exit
+from suite.core.exit_codes import Exit
 from suite.core.resources import conf_folder
 from suite.core.words import is_word, shell_line, value_of
+from suite.runner.launch.signals import answered
 
 CONF = conf_folder()
 REPORTS = "reports"  # the default of RunConfig.reports, which takes seconds to import
@@ -60,7 +60,7 @@ class Command:
     """One command.
 
     Attributes:
-        name: What follows `python -m suite.`; empty for `python -m suite`.
+        name: The subcommand, which follows `suite`.
         summary: One sentence for the help and for a list of commands.
         run: Does the work and returns the exit status. Imports what is slow to import by itself.
         example: Arguments of a typical call, as typed in a shell.
@@ -81,13 +81,9 @@ class Command:
     options: Callable[[argparse.ArgumentParser], None] = no_options
     resumes: bool = False
 
-    @property
-    def module(self) -> str:
-        return f"suite.{self.name}" if self.name else "suite"
-
     def line(self, *words: str) -> str:
         """The command line of this command with these words, for a person to paste into a shell."""
-        return shell_line(self.module, words)
+        return shell_line(self.name, words)
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Run with these arguments (default: those of the process). Returns the exit status, whatever ends it."""
@@ -138,7 +134,7 @@ class Command:
 
     def _parser(self) -> argparse.ArgumentParser:
         parser = _Parser(
-            prog=f"python -m {self.module}",
+            prog=f"suite {self.name}",
             description=self.summary,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
@@ -161,10 +157,10 @@ class Command:
             text = (
                 f"and {keys} of a run's config, as Hydra overrides: KEY=VALUE, +KEY=VALUE, ~KEY. @FILE is a YAML list"
             )
-            text += " of overrides. `python -m suite --cfg job` prints all keys. conf/ holds the choices of a group"
+            text += " of overrides. `suite run --cfg job` prints all keys. conf/ holds the choices of a group"
             for part in (f"{text}: {' '.join(f'{group}=' for group in choices)}" if choices else f"{text}.",):
                 lines += textwrap.wrap(part, 112, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-        lines += ["", "example:", f"  python -m {self.module} {self.example}".rstrip()]
+        lines += ["", "example:", f"  suite {self.name} {self.example}".rstrip()]
         parser.epilog = "\n".join(lines).strip().replace("%", "%%")
         return parser.format_help()
 

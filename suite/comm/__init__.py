@@ -6,13 +6,13 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from suite.comm.message import INLINE, check_inline
-from suite.comm.start import Start, started
+from suite.comm.p2p.message import INLINE, check_inline
+from suite.comm.rendezvous.launcher_env import Start, started
 from suite.core.errors import UnknownName, Unsupported
 from suite.core.protocols import World
 
 if TYPE_CHECKING:
-    from suite.comm.meeting import Meeting
+    from suite.comm.rendezvous.rank_rendezvous import Meeting
 
 TRANSPORTS = ("auto", "mpi", "gloo", "nccl")
 ORDERS = ("any", "static")
@@ -53,7 +53,7 @@ def here(
         elsewhere = "nccl" if device.startswith("cuda") else "gloo"
         transport = "mpi" if start.launcher == "mpi" else elsewhere
     if start.size == 1:
-        from suite.comm.loopback import Hub, LoopbackWorld
+        from suite.comm.p2p.threads import Hub, LoopbackWorld
 
         return LoopbackWorld(Hub(1), 0, device=device)
     plain = transport == "mpi" and not tensors
@@ -92,13 +92,13 @@ def by_exchange(transport: str, launcher: str, device: str, *, pair_exchange: bo
 @cache
 def _world(transport: str, device: str, order: str, inline: int, pair_exchange: bool, meeting: Meeting | None) -> World:
     if transport == "mpi":
-        from suite.comm.mpi import MpiWorld
+        from suite.comm.p2p.mpi import MpiWorld
 
         return MpiWorld(device=device, order=order, inline=inline, pair_exchange=pair_exchange)
     if transport == "plain":
-        from suite.comm.plain import PlainWorld
+        from suite.comm.p2p.host_memory import PlainWorld
 
         return PlainWorld(device=device, order=order, inline=inline, pair_exchange=pair_exchange)
-    from suite.comm.process_group import TorchWorld
+    from suite.comm.collective.process_group import TorchWorld
 
     return TorchWorld(started(), device=device, transport=transport, order=order, inline=inline, meeting=meeting)

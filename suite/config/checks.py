@@ -17,7 +17,7 @@ from suite.config.plugins import Plugin
 from suite.config.refusals import refusals
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
-from suite.simulate.machine import Machine
+from suite.simulate.network.machine import Machine
 
 GRAPHS = ("graph", "partitioner", "exchange")  # groups that only runs on a whole graph read
 # groups of a composed configuration that are no part of a run: executors that simulate hold their own machine
@@ -66,7 +66,7 @@ class Tuning(Settings):
 
 
 class Profiling(Settings):
-    """What `python -m suite.partition` reads besides the keys of a run."""
+    """What `suite profile-split` reads besides the keys of a run."""
 
     machine: Plugin[Machine]
 

@@ -10,7 +10,7 @@ from suite.config.base import Count, Name, Settings
 
 
 class Draw(Settings):
-    """Keys of `python -m suite.draw`."""
+    """Keys of `suite draw`."""
 
     microbatches: Annotated[int, Field(ge=1, le=1000, examples=[8])] = 8
     """Microbatches of the drawn batch."""
@@ -25,7 +25,7 @@ class Draw(Settings):
 
 
 class Tune(Settings):
-    """Keys of `python -m suite.tune`."""
+    """Keys of `suite tune`."""
 
     devices: Count = 2
     """Ranks of every plan."""

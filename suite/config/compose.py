@@ -1,7 +1,7 @@
 """Composition of configurations with Hydra.
 
-This module and suite.sweep are the only readers of Hydra. The rest of the suite, ranks included, sees typed models.
-"""
+This module and suite.cli.hydra_sweep are the only readers of Hydra. The rest of the suite, ranks included, sees
+typed models."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
             f"{missing[1]} has no value", rule="this choice requires one", legal=f"{missing[1]}=VALUE"
         )
     if ambiguous := re.search(r"Ambiguous value for argument '([^']+)'", text):
-        legal = f"python -m suite --multirun {ambiguous[1]}"
+        legal = f"suite sweep {ambiguous[1]}"
         return InvalidRequest(ambiguous[1], rule="several values are a sweep with a run each", legal=legal)
     unknown = re.search(r"Could not override '([\w.]+)'", text)
     if unknown:

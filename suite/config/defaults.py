@@ -19,7 +19,7 @@ from suite.config.run import RunConfig
 
 @cache
 def defaults() -> Mapping[str, Any]:
-    """The default of every key of a run, of `python -m suite.draw` and of `python -m suite.tune`."""
+    """The default of every key of a run, of `suite draw` and of `suite tune`."""
     return {**defaults_of(RunConfig), "draw": defaults_of(Draw), "tune": defaults_of(Tune)}
 
 

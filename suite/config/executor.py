@@ -1,7 +1,7 @@
 """Keys of the executors, a model for each kind.
 
-`executor.kind` selects the model. The classes that implement the built-in kinds are listed in suite.bench.executors.
-"""
+`executor.kind` selects the model. The classes that implement the built-in kinds are listed in
+suite.runner.executors.registry."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from suite.config.locate import TARGET
 from suite.config.plugins import Plugin, build_at
 from suite.core.protocols import CostModel
 from suite.core.values import number
-from suite.simulate.machine import Machine
-from suite.simulate.stack import Stack
+from suite.simulate.cost.efficiency import Stack
+from suite.simulate.network.machine import Machine
 
 
 def _source_folders(value: Any) -> Any:

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
+from suite.core.resources import ROOT
 
 TARGET, PARTIAL = "_target_", "_partial_"
 ROOTS = ("suite", "baselines")
@@ -84,7 +85,7 @@ def check_source(path: str, name: str = "") -> Path:
     where the file has no class or function of this name."""
     _check_top(path, name)
     top, *parts = path.split(".")
-    homes = [Path(__file__).resolve().parents[2]] if top in ROOTS else _folders
+    homes = [ROOT] if top in ROOTS else _folders
     places = [home.joinpath(top, *parts) for home in homes]
     files = [file for each in places for file in (each.with_suffix(".py"), each / "__init__.py") if file.is_file()]
     if not files:
@@ -160,7 +161,7 @@ def _nearest(parts: list[str], name: str) -> str:
             return ""
         found.append(match[0])
         if not number and match[0] in ROOTS:
-            folders = [Path(__file__).resolve().parents[2] / match[0]]
+            folders = [ROOT / match[0]]
         else:
             folders = [folder / match[0] for folder in folders]
     home = ".".join(found)
@@ -173,7 +174,7 @@ def _nearest(parts: list[str], name: str) -> str:
 
 def _homes(name: str) -> str:
     """The advice for a class path without its module: a module that defines the class; empty where there is none."""
-    root = Path(__file__).resolve().parents[2]
+    root = ROOT
     files = [
         *(file for top in ROOTS for file in (root / top).rglob("*.py")),
         *(f for each in _folders for f in each.glob("*.py")),

@@ -14,7 +14,7 @@ from suite.core.protocols import Data as DataSource
 from suite.core.protocols import MaskMethod
 from suite.memory.layout import Layout
 from suite.workload.gcn import GCN
-from suite.workload.shapes import Network
+from suite.workload.transformer import Network
 
 
 class Model(Settings):

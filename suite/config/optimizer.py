@@ -17,7 +17,7 @@ class Optimizer(Settings):
 
     model_config = ConfigDict(extra="allow")
 
-    target: Annotated[Text, Field(alias="_target_", examples=["suite.engine.optimizer.AdamW"])]
+    target: Annotated[Text, Field(alias="_target_", examples=["suite.engine.optim.optimizer.AdamW"])]
     """Class of the update rule. The other keys of the group are its arguments, but for the following."""
     bucket_numel: Annotated[int, Field(ge=1, le=2**62, examples=[16_000_000])] = 16_000_000
     """Weights that are stepped, and fetched from the host, at a time (AxoNN V-B: bsize)."""

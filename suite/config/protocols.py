@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class LossScale(Protocol):
-    """Factor of the losses in mixed precision (suite.engine.scale). It is constant where `least` equals `most`."""
+    """Factor of the losses in mixed precision (suite.engine.optim.loss_scaler). It is constant where `least` equals
+    `most`.
+    """
 
     least: float
     most: float
@@ -142,7 +144,9 @@ class Sampler(Protocol):
 
 
 class Microbenchmark(Protocol):
-    """Measurement by ranks that train nothing (suite.bench.messages), built from its own keys below `executor`."""
+    """Measurement by ranks that train nothing (suite.runner.executors.message_sizes), built from its own keys below
+    `executor`.
+    """
 
     def check(self, config: RunConfig) -> None:
         """Raises InvalidRequest for a config under which it cannot be made. Loads no torch."""

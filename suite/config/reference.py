@@ -15,10 +15,10 @@ from suite.config.run import RunConfig
 
 _HEAD = """# Configuration reference
 
-Every key of a run, of `python -m suite.draw` and of `python -m suite.tune`, with its default and its meaning.
-`python -m suite KEY=VALUE` sets one. A group in `conf/` with several choices is set by `GROUP=CHOICE`; its YAML files
+Every key of a run, of `suite draw` and of `suite tune`, with its default and its meaning.
+`suite run KEY=VALUE` sets one. A group in `conf/` with several choices is set by `GROUP=CHOICE`; its YAML files
 may hold further keys of the classes that they name.
-Made by `python -m suite.config --docs`.
+Made by `suite config --docs`.
 """
 
 

@@ -24,7 +24,7 @@ from suite.core.errors import Unsupported
 from suite.core.op import Work
 from suite.core.protocols import Schedule, WeightPolicy
 from suite.workload.gcn import GCN
-from suite.workload.shapes import Network
+from suite.workload.transformer import Network
 
 
 class RunConfig(Settings):

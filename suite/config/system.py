@@ -14,7 +14,7 @@ from suite.core.errors import Unsupported
 from suite.memory.layout import Layout
 
 ENGINE = "suite.engine.system.EngineSystem"
-MODELLED = "suite.simulate.plan.Modelled"
+MODELLED = "suite.simulate.block_model.Modelled"
 MIXED = {TARGET: "suite.memory.mixed", PARTIAL: True}
 
 

@@ -1,5 +1,5 @@
 """Decides whether a system keeps the laws: what stands here is asked of the suite's own systems by its tests, and of a
-new one by `python -m suite.conformance`.
+new one by `suite conformance`.
 
 case, reference       what is trained, and what is right of it in one process
 orders                law 1, and 5 and 6 where no clock is needed

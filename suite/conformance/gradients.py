@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from suite.config.run import RunConfig
-from suite.conformance.case import Case
+from suite.conformance.fixtures import Case
 from suite.conformance.reference import Reference, as_tuple
 from suite.core.op import Work
 from suite.core.protocols import Schedule, World
-from suite.engine.train import Engine
+from suite.engine.engine import Engine
 
 BATCHES = (8, 1, 3, 5)  # microbatches per replica: many, one, fewer than stages, a short last batch
 

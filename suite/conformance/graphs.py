@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from suite.comm.loopback import LoopbackWorld, run
+from suite.comm.p2p.threads import LoopbackWorld, run
 from suite.config.compose import resolve
 from suite.config.locate import locate
-from suite.gnn import prepare
+from suite.gnn import partition_data
 from suite.gnn.settings import graph_settings
 
 SMALL = ("graph=rmat", "graph.source.vertices=256", "graph.source.features=6", "graph.source.classes=3")
@@ -24,7 +24,7 @@ def losses(overrides: Sequence[str], processes: int, replication: int, folder: P
     asked = [f"grid.data={processes}", f"exchange.replication={replication}", "model.dtype=float64"]
     config = resolve([*SMALL, *overrides, *asked, f"reports={folder}"])
     holdings = folder / f"{config.system.name}-{processes}-{replication}"
-    made = prepare.Prepared(config, holdings)
+    made = partition_data.Prepared(config, holdings)
     config = config.changed({"graph.holdings": str(holdings)})
 
     def rank(world: LoopbackWorld) -> tuple[list[float], int]:

@@ -11,16 +11,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from suite.comm import loopback
-from suite.comm.by_hand import find_mpiexec
+from suite.comm.p2p import threads
+from suite.comm.rendezvous.mpiexec_flags import find_mpiexec
 from suite.config.run import RunConfig
-from suite.conformance import graphs, orders, outcomes, started
-from suite.conformance.case import Case, case_of
+from suite.conformance import graphs, mpi_worker, orders, outcomes
+from suite.conformance.fixtures import Case, case_of
 from suite.conformance.gradients import check_system
 from suite.conformance.memory import check_counted, counted
 from suite.conformance.replays import check_replayed
 from suite.conformance.resuming import check_resumed
-from suite.conformance.subject import Subject
+from suite.conformance.system_under_test import Subject
 from suite.core.errors import Fault, InvalidRequest, SuiteError
 from suite.core.grid import Grid
 from suite.core.keys import in_config_keys
@@ -157,7 +157,7 @@ def _gradients(subject: Subject) -> str:
             return check_system(subject.made, config, case, world)
 
         try:
-            compared += sum(loopback.run(grid.size, rank, deadline=PATIENCE))
+            compared += sum(threads.run(grid.size, rank, deadline=PATIENCE))
         except Exception as error:
             raise AssertionError(f"{grid}: {reason_of(error)}") from error
     return f"{compared} gradients on 3 grids of threads are those of one process, bit for bit"
@@ -174,7 +174,7 @@ def _replay(subject: Subject) -> str:
             return check_replayed(subject.made, config, epochs, world)
 
         try:
-            compared += sum(loopback.run(grid.size, rank, deadline=PATIENCE))
+            compared += sum(threads.run(grid.size, rank, deadline=PATIENCE))
         except Exception as error:
             raise AssertionError(f"{grid}: {reason_of(error)}") from error
     return f"{compared} weights on 2 grids of threads are those of the replay, bit for bit"
@@ -190,7 +190,7 @@ def _bytes(subject: Subject) -> str:
     if not subject.base.system.has_memory_model:
         raise DoesNotApply("system.has_memory_model is not true: its bytes are not predicted")
     config = subject.whole("batch.size=8", "grid.inter=1", "grid.data=1")
-    off = check_counted(config, [counted(loopback.LoopbackWorld(loopback.Hub(1), 0), config, subject.made)], "alone")
+    off = check_counted(config, [counted(threads.LoopbackWorld(threads.Hub(1), 0), config, subject.made)], "alone")
     return f"states to the byte; the peak of one rank was predicted within {off:.1%}"
 
 
@@ -219,7 +219,7 @@ def _resume(subject: Subject) -> str:
         def rank(world: Any) -> int:
             return check_resumed(subject.made, config, batches, Path(folder), world, where=subject.name)
 
-        tensors = sum(loopback.run(2, rank, deadline=PATIENCE))
+        tensors = sum(threads.run(2, rank, deadline=PATIENCE))
     return f"{tensors} tensors of two stages are those of a run that was not interrupted"
 
 
@@ -232,7 +232,7 @@ def _mpi(subject: Subject) -> str:
         "gradients": subject.still(*unpruned, "grid.inter=2"),
         "replay": subject.config("batch.size=4", *_few(subject), "grid.inter=2"),
     }
-    return started.check_ranks(2, jobs)
+    return mpi_worker.check_ranks(2, jobs)
 
 
 def _graph(subject: Subject) -> str:

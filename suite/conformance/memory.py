@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict
 
-from suite.bench.predict import budgets
 from suite.config.run import RunConfig
 from suite.core.protocols import World
 from suite.engine.system import EngineSystem
+from suite.runner.estimate import budgets
 
 WITHIN = 0.05
 

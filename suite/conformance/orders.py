@@ -13,10 +13,10 @@ from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Place, Work, needs
 from suite.core.protocols import Schedule, WeightPolicy
 from suite.schedule.check import Timeline, check
-from suite.simulate.cost import Fixed
-from suite.simulate.machine import Link
+from suite.simulate.cost.measured import Fixed
+from suite.simulate.network.machine import Link
 from suite.simulate.worker import Network, simulate
-from suite.weights.account import follow
+from suite.weights.version_table import follow
 
 STAGES, MICROBATCHES = range(1, 9), range(1, 33)
 FREE = Network(lambda first, second: Link(0.0, 1e30))  # messages take no time

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 
-from suite.bench.interrupt import end_program, run_program
 from suite.core.errors import SuiteError
 from suite.core.reasons import headline
 from suite.core.record import Outcome, Record
+from suite.runner.launch.signals import end_program, run_program
 
 SHORT = (
     "measure.warm_up=1",
@@ -36,13 +36,13 @@ GONE = 10.0  # seconds within which every process of a run has ended
 
 
 def run(overrides: Sequence[str], reports: Path) -> Record:
-    """The record that `python -m suite` leaves. Raises AssertionError where it leaves none."""
+    """The record that `suite run` leaves. Raises AssertionError where it leaves none."""
     done = run_program(_line(overrides, reports), seconds=DEADLINE)
     return _left(reports, done.stdout + done.stderr)
 
 
 def _line(overrides: Sequence[str], reports: Path) -> list[str]:
-    return [sys.executable, "-m", "suite", *overrides, f"reports={reports}"]
+    return [sys.executable, "-m", "suite", "run", *overrides, f"reports={reports}"]
 
 
 def _left(reports: Path, said: str) -> Record:
@@ -110,7 +110,7 @@ def _is_rank(process: psutil.Process) -> bool:
     except psutil.Error:
         return False
     python = bool(line) and Path(line[0]).name.startswith("python")
-    return python and "suite.bench.rank" in line and "torch.distributed.run" not in line
+    return python and "suite.runner.ranks.rank" in line and "torch.distributed.run" not in line
 
 
 def _seconds(process: psutil.Process) -> float:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from suite.conformance.case import Case
-from suite.engine.random import drawing, initial
+from suite.conformance.fixtures import Case
+from suite.engine.random_state import drawing, initial
 
 SEED = 5
 

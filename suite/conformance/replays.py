@@ -12,9 +12,9 @@ import torch
 from suite.config.run import RunConfig
 from suite.conformance.resuming import losses_of
 from suite.core.protocols import World
+from suite.engine.engine import Engine
 from suite.engine.replay import Replay
 from suite.engine.system import tensors
-from suite.engine.train import Engine
 
 
 def compare(engine: Engine, replay: Replay, where: str) -> int:

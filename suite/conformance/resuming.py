@@ -11,7 +11,7 @@ import torch
 
 from suite.config.run import RunConfig
 from suite.core.protocols import Value, World
-from suite.engine.train import Engine
+from suite.engine.engine import Engine
 
 
 @dataclass

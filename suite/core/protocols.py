@@ -130,7 +130,7 @@ class MaskMethod(Protocol):
 
     @abstractmethod
     def draw(self, view: Any) -> Mapping[tuple[int, str], Tensor] | None:
-        """The places that stay of every key of a stage (suite.pruning.ticket.View); None to look again later, on every
+        """The places that stay of every key of a stage (suite.pruning.mask.View); None to look again later, on every
         stage alike."""
 
     def remembered(self) -> dict[str, Tensor]:

@@ -12,7 +12,8 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parents[2]
+from suite.core.resources import ROOT
+
 _BEGIN = "Traceback (most recent call last):"
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?')
 _RANK = re.compile(r"(?:\[rank\d+\]: ?)")  # torch's mark at every line of a rank
@@ -83,7 +84,7 @@ def _is_own(file: str) -> bool:
         return False
     parts = Path(file).parts
     tails = (Path(*parts[number:]) for number, part in enumerate(parts) if part in ("suite", "baselines"))
-    return not any((_ROOT / tail).is_file() for tail in tails)
+    return not any((ROOT / tail).is_file() for tail in tails)
 
 
 def _is_library(file: str) -> bool:

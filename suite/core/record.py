@@ -15,7 +15,7 @@ from typing import Any
 
 from suite.core.errors import DamagedRecord, OtherSchema
 
-SCHEMA_VERSION = 3  # suite.bench.migrate has a step from each earlier one
+SCHEMA_VERSION = 3
 MAX_BYTES = 64 << 20  # of a record's file, which may come from elsewhere
 
 
@@ -124,7 +124,7 @@ class Record:
             raise DamagedRecord("no schema_version")
         if data["schema_version"] != SCHEMA_VERSION:
             told = f"schema version {data['schema_version']}, this suite reads {SCHEMA_VERSION}"
-            raise OtherSchema(f"{told}: python -m suite.bench.migrate FOLDER migrates records")
+            raise OtherSchema(f"{told}; run the command of the record again")
         try:
             data["outcome"] = Outcome(data["outcome"])
             data["source"] = Source(data["source"])

@@ -45,11 +45,11 @@ def count(things: Sized | int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def for_reports(module: str, folder: Path) -> str:
-    """The command line that runs `module` on this reports folder."""
-    return shell_line(module, [] if folder == Path("reports") else [override("reports", folder)])
+def for_reports(command: str, folder: Path) -> str:
+    """The command line that runs the subcommand `command` on this reports folder."""
+    return shell_line(command, [] if folder == Path("reports") else [override("reports", folder)])
 
 
-def shell_line(module: str, words: Sequence[str]) -> str:
-    """The command line that runs `module` with these words, for a person to paste into a shell."""
-    return shlex.join(["python", "-m", module, *words])
+def shell_line(command: str, words: Sequence[str]) -> str:
+    """The command line that runs the subcommand `command` with these words, for a person to paste into a shell."""
+    return shlex.join(["suite", command, *words])

@@ -41,7 +41,8 @@ LAYOUTS: dict[str, tuple[str, ...]] = {
 class Part(Protocol):
     """Training or validation images: as many as `classes` is long, each a class below Images.classes."""
 
-    classes: NDArray[np.int64]
+    @property
+    def classes(self) -> NDArray[np.int64]: ...
 
     def images(self, places: Sequence[int], colours: int, side: int) -> Bytes:
         """Those at `places`, [n, colours, side, side]."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.data.labelled import MARKS, Labelled, check, encoded, in_turn, vocabulary_of
+from suite.data.text_classification import MARKS, Labelled, check, encoded, in_turn, vocabulary_of
 
 PACKAGES = ("asyncio", "email", "http", "importlib", "multiprocessing", "unittest", "urllib", "xml")
 SKIPPED = frozenset({"__pycache__", "test", "tests"})

@@ -18,11 +18,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from suite.core.resources import ROOT
 from suite.doctor.finding import ABSENT, BROKEN, INSTALL, UNKNOWN, Check, Ill
 from suite.doctor.probe import attempt, load, mpi_ranks, torch_ranks
 
 REPORTS = Path("reports")  # the default of RunConfig.reports
-PROJECT = Path(__file__).resolve().parents[2]
 DISTRIBUTION = "parallel-training-suite"
 ROOM = 1e9  # bytes: a laptop's records, traces and page, several times over
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -36,8 +36,8 @@ def python() -> str:
 
 
 def cores() -> str:
-    from suite.bench.provenance import machine
     from suite.core.units import si
+    from suite.runner.provenance import machine
 
     found = machine()
     return f"{found['cores']} cores of {found['processor']}, {si(found['memory_bytes'], 'B')}{load()}"
@@ -49,7 +49,7 @@ def packages() -> str:
     import tomllib
     from importlib.metadata import requires
 
-    project = PROJECT / "pyproject.toml"  # of a checkout, which need not be installed; a wheel has metadata
+    project = ROOT / "pyproject.toml"  # of a checkout, which need not be installed; a wheel has metadata
     if project.is_file():
         required = tomllib.loads(project.read_text())["project"]["dependencies"]
     else:
@@ -139,11 +139,11 @@ def mpiexec() -> str:
 
 
 def root() -> str:
-    from suite.comm import by_hand
+    from suite.comm.rendezvous import mpiexec_flags
 
     who = "not root" if os.geteuid() else "root"
-    most = by_hand.cores()
-    typed = f"{by_hand.line(most)}; more ranks: {by_hand.line(most + 1)}"
+    most = mpiexec_flags.cores()
+    typed = f"{mpiexec_flags.line(most)}; more ranks: {mpiexec_flags.line(most + 1)}"
     return f"{who}, {most} cores; the suite's own runs start anyhow, and those on more ranks are marked; typed: {typed}"
 
 
@@ -170,7 +170,7 @@ def deepspeed() -> str:
 
 
 def build_locks() -> str:
-    from suite.bench.locks import build_folders, stale_locks
+    from suite.runner.launch.stale_build_locks import build_folders, stale_locks
 
     folders = build_folders()
     locks = stale_locks(folders)

@@ -18,7 +18,7 @@ from suite.doctor.finding import INSTALL, UNKNOWN, Ill
 from suite.doctor.probe import attempt
 
 if TYPE_CHECKING:  # the doctor looks for what this module imports
-    from suite.bench.provenance import Machine
+    from suite.runner.provenance import Machine
 
 FILE = "machine.json"
 TRIES = 3  # measurements of a busy machine, as far as probe.PATIENCE allows
@@ -26,7 +26,7 @@ _PROGRAM = """
 import json, time
 from mpi4py import MPI
 import torch
-from suite.bench.messages import links
+from suite.runner.executors.message_sizes import links
 from suite.comm import here
 torch.set_num_threads(1)
 comm = MPI.COMM_WORLD
@@ -92,7 +92,7 @@ class Measured(TypedDict):
 
 
 class Description(TypedDict):
-    """The file that `suite.simulate.machine.measured` reads: bytes, flop/s, bytes/s and seconds."""
+    """The file that `suite.simulate.network.machine.measured` reads: bytes, flop/s, bytes/s and seconds."""
 
     devices_per_node: int
     memory: float
@@ -111,9 +111,9 @@ def measure(folder: Path) -> str:
     """Measure, write `folder`/machine.json unless a less disturbed one is there, and return a line about it.
 
     Raises Ill where this machine cannot be measured."""
-    from suite.bench.provenance import machine
     from suite.core.files import write_atomically
     from suite.core.units import si
+    from suite.runner.provenance import machine
 
     found, foreign = _quietest()
     here, path = machine(), folder / FILE
@@ -149,8 +149,8 @@ def _quietest() -> tuple[Measured, float]:
 
 def _once() -> Measured:
     """The numbers of one measurement. Raises Ill."""
-    from suite.bench.starter import environment, placing
-    from suite.comm.by_hand import find_mpiexec
+    from suite.comm.rendezvous.mpiexec_flags import find_mpiexec
+    from suite.runner.launch.launch_command import environment, placing
 
     mpiexec = find_mpiexec(None)
     if mpiexec is None:
@@ -184,8 +184,9 @@ def _disturbed_less(path: Path, new: Description) -> bool:
 
 
 def described(found: Measured, here: Machine, foreign: float = 0.0) -> Description:
-    """The measured numbers as suite.simulate.machine.measured reads them: one node, a device per core. `found` may hold
-    `carriers`: by kind of operation, each one of suite.microbench.communication with its latency and bandwidth.
+    """The measured numbers as suite.simulate.network.machine.measured reads them: one node, a device per core. `found`
+    may hold `carriers`: by kind of operation, each one of suite.microbench.communication with its latency and
+    bandwidth.
     foreign: cores that other programs used meanwhile."""
     link: Link = {"latency": found["latency"], "bandwidth": found["bandwidth"]}
     rate = found["rate"]

@@ -204,8 +204,8 @@ if comm.size == 2:
 @Once
 def mpi_ranks() -> Said:
     """What two ranks under mpiexec say: library, size, and whether a large message moves while its sender sleeps."""
-    from suite.bench.starter import environment, placing
-    from suite.comm.by_hand import find_mpiexec
+    from suite.comm.rendezvous.mpiexec_flags import find_mpiexec
+    from suite.runner.launch.launch_command import environment, placing
 
     mpiexec = find_mpiexec(None)
     if mpiexec is None:

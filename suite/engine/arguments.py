@@ -20,12 +20,12 @@ from suite.core.grid import Grid
 from suite.core.members import check_protocol, lacking
 from suite.core.protocols import Schedule, UpdateRule, WeightPolicy, World
 from suite.core.values import shown
-from suite.engine.given import Given
+from suite.engine.argument_types import Given
 from suite.engine.layers import Layer
-from suite.engine.optimizer import SGD, Adam, RMSprop
+from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.optim.lr_schedule import as_rate
+from suite.engine.optim.optimizer import SGD, Adam, RMSprop
 from suite.engine.prune import Pruning
-from suite.engine.rate import as_rate
-from suite.engine.scale import Dynamic
 from suite.memory.layout import Layout
 
 HALVES = ("bfloat16", "float16")
@@ -58,7 +58,7 @@ def check(given: Given) -> list[Layer]:
     if given["scaler"] is not None and given["half"] is None:
         raise InvalidRequest("scaler= without half=", rule="one precision scales no loss", legal='half="float16"')
     _kind("grid", given["grid"], Grid, "Grid(inter=2, data=1)")
-    _kind("scaler", given["scaler"], Dynamic, "suite.engine.scale.Dynamic()")
+    _kind("scaler", given["scaler"], Dynamic, "suite.engine.optim.loss_scaler.Dynamic()")
     _kind("compare_batches", given["compare_batches"], bool, "True")
     _kind("pruning", given["pruning"], Pruning, "Pruning(Magnitude(), sparsity=0.9)")
     if given["grid"] is not None and given["grid"].tensor != 1:
@@ -272,7 +272,7 @@ def _memory(memory: Any, half: str | None) -> None:
 
 
 def _scores(scores: Callable[..., Any] | None, names: Any) -> None:
-    legal = 'scores=suite.models.scores.top, score_names=("top_1", "top_5")'
+    legal = 'scores=suite.models.accuracy.top, score_names=("top_1", "top_5")'
     if scores is not None and not callable(scores):
         raise InvalidRequest(f"scores={shown(scores)}", rule="a function of outputs and targets, or None", legal=legal)
     listed = isinstance(names, Sequence) and not isinstance(names, str) and all(isinstance(name, str) for name in names)

@@ -10,9 +10,9 @@ from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.members import lacking
 from suite.core.protocols import UpdateRule, WeightPolicy
-from suite.engine.optimizer import SGD
-from suite.engine.order import LayoutOf
-from suite.engine.scale import Dynamic
+from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.optim.optimizer import SGD
+from suite.engine.states.flat_layout import LayoutOf
 
 MOMENT = "stages of an asynchronous pipeline have no moment in common"
 

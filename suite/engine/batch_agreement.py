@@ -28,14 +28,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from suite.comm.departures import Calls, Departures
-from suite.comm.waiting import LOOK, look_around, until
+from suite.comm.p2p.polling import LOOK, look_around, until
+from suite.comm.rendezvous.departures import Calls, Departures
 from suite.core.errors import InvalidRequest, RankError
 from suite.core.protocols import Handle, Transport, World
+from suite.engine.batch_slicing import Rows
+from suite.engine.batch_source import END, Source
+from suite.engine.batch_stream import Stream
 from suite.engine.digests import content_of, digest, sizes_of
-from suite.engine.rows import Rows
-from suite.engine.source import END, Source
-from suite.engine.stream import Stream
 
 PATIENCE = 0.02  # seconds between looks at a reduction while a rank waits for a message
 _DELIVERY = 10.0  # seconds in which a rank that fails informs the others
@@ -65,7 +65,7 @@ class _Row(NamedTuple):
     """
 
     call: float
-    count: float = _UNKNOWN
+    count: float = _UNKNOWN  # type: ignore[assignment]  # hides tuple.count, which nothing here calls
     listed: float = 0.0
     sizes: float = 0.0
     content: float = 0.0

@@ -22,14 +22,14 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
-from suite.comm.waiting import until
+from suite.comm.p2p.polling import until
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group
 from suite.core.values import shown
-from suite.engine.random import drawing, initial, undisturbed
+from suite.engine.random_state import drawing, initial, undisturbed
 
 if TYPE_CHECKING:
-    from suite.engine.state import ModelState
+    from suite.engine.states.state import ModelState
 
 Layer = nn.Module | Callable[[], nn.Module]
 Tie = tuple[int, str, int, str]  # first layer, name of its weight, last layer, name
@@ -144,7 +144,7 @@ def make(
                     )
             seen |= dict.fromkeys(map(id, module.parameters()), number)
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-            if is_lazy(tensor):  # type: ignore[no-untyped-call]
+            if is_lazy(tensor):
                 raise InvalidRequest(
                     f"weight {name} of layer {number}, which has no shape yet",
                     rule="weights have shapes before an engine is made",
@@ -217,7 +217,7 @@ def _leaf(parameter: nn.Parameter, data: torch.Tensor) -> nn.Parameter:
     """Another leaf that begins as `parameter`, with its hooks."""
     leaf = nn.Parameter(data, requires_grad=parameter.requires_grad)
     for hook in (parameter._backward_hooks or {}).values():
-        leaf.register_hook(hook)  # type: ignore[no-untyped-call]
+        leaf.register_hook(hook)
     for hook in (parameter._post_accumulate_grad_hooks or {}).values():
         leaf.register_post_accumulate_grad_hook(hook)
     return leaf

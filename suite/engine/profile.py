@@ -1,9 +1,9 @@
 """Decides what each layer of a network takes here: its forward and backward pass timed alone, with torch.
 
-PipeDream's rule (suite.workload.partition) wants one number per layer, so a layer is given what the layer before it
-passes on, cut off from that layer's graph, and gradients of ones. The last layer's passes have the loss in them. The
-median of a few rounds is taken: a round goes through all layers, so that a slow moment does not fall on one.
-"""
+PipeDream's rule (suite.workload.pipedream_split) wants one number per layer, so a layer is given what the layer
+before it passes on, cut off from that layer's graph, and gradients of ones. The last layer's passes have the loss in
+them. The median of a few rounds is taken: a round goes through all layers, so that a slow moment does not fall on
+one."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
 from suite.core.files import write_atomically
 from suite.core.protocols import Value
-from suite.engine.host import now
 from suite.engine.layers import make
+from suite.engine.process_setup import now
 from suite.engine.stage import as_value
 from suite.engine.system import network
-from suite.workload.partition import Profile
+from suite.workload.pipedream_split import Profile
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from suite.comm.waiting import until
+from suite.comm.p2p.polling import until
 from suite.core.errors import InvalidRequest
 from suite.core.members import lacking
 from suite.core.protocols import MaskMethod
 from suite.core.values import shown
-from suite.engine.order import Order, check_buckets, layout_of
-from suite.engine.together import Together
-from suite.pruning.rules import WHAT, check_sparsity, check_what
-from suite.pruning.ticket import Indices, Key, View, check_index, prunable, told
+from suite.engine.collective_guard import Together
+from suite.engine.states.flat_layout import Order, check_buckets, layout_of
+from suite.pruning.mask import Indices, Key, View, check_index, prunable, told
+from suite.pruning.validation import WHAT, check_sparsity, check_what
 
 if TYPE_CHECKING:
-    from suite.engine.train import Engine
+    from suite.engine.engine import Engine
 
 
 _ASKED = "asked"  # what a search looks for, beside what the method remembers
@@ -102,7 +102,7 @@ class Pruning:
         )
         with together.step("a ticket is drawn"):
             indices = self.method.draw(view)
-        return None if indices is None else indices | _mirrored(engine, indices)
+        return None if indices is None else {**indices, **_mirrored(engine, indices)}
 
 
 def _remembered(kept: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -110,7 +110,7 @@ def _remembered(kept: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in kept.items() if name != _ASKED}
 
 
-def _mirrored(engine: Engine, indices: Indices) -> Indices:
+def _mirrored(engine: Engine, indices: Mapping[tuple[int, str], torch.Tensor]) -> Indices:
     """The indices of tied weights at the output's end, which are those of the input's end."""
     found: Indices = {}
     for first, first_name, last, last_name in engine.ties:

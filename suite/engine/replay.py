@@ -15,22 +15,22 @@ from typing import Any
 import torch
 from torch import nn
 
-from suite.comm.coroutine import Desk
+from suite.comm.p2p.coroutine import Desk
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.protocols import Clock, Read, Value, WeightPolicy, World
+from suite.engine.batch_stream import Batch
+from suite.engine.engine import Engine
 from suite.engine.layers import Layer
-from suite.engine.random import outside
-from suite.engine.recorded import Passes, Recorded, Versions
-from suite.engine.running import scoring
+from suite.engine.random_state import outside
+from suite.engine.recorded_order import Passes, Recorded, Versions
 from suite.engine.stage import as_value
-from suite.engine.stream import Batch
-from suite.engine.train import Engine
+from suite.engine.step_runner import scoring
 
 
 class Replay:
-    """A whole grid in one process. Its arguments are the engine's (suite.engine.train), `world` apart.
+    """A whole grid in one process. Its arguments are the engine's (suite.engine.engine), `world` apart.
 
     recorded: by rank, the ops and reads of one work, as `Engine.passes` tells them; the replay runs those and no others
     traced: whether spans are kept, which nobody needs who asks for numbers

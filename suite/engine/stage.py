@@ -20,8 +20,8 @@ from torch import nn
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read, Value
 from suite.engine.arguments import named, not_a_mean
-from suite.engine.mean import MeanCheck
-from suite.engine.random import EVALUATION, Stream, undisturbed
+from suite.engine.loss_mean_check import MeanCheck
+from suite.engine.random_state import EVALUATION, Stream, undisturbed
 
 
 class Segment(NamedTuple):

@@ -16,11 +16,11 @@ from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
 from suite.core.values import Json
 from suite.data.batches import mapped
+from suite.engine.checkpoint.restore import Loaded
+from suite.engine.engine import Engine
 from suite.engine.layers import Layer
 from suite.engine.prune import Pruning
-from suite.engine.restore import Loaded
 from suite.engine.stage import as_value
-from suite.engine.train import Engine
 from suite.memory.checkpointing import chosen
 from suite.workload.split import blocks, divide
 

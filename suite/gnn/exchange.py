@@ -19,8 +19,8 @@ from scipy.sparse import csr_array
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group, Handle, World
 from suite.core.trace import EXCHANGE, GATHER, PRODUCT, ROW_REDUCE, WAIT, Trace
+from suite.gnn.local_block import Share
 from suite.gnn.plan import Placement, check_form
-from suite.gnn.share import Share
 
 
 class Watch:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from suite.gnn.holding import Holding
-from suite.gnn.share import Share
+from suite.gnn.local_block import Share
+from suite.gnn.rank_shard import Holding
 from suite.workload.gcn import DENSE_FIRST, DENSE_LAST, GCN, KEPT, PRINTED, how
 
 INDEX = 8  # bytes: torch's kernels on a CPU take 64-bit indices, and copy narrower ones

@@ -21,12 +21,12 @@ from suite.config.run import RunConfig
 from suite.core.errors import Diverged, InvalidRequest
 from suite.core.protocols import Missing, Ready, UpdateRule, Value, World
 from suite.core.trace import GEMM, REDUCE, STEP, Trace
-from suite.engine.live import LiveBytes
-from suite.engine.optimizer import states_of
-from suite.engine.order import LayoutOf
-from suite.engine.state import ModelState
+from suite.engine.memory_tracker import LiveBytes
+from suite.engine.optim.optimizer import states_of
+from suite.engine.states.flat_layout import LayoutOf
+from suite.engine.states.state import ModelState
 from suite.gnn.exchange import Exchange, Watch
-from suite.gnn.holding import Holding
+from suite.gnn.rank_shard import Holding
 from suite.gnn.settings import exchange_settings, graph_settings, shape_of, ways
 from suite.memory import resident
 from suite.models.gcn import layers
@@ -118,7 +118,7 @@ class Trainer:
     def gradients(self) -> float:
         """The loss, and in `state.gradient` the gradient of all weights, equal on all ranks."""
         own = self._loss(self.outputs(), "train")
-        own.backward()  # type: ignore[no-untyped-call]
+        own.backward()
         loss = own.detach().double().reshape(1)
         self.forward.meet()
         with self.watch.span(REDUCE):

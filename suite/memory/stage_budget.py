@@ -1,10 +1,9 @@
 """Memory budget of one pipeline stage.
 
-The prediction of a run (suite.bench.predict), the simulation of layers (suite.simulate.layers) and the planning of a
-GPT's blocks (suite.simulate.plan) count the bytes of one microbatch in different ways. How many microbatches, waiting
-messages and weight versions a rank then holds is decided here alone, so a term can be left out only by its caller's
-own argument.
-"""
+The prediction of a run (suite.runner.estimate), the simulation of layers (suite.simulate.layer_model) and the planning
+of a GPT's blocks (suite.simulate.block_model) count the bytes of one microbatch in different ways. How many
+microbatches, waiting messages and weight versions a rank then holds is decided here alone, so a term can be left out
+only by its caller's own argument."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from suite.memory.layout import Layout
 
 
 class StageMemory(Protocol):
-    """Bytes of one microbatch on one stage (suite.workload.held.Held).
+    """Bytes of one microbatch on one stage (suite.workload.stage_memory.Held).
 
     kept: saved until its backward pass; working: the largest transient of a pass in addition to that; entering: the
     message that the stage receives for it, 0 on the first stage

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from suite.comm.mpi import PairGroup, cuda_aware
-from suite.comm.process_group import PATIENCE, TorchWorld
-from suite.comm.waiting import until
+from suite.comm.collective.process_group import PATIENCE, TorchWorld
+from suite.comm.p2p.mpi import PairGroup, cuda_aware
+from suite.comm.p2p.polling import until
 from suite.core.errors import RankError
 from suite.core.op import Kind, Op
 from suite.core.protocols import Group, Transport, World
@@ -59,6 +59,7 @@ class TimedOperation:
         self.size = self.number = -1
         self.progress: Callable[[], None] = _nothing
         self.close: Callable[[], None] = _nothing
+        self.came: torch.Tensor | None = None
 
     def part(self, rank: int) -> tuple[int, int]:
         """What `rank` starts with, as (factor of the pattern, what is added to it)."""
@@ -95,7 +96,7 @@ class TimedOperation:
         expected = self._write(self.value if came is self.space else self.space, *wanted)
         if came is None or came.dtype != expected.dtype or not torch.equal(came, expected):
             alike = came is not None and came.shape == expected.shape
-            wrong = int((came != expected).sum()) if alike else expected.numel()
+            wrong = int(torch.ne(came, expected).sum()) if came is not None and alike else expected.numel()
             raise RankError(
                 f"{self.name}: {wrong} of {expected.numel()} numbers of value {self.number} ({self.size} bytes) "
                 f"are wrong on rank {self.world.rank}"
@@ -207,7 +208,7 @@ def _group(world: Any, carrier: str) -> Group | None:
         group = world.group(everyone)
         return group if isinstance(group, PairGroup) else None
     wanted = "nccl" if world.device.type == "cuda" else "gloo"
-    return world.collectives.group(everyone) if carrier == wanted else None  # type: ignore[no-any-return]
+    return world.collectives.group(everyone) if carrier == wanted else None
 
 
 def _over(lanes: Transport, rank: int, *, by_reference: bool) -> Turn:

@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from suite.models.accuracy import SCORES
+from suite.models.accuracy import top as scores
 from suite.models.convnet import HALVES, Classifier, Dense, Scaling, converted, loss, scaled
-from suite.models.scores import SCORES
-from suite.models.scores import top as scores
 from suite.workload import AlexNet, GoogLeNet, InceptionV3
-from suite.workload.chain import Branches, Convolution, Pooling, Step, Value, after, through
-from suite.workload.pixels import scaling
+from suite.workload.conv_spec import Branches, Convolution, Pooling, Step, Value, after, through
+from suite.workload.normalization import scaling
 
 __all__ = ["SCORES", "Chained", "layers", "loss", "scores", "ties"]
 

@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from suite.models.scores import SCORES
-from suite.models.scores import top as scores
+from suite.models.accuracy import SCORES
+from suite.models.accuracy import top as scores
 from suite.workload.convnet import VGG, ResNet
-from suite.workload.pixels import scaling
+from suite.workload.normalization import scaling
 
 __all__ = ["SCORES", "layers", "loss", "scores", "ties"]
 
@@ -136,7 +136,8 @@ class Classifier(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x.mean((2, 3)) if x.shape[2:].numel() > 1 else x.flatten(1)
-        return self.linear(F.dropout(x, self.dropout, self.training) if self.dropout else x)
+        scores: torch.Tensor = self.linear(F.dropout(x, self.dropout, self.training) if self.dropout else x)
+        return scores
 
 
 def _vgg(shape: VGG, dropout: float) -> list[Callable[[], nn.Module]]:

@@ -141,7 +141,8 @@ class Classifier(nn.Module):
         spread(self.linear, shape.hidden)
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:
-        return self.linear(y)
+        scores: torch.Tensor = self.linear(y)
+        return scores
 
 
 def lstm(inputs: int, outputs: int) -> LSTM:
@@ -184,7 +185,8 @@ def layers(shape: GNMT, *, dropout: float = 0.0, dtype: str = "float32") -> list
     for number in range(1, shape.decoder):
         last = number == shape.decoder - 1
         kinds.append(partial(Decoder, shape, residual=number > 1, last=last, dropout=dropout))
-    return [partial(make, kind) for kind in (*kinds, partial(Classifier, shape))]
+    kinds.append(partial(Classifier, shape))
+    return [partial(make, kind) for kind in kinds]
 
 
 def ties(shape: GNMT) -> list[tuple[int, str, int, str]]:

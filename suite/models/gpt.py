@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from suite.workload.shapes import Transformer
+from suite.workload.transformer import Transformer
 
 DEVIATION = 0.02
 
@@ -34,7 +34,8 @@ class Embedding(nn.Module):
         nn.init.normal_(self.position.weight, std=DEVIATION)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.token(tokens) + self.position.weight[: tokens.shape[1]]  # [b, s, h] + [s, h]
+        embedded: torch.Tensor = self.token(tokens) + self.position.weight[: tokens.shape[1]]  # [b, s, h] + [s, h]
+        return embedded
 
 
 class Block(nn.Module):

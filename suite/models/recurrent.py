@@ -31,7 +31,8 @@ class Embedding(nn.Module):
         self.token = nn.Embedding(shape.vocabulary, shape.embedding)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.token(tokens)
+        embedded: torch.Tensor = self.token(tokens)
+        return embedded
 
 
 class LSTM(nn.LSTM):
@@ -76,7 +77,8 @@ class Classifier(nn.Module):
         self.linear = dense(shape.embedding, shape.classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x.mean(1))
+        scores: torch.Tensor = self.linear(x.mean(1))
+        return scores
 
 
 def dense(inputs: int, outputs: int) -> nn.Linear:

@@ -18,7 +18,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.protocols import MaskMethod
 from suite.pruning.magnitude import SCOPES, check_kept, check_scope, ranked
-from suite.pruning.ticket import Indices, Key, View, check_entries, check_some
+from suite.pruning.mask import Indices, Key, View, check_entries, check_some
 
 KINDS = ("channels", "weights")
 _TOLD = ("epochs", "distances", "settings")  # what is remembered beside masks

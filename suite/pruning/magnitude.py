@@ -12,8 +12,8 @@ import torch
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.protocols import MaskMethod
-from suite.pruning.rules import check_sparsity
-from suite.pruning.ticket import Indices, Key, View, check_entries, kept, on_all, told
+from suite.pruning.mask import Indices, Key, View, check_entries, kept, on_all, told
+from suite.pruning.validation import check_sparsity
 
 SCOPES = ("global", "layer")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from suite.core.protocols import MaskMethod
-from suite.pruning.ticket import Indices, Key, View, kept
+from suite.pruning.mask import Indices, Key, View, kept
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 def write_report(folder: Path) -> Path:
-    """As suite.report.page.write_report, which loads what draws and tabulates."""
-    from suite.report import page
+    """As suite.report.page.page.write_report, which loads what draws and tabulates."""
+    from suite.report.page import page
 
     return page.write_report(folder)
 

@@ -86,13 +86,13 @@ def write_json(folder: Path, judged: Iterable[Judged]) -> Path:
 def answering(judged: Judged) -> str:
     """The command that gives the headline value again; empty where no function gives it."""
     headline = (answer for answer in judged.claim.answers if judged.evidence in (None, answer.evidence))
-    return f"python -m suite.papers answer {judged.claim.id}" if any(answer.function for answer in headline) else ""
+    return f"suite claims answer {judged.claim.id}" if any(answer.function for answer in headline) else ""
 
 
 def command(judged: Judged) -> str:
     """The command that gives our value: the answer's, that of the run that gave it, else that of the experiment which
     would; empty where nothing here gives one."""
-    experiment = f"python -m suite experiment={judged.experiment}" if judged.experiment else ""
+    experiment = f"suite run experiment={judged.experiment}" if judged.experiment else ""
     return answering(judged) or judged.command or experiment
 
 

@@ -111,7 +111,7 @@ def check_records(folder: Path) -> Path:
     """Returns `folder`. Raises InvalidRequest where it is not there, is no folder, cannot be read or holds no
     record."""
     rule = "a folder with records/ or measured/MACHINE/, as runs leave it"
-    legal = f"{shell_line('suite', ['system=axonn', override('reports', folder)])} leaves one"
+    legal = f"{shell_line('run', ['system=axonn', override('reports', folder)])} leaves one"
     try:
         for part in (folder, *(place for place in (folder / "records", folder / "measured") if place.exists())):
             next(os.scandir(part), None)

@@ -32,9 +32,8 @@ from statistics import fmean
 from suite.core.claim import MODELLED, AnswerRow, Cases, Check, Claim, Evidence, Judged, Scope, Verdict, last_digit
 from suite.core.errors import InvalidRequest
 from suite.core.expression import evaluate
-from suite.report import ranks
 from suite.report.claim_text import published, short, terms
-from suite.stats import inference
+from suite.stats import inference, rank_test
 
 IN_FAVOUR = (Verdict.REPRODUCED, Verdict.TREND_ONLY, Verdict.MATCHED)
 FORMULA_TOLERANCE = 1e-12  # relative: what the order of operations can change
@@ -189,13 +188,13 @@ def _separated(claim: Claim, samples: Sequence[Sequence[float]], holds: bool) ->
     for index in range(1, len(samples)):
         first, second = samples[index - 1 if claim.check in _NEIGHBOURS else 0], samples[index]
         rises = claim.check in (Check.RISES, Check.NEVER_FALLS, Check.LEAST)
-        tests.append(ranks.compared(second, first) if rises else ranks.compared(first, second))
+        tests.append(rank_test.compared(second, first) if rises else rank_test.compared(first, second))
     told = f"{len(samples[0])} repeats each"
-    if reversed_pairs := sum(test.decision is ranks.Decision.WORSE for test in tests):
+    if reversed_pairs := sum(test.decision is rank_test.Decision.WORSE for test in tests):
         return False, f"{told}, {reversed_pairs} of the pairs apart in the other direction (rank test)"
     if claim.check is Check.NEVER_FALLS:
         return (holds or None), f"{told}, no pair apart in the other direction (rank test)"
-    apart = all(test.decision is ranks.Decision.BETTER for test in tests)
+    apart = all(test.decision is rank_test.Decision.BETTER for test in tests)
     worst = max((1.0 if math.isnan(test.p) else test.p) for test in tests)
     return (True if apart and holds else None), f"{told}, largest p {worst:.2g} (rank test)"
 

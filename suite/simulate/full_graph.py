@@ -21,9 +21,9 @@ import numpy as np
 
 from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.gnn.plan import Volumes
-from suite.simulate.exchange import NCCL, Wires
-from suite.simulate.machine import Machine
-from suite.simulate.stack import Stack
+from suite.simulate.cost.efficiency import Stack
+from suite.simulate.network.exchange import NCCL, Wires
+from suite.simulate.network.machine import Machine
 from suite.workload.gcn import GCN
 
 VALUE = 4  # bytes of a number in single precision
@@ -67,7 +67,7 @@ class FullGraph:
 
     volumes: of a forward product, in vertices and entries of the graph that is meant; back: of a backward one, where
         the graph is directed and it is another
-    form: of the exchange (suite.simulate.exchange.FORMS); published: whether local work is the published code's
+    form: of the exchange (suite.simulate.network.exchange.FORMS); published: whether local work is the published code's
     order, epoch: suite.workload.gcn.how; value: bytes of a number
     """
 

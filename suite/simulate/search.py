@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.core.grid import Grid
 from suite.core.units import si
-from suite.simulate.layers import LayerPlan
-from suite.simulate.machine import Link, Machine
-from suite.simulate.network import Ring
-from suite.simulate.plan import Modelled, Plan
-from suite.simulate.roofline import Roofline
-from suite.simulate.stack import Stack
+from suite.simulate.block_model import Modelled, Plan
+from suite.simulate.cost.efficiency import Stack
+from suite.simulate.cost.roofline import Roofline
+from suite.simulate.layer_model import LayerPlan
+from suite.simulate.network.machine import Link, Machine
+from suite.simulate.network.network import Ring
 from suite.simulate.worker import Network, Simulation, simulate
 from suite.workload import Transformer
 

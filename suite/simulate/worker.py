@@ -16,11 +16,11 @@ from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Program, Work, feeds, needs
 from suite.core.protocols import Chunk, CostModel, Schedule
 from suite.core.trace import CATEGORY, INSIDE, REDUCE, STEP, TIE, WAIT
+from suite.simulate.cost.efficiency import Stack
 from suite.simulate.kernel import Kernel
-from suite.simulate.machine import Link, Machine
-from suite.simulate.network import Fabric, Lane, Ring
+from suite.simulate.network.machine import Link, Machine
+from suite.simulate.network.network import Fabric, Lane, Ring
 from suite.simulate.simulation import Simulation
-from suite.simulate.stack import Stack
 
 __all__ = ["Network", "Simulation", "Simulator", "Slower", "simulate"]
 

@@ -4,8 +4,8 @@ from suite.workload.alexnet import AlexNet
 from suite.workload.convnet import VGG, ResNet, WideResNet
 from suite.workload.inception import GoogLeNet, InceptionV3
 from suite.workload.recurrent import GNMT, ResidualLSTM
-from suite.workload.shapes import LayerShape, Network, Transformer
 from suite.workload.split import by_cost, evenly
+from suite.workload.transformer import LayerShape, Network, Transformer
 
 __all__ = [
     "GNMT",

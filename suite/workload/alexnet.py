@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from suite.core.errors import InvalidRequest
-from suite.workload.chain import Chain, Convolution, Pooling, Step, Value, after, check_image, counted
+from suite.workload.conv_spec import Chain, Convolution, Pooling, Step, Value, after, check_image, counted
 from suite.workload.convnet import dense_layer, parameters, whole
-from suite.workload.pixels import HALF, ImageNetwork, check_pixels
-from suite.workload.shapes import LayerShape
+from suite.workload.normalization import HALF, ImageNetwork, check_pixels
+from suite.workload.transformer import LayerShape
 
 POOLED = (0, 1, 4)  # convolutions that a pooling of 3 x 3 with stride 2 follows
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from suite.core.errors import InvalidRequest
-from suite.workload.chain import INDEX
-from suite.workload.pixels import HALF, ImageNetwork, check_pixels
-from suite.workload.shapes import LayerShape, Network
+from suite.workload.conv_spec import INDEX
+from suite.workload.normalization import HALF, ImageNetwork, check_pixels
+from suite.workload.transformer import LayerShape, Network
 
 EXPANSION = 4  # a bottleneck block's outputs over its planes
 

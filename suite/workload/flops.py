@@ -5,7 +5,7 @@ A backward pass is two forward passes; recomputation adds one forward pass of ev
 
 from __future__ import annotations
 
-from suite.workload.shapes import Network, Transformer
+from suite.workload.transformer import Network, Transformer
 
 
 def forward(shape: Network) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from suite.core.errors import UnknownName
-from suite.workload.chain import (
+from suite.workload.conv_spec import (
     Branches,
     Chain,
     Convolution,
@@ -23,8 +23,8 @@ from suite.workload.chain import (
     counted,
 )
 from suite.workload.convnet import dense_layer, parameters, whole
-from suite.workload.pixels import HALF, ImageNetwork, check_pixels
-from suite.workload.shapes import LayerShape
+from suite.workload.normalization import HALF, ImageNetwork, check_pixels
+from suite.workload.transformer import LayerShape
 
 EPS = 1e-3  # of the batch norms, as torchvision builds both for photographs
 # GoogLeNet's modules (Szegedy et al., Table 1): 1 x 1; reduced, 3 x 3; reduced, 5 x 5; behind the pooling

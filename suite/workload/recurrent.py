@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from suite.core.errors import InvalidRequest
-from suite.workload.shapes import LayerShape, Network
+from suite.workload.transformer import LayerShape, Network
 
 PADDING, UNKNOWN, BEGIN, END = range(4)  # tokens of GNMT's vocabulary, before the words
 INTEGER = 8  # bytes of a token, or of a length

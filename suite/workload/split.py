@@ -2,7 +2,7 @@
 
 One dynamic programme serves two questions: `evenly` counts blocks, `by_cost` adds costs. Among equal splits the one
 whose stages differ least (sum of squares) is taken, then the one with the longer early stages. PipeDream's rule, which
-counts what passes a cut as well, is suite.workload.partition; `divide` is the one door to all of them.
+counts what passes a cut as well, is suite.workload.pipedream_split; `divide` is the one door to all of them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import cache
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.workload.partition import Profile, Rates, equal
-from suite.workload.shapes import Network
+from suite.workload.pipedream_split import Profile, Rates, equal
+from suite.workload.transformer import Network
 
 Split = tuple[range, ...]
 LOOKED = 100_000_000  # sums of layers that a split may look at: ten seconds
@@ -94,7 +94,7 @@ def divide(shape: Network, stages: int, by: str, rates: Rates | None = None) -> 
 
     by: 'even' counts blocks (of a GPT all but embedding and head, where there are enough); 'cost' adds flops;
         'pipedream' is PipeDream's rule on the profile that the network's shape gives with `rates`; the name of a file
-        that ends in .json is a measured profile, as `python -m suite.partition` writes it
+        that ends in .json is a measured profile, as `suite profile-split` writes it
 
     Raises InvalidRequest for more stages than layers, and for a profile of another network."""
     if by.endswith(".json"):

@@ -11,7 +11,7 @@ import numpy as np
 
 from suite.comm import here
 from suite.config.run import RunConfig
-from suite.engine.host import prepare
+from suite.engine.process_setup import prepare
 from suite.engine.system import EngineSystem
 
 

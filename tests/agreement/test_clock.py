@@ -19,18 +19,18 @@ from curves import config_of
 from ranks import run_ranks
 from tools import needs
 
-from suite.__main__ import run
-from suite.bench.emulate import Plan, hops, predict
+from suite.cli.run import run
 from suite.config.run import RunConfig
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Place, Work
 from suite.core.protocols import Schedule
 from suite.core.record import Outcome, Record, Source
 from suite.core.trace import REDUCE, TIE, WAIT, Span, Trace
-from suite.report import derive, expect
+from suite.report import derive, expectations
 from suite.report.load import read_store
-from suite.simulate.cost import Profiled
-from suite.simulate.machine import Link
+from suite.runner.executors.emulated_rank import Plan, hops, predict
+from suite.simulate.cost.measured import Profiled
+from suite.simulate.network.machine import Link
 from suite.simulate.worker import Network, Simulation, simulate
 
 PROGRAM = Path(__file__).with_name("program_clock.py")
@@ -204,8 +204,8 @@ def test_emulated_stages_and_replicas_keep_the_simulators_time(tmp_path: Path) -
 
     to_the_bound(0.05, errors)
     (group,) = derive.groups(read_store(tmp_path))
-    judgements = [found.judgement for found in expect.findings(group)]
-    assert judgements == [expect.Judgement.UNDECIDED, expect.Judgement.MET], (
+    judgements = [found.judgement for found in expectations.findings(group)]
+    assert judgements == [expectations.Judgement.UNDECIDED, expectations.Judgement.MET], (
         "two rounds decide no time; bytes are exact"
     )
     for entry in group.entries:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from baselines.pytorch import PyTorch
-from suite.comm.loopback import Hub, LoopbackWorld, run
+from suite.comm.p2p.threads import Hub, LoopbackWorld, run
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.engine.system import EngineSystem

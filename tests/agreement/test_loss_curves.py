@@ -9,7 +9,7 @@ import pytest
 from covering import cells
 
 from baselines.pytorch import PyTorch
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.data.text import batch_at
@@ -41,7 +41,7 @@ def batch(config: RunConfig, number: int) -> Any:
 @cache
 def one_process() -> list[float]:
     config = resolve(["system=pytorch"])
-    system = PyTorch(world=loopback.LoopbackWorld(loopback.Hub(1), 0), config=config)
+    system = PyTorch(world=threads.LoopbackWorld(threads.Hub(1), 0), config=config)
     return [system.train_batch(batch(config, number)) for number in range(BATCHES)]
 
 
@@ -85,12 +85,12 @@ def apart(losses: list[float], others: list[float]) -> float:
 def trained(*overrides: str, batches: int = BATCHES) -> list[float]:
     config = resolve(list(overrides))
 
-    def rank(world: loopback.LoopbackWorld) -> list[float]:
+    def rank(world: threads.LoopbackWorld) -> list[float]:
         made = EngineSystem(world=world, config=config)
         losses = [made.train_batch(batch(config, number)) for number in range(batches)]
         made.close()
         return losses
 
-    curves: list[list[float]] = loopback.run(config.grid.inter * config.grid.data, rank)
+    curves: list[list[float]] = threads.run(config.grid.inter * config.grid.data, rank)
     assert all(curve == curves[0] for curve in curves), "every rank is told the same losses"
     return curves[0]

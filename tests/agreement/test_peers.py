@@ -20,8 +20,8 @@ from baselines.deepspeed_3d import DeepSpeed3D
 from baselines.pytorch import PyTorch
 from baselines.tensor_parallel import SplitBlock
 from baselines.torch_pipelining import TorchPipelining
-from suite.__main__ import run
-from suite.comm import loopback
+from suite.cli.run import run
+from suite.comm.p2p import threads
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Missing, Ready
@@ -33,13 +33,13 @@ SMALL = "batch.size=8"
 TOLERANCE = 1e-5
 HALF_TOLERANCE = 5e-4  # sums in half precision round by their order; measured are 2e-4
 PROGRAM = Path(__file__).with_name("program_peers.py")
-WARMUP = ["optimizer.lr={_target_: suite.engine.rate.WarmupCosine, lr: 0.002, total: 8, warmup: 3}"]
+WARMUP = ["optimizer.lr={_target_: suite.engine.optim.lr_schedule.WarmupCosine, lr: 0.002, total: 8, warmup: 3}"]
 
 
 @cache
 def one_process(batches: int, *overrides: str) -> dict[str, Any]:
     config = config_of(["system=pytorch", *overrides])
-    return curve(PyTorch(world=loopback.LoopbackWorld(loopback.Hub(1), 0), config=config), config, batches)
+    return curve(PyTorch(world=threads.LoopbackWorld(threads.Hub(1), 0), config=config), config, batches)
 
 
 def apart(a: float, b: float) -> float:
@@ -271,9 +271,9 @@ def test_what_runs_is_ready(overrides: list[str]) -> None:
 def test_a_world_of_another_size_is_refused() -> None:
     config = config_of(["system=torch_1f1b", "grid.inter=2"])
     with pytest.raises(InvalidRequest, match="grid of 2 ranks"):
-        TorchPipelining(loopback.LoopbackWorld(loopback.Hub(1), 0), config)
+        TorchPipelining(threads.LoopbackWorld(threads.Hub(1), 0), config)
     with pytest.raises(InvalidRequest, match=r"without torch\.distributed"):
-        TorchPipelining(loopback.LoopbackWorld(loopback.Hub(2), 0), config)
+        TorchPipelining(threads.LoopbackWorld(threads.Hub(2), 0), config)
     assert not dist.is_initialized()
 
 

@@ -47,14 +47,24 @@ BY_NAME = {
 }
 REASONS = {
     ("suite/__init__.py", "a module by its name"): "one of a table in that file",
+    ("suite/cli/main.py", "a module by its name"): "one of a table in that file",
     ("suite/config/locate.py", "a module by its name"): "of the suite, or of a folder that the user has chosen",
     ("suite/papers/common/answer.py", "a module by its name"): "of suite.papers, as the claims' own files name it",
     ("suite/papers/common/mutations.py", "a module by its name"): "of the suite, which a committed file names",
     ("suite/papers/common/mutations.py", "evaluated text"): "of the suite, with a passage of a committed file changed",
-    ("suite/data/graphs/inert.py", "a pickle"): "a reader that takes numbers out of published pickles and runs nothing",
+    (
+        "suite/data/graphs/safe_pickle.py",
+        "a pickle",
+    ): "a reader that takes numbers out of published pickles and runs nothing",
     ("suite/papers/common/claims.py", "yaml.load"): "with libyaml's safe loader, which is ten times as fast",
-    ("suite/comm/mpi.py", "a pickled message"): "host names and a port among the ranks of one run, before they train",
-    ("suite/comm/process_group.py", "a pickled message"): "which rank follows which, among the ranks of one run",
+    (
+        "suite/comm/p2p/mpi.py",
+        "a pickled message",
+    ): "host names and a port among the ranks of one run, before they train",
+    (
+        "suite/comm/collective/process_group.py",
+        "a pickled message",
+    ): "which rank follows which, among the ranks of one run",
 }
 
 

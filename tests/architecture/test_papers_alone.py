@@ -216,7 +216,7 @@ def test_a_definition_for_papers_alone_is_found(sources: dict[str, str]) -> None
         ({"baselines/x.py": "from suite.gnn import room as r\nclass A:\n    def g(self): return r.f()\n"}, []),
         (
             {
-                "suite/draw.py": "def g():\n    from suite.gnn import f\n    return f\n",
+                "suite/cli/draw.py": "def g():\n    from suite.gnn import f\n    return f\n",
                 "suite/gnn/__init__.py": "from .room import f",
             },
             [],

@@ -16,10 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = [path for folder in ("suite", "baselines") for path in sorted((ROOT / folder).rglob("*.py"))]
 CONFIG = ("suite/config/", "suite/core/record.py")
 BORDERS = {  # modules that read data of no known shape, and check it or give it a type
-    "suite/bench/migrate.py": "records of an earlier schema",
     "suite/papers/common/claims.py": "rows of the claims' YAML files, checked field by field",
-    "suite/data/graphs/inert.py": "pickled graphs, of which nothing is executed",
-    "suite/nightly/settings.py": "conf/nightly.yaml and the command line, checked key by key",
+    "suite/data/graphs/safe_pickle.py": "pickled graphs, of which nothing is executed",
+    "suite/regression/nightly/settings.py": "conf/nightly.yaml and the command line, checked key by key",
 }
 MAPPINGS = ("dict", "Dict", "Mapping", "MutableMapping", "OrderedDict", "defaultdict", "DefaultDict")
 VALUES = ("Any", "object")

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from suite.comm import here
-from suite.comm.mpi import PairGroup
-from suite.comm.waiting import until
+from suite.comm.p2p.mpi import PairGroup
+from suite.comm.p2p.polling import until
 from suite.core.protocols import Group
 
 torch.set_num_threads(1)

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from suite.comm import here, started
-from suite.comm.process_group import TorchWorld
-from suite.comm.start import Start
+from suite.comm.collective.process_group import TorchWorld
+from suite.comm.rendezvous.launcher_env import Start
 from suite.core.op import Kind, Op
 from suite.core.protocols import Transport
 

@@ -1,6 +1,6 @@
 """How long a batch takes where every op takes about a millisecond: the suite's engine beside the real packages.
 
-The systems and their settings are those of `experiment=overhead_bound`, which run as `python -m suite` runs them, in
+The systems and their settings are those of `experiment=overhead_bound`, which run as `suite run` runs them, in
 turns A B A B; the samples of their records are the samples here.
 """
 
@@ -14,10 +14,10 @@ import pytest
 from samples import measured_elsewhere, play, tell
 from tools import needs
 
-from suite.bench.measure import measure
-from suite.bench.progress import Progress
-from suite.bench.runs import expand
 from suite.core.record import Outcome, Record
+from suite.runner.interleave import measure
+from suite.runner.progress import Progress
+from suite.runner.runs import expand
 
 TURNS, BATCHES = 5, 6
 PLAN = ["experiment=overhead_bound", f"measure.rounds={TURNS}", f"measure.batches={BATCHES}", "measure.eval_batches=0"]

@@ -16,12 +16,12 @@ import pytest
 import torch
 from samples import measured_elsewhere, play, tell
 
-from suite.comm.loopback import Hub, LoopbackWorld
+from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.config.compose import resolve
-from suite.gnn import prepare
+from suite.gnn import partition_data
 from suite.gnn.exchange import Aware, Watch
+from suite.gnn.local_block import Share
 from suite.gnn.plan import Placement, Plan
-from suite.gnn.share import Share
 
 GRAPHS = {
     "amazon_like": ("graph.source.vertices=131072",),
@@ -47,8 +47,8 @@ def times(graph: str, width: int, parts: int) -> dict[str, list[float]]:
     torch.set_num_threads(1)
     asked = ["system=sparsity_aware", f"graph={graph}", *GRAPHS[graph], "graph.source.features=1"]
     config = resolve([*asked, "partitioner=metis", "reports=."])
-    _, matrix = prepare.graph_of(config)
-    chosen = prepare.partitioner_of(config).parts(matrix, parts, 0)
+    _, matrix = partition_data.graph_of(config)
+    chosen = partition_data.partitioner_of(config).parts(matrix, parts, 0)
     share = Share.of(Plan.of(matrix, chosen, Placement(parts)), 0)
     world = _Alone(0, parts)
     ours = Aware(share, world, watch=Watch(world), dtype=torch.float32)

@@ -18,7 +18,7 @@ from samples import measured_elsewhere, play, tell
 
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
-from suite.engine.random import drawing, initial
+from suite.engine.random_state import drawing, initial
 from suite.engine.replay import Replay
 from suite.engine.stage import as_value
 from suite.engine.system import EngineSystem, tensors

@@ -12,9 +12,9 @@ from suite.core.grid import Grid
 from suite.core.op import Work
 from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven, OneFOneB
-from suite.simulate.cost import Fixed
-from suite.simulate.machine import Link
-from suite.simulate.plan import Plan
+from suite.simulate.block_model import Plan
+from suite.simulate.cost.measured import Fixed
+from suite.simulate.network.machine import Link
 from suite.simulate.search import run
 from suite.simulate.worker import Network, simulate
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from samples import measured_elsewhere, play, tell, timed
 
-from suite.comm.message import decode, encode
+from suite.comm.p2p.message import decode, encode
 from suite.core.op import Kind, Op
 
 ROUNDS = {8 << 10: 200, 256 << 10: 100, 4 << 20: 30}  # samples per bytes of a message

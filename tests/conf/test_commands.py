@@ -17,18 +17,18 @@ from typing import Any
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from suite import count
-from suite.bench import labels
-from suite.bench.runs import freeze
+from suite.cli import dataset_info
 from suite.config.compose import composed
 from suite.config.plugins import build
 from suite.config.run import RunConfig
 from suite.core.claim import Claim, Judged, Verdict
 from suite.data import images, sentiment, translation
 from suite.papers.common import claims, reproduce_commands
+from suite.runner import labels
+from suite.runner.runs import freeze
 
-EXPERIMENT = ["python", "-m", "suite", "-m", "experiment=pipeoptim_published"]
-COUNT = ["python", "-m", "suite.count"]
+EXPERIMENT = ["suite", "sweep", "experiment=pipeoptim_published"]
+COUNT = ["suite", "dataset-info"]
 
 
 @cache
@@ -60,7 +60,7 @@ def parts() -> tuple[tuple[str, ...], ...]:
 def swept(words: tuple[str, ...]) -> list[list[str]]:
     """The first and the last run of a sweep, and the last system's first."""
     choices = []
-    for override in OverridesParser.create().parse_overrides(list(words[4:])):
+    for override in OverridesParser.create().parse_overrides(list(words[2:])):
         key = str(override.key_or_group)
         found = list(override.sweep_string_iterator()) if override.is_sweep_override() else [override.input_line]
         choices.append([one if "=" in str(one) else f"{key}={one}" for one in (found[0], found[-1])])
@@ -96,7 +96,7 @@ def test_every_claim_that_wants_data_or_a_gpu_has_one() -> None:
     assert known().keys() == wanting
     assert len([name for name in wanting if rows()[name].reach == "data"]) == 110
     for words in parts():
-        assert list(words[:5]) == EXPERIMENT or (list(words[:3]) == COUNT and words[3] in count.sources())
+        assert list(words[:3]) == EXPERIMENT or (list(words[:2]) == COUNT and words[2] in dataset_info.sources())
 
 
 def test_what_a_claim_sets_stands_in_its_command() -> None:
@@ -127,7 +127,7 @@ def test_what_a_claim_sets_stands_in_its_command() -> None:
         ("table6.resnet_101.spectrain.max_top1", ["batch.size=90", "measure.batches=1112", "measure.eval_batches=111"]),
         ("table6.inception_v3.pipedream.total_time", ["batch.size=86", "measure.batches=1163"]),
         ("table5.gnmt_16.gpipe", ["model=gnmt_16", "batch.size=range(64,1024,8)", "${per_replica:${batch.size},4}"]),
-        ("sec5a.tiny_imagenet_classes", ["python -m suite.count tiny_imagenet FOLDER/tiny_imagenet"]),
+        ("sec5a.tiny_imagenet_classes", ["suite dataset-info tiny_imagenet FOLDER/tiny_imagenet"]),
     ],
 )
 def test_commands_by_hand(name: str, words: list[str]) -> None:
@@ -138,8 +138,8 @@ def test_commands_by_hand(name: str, words: list[str]) -> None:
 
 def test_a_claim_about_several_names_all_of_them_and_no_more() -> None:
     best = command("sec5b.alexnet_best").split(" && ")
-    assert [line.split()[5] for line in best] == ["system=naive,pipedream,spectrain,pipeoptim", "system=pipedream_2bw"]
-    trained = [shlex.split(line)[6] for line in command("sec5b.adamw_best").split(" && ")]
+    assert [line.split()[3] for line in best] == ["system=naive,pipedream,spectrain,pipeoptim", "system=pipedream_2bw"]
+    trained = [shlex.split(line)[4] for line in command("sec5b.adamw_best").split(" && ")]
     assert trained == ["model=vgg_16_cifar"] * 2 + ["model=googlenet_cifar"] * 2 + ["model=residual_lstm"] * 2
     assert "spectrain" not in command("sec5b.adamw_best")
     assert {word for word in command("sec5d.best_top1_top5").split() if word.startswith("model=")} == {
@@ -186,7 +186,7 @@ def one_of_each() -> list[list[str]]:
     chosen: list[list[str]] = []
     seen: set[str] = set()
     for words in sorted(parts()):
-        for run in swept(words) if list(words[:5]) == EXPERIMENT else ():
+        for run in swept(words) if list(words[:3]) == EXPERIMENT else ():
             kinds = {word for word in run if word.partition("=")[0] in ("system", "model")}
             if not kinds <= seen:
                 seen |= kinds
@@ -209,7 +209,7 @@ def test_no_parent_refuses_them(folder: Path) -> None:
 @pytest.mark.exhaustive
 def test_no_parent_refuses_any_of_them(folder: Path) -> None:
     for words in parts():
-        for run in swept(words) if list(words[:5]) == EXPERIMENT else ():
+        for run in swept(words) if list(words[:3]) == EXPERIMENT else ():
             accepted(run, folder)
 
 
@@ -250,7 +250,7 @@ def test_no_two_networks_share_a_label() -> None:
     """A page finds a run by its label, and a newer record of a label stands in the place of an older one."""
     networks: dict[str, set[tuple[str, ...]]] = {}
     for words in parts():
-        for run in swept(words) if list(words[:5]) == EXPERIMENT else ():
+        for run in swept(words) if list(words[:3]) == EXPERIMENT else ():
             chosen = dict(word.split("=", 1) for word in run)
             label = f"{chosen['system']} 4x1{labels.suffix(run, chosen['system'], None)}"
             networks.setdefault(label, set()).add((chosen["model"], chosen["data"], chosen["optimizer"]))

@@ -18,11 +18,6 @@ import yaml
 from modelled import systems
 from omegaconf import OmegaConf
 
-from suite.bench import executors
-from suite.bench.override_files import read_files
-from suite.bench.rank import KINDS as RANKS
-from suite.bench.rank import kind_of
-from suite.bench.runs import expand, freeze
 from suite.config.compose import CONF, check_names, composed, groups, register, resolve
 from suite.config.executor import KINDS, starts_ranks
 from suite.config.locate import locate
@@ -36,6 +31,11 @@ from suite.core.protocols import Schedule, WeightPolicy
 from suite.core.trace import CATEGORY, Span
 from suite.data import images, sentiment, text, translation
 from suite.memory import Layout
+from suite.runner.executors import registry
+from suite.runner.override_files import read_files
+from suite.runner.ranks.rank import KINDS as RANKS
+from suite.runner.ranks.rank import kind_of
+from suite.runner.runs import expand, freeze
 from suite.schedule.check import check
 from suite.workload import Transformer
 
@@ -168,7 +168,7 @@ def test_every_cost_model_costs_every_op(choice: str, tmp_path: Path) -> None:
 def test_every_machine_builds(choice: str, tmp_path: Path) -> None:
     found = _composed((f"machine={choice}", f"reports={tmp_path}"))["machine"]
     if choice == "local":
-        with pytest.raises(InvalidRequest, match=r"suite\.doctor reports=.* writes .*machine\.json"):
+        with pytest.raises(InvalidRequest, match=r"suite doctor reports=.* writes .*machine\.json"):
             build(found)
     else:
         assert build(found).name == choice
@@ -206,8 +206,8 @@ def test_every_memory_layout_builds(choice: str) -> None:
 @pytest.mark.parametrize("choice", groups()["optimizer"])
 def test_every_optimizer_builds_as_the_reference_knows_it(choice: str) -> None:
     from baselines.pytorch import PyTorch
-    from suite.comm.loopback import Hub, LoopbackWorld
-    from suite.engine.rate import as_rate
+    from suite.comm.p2p.threads import Hub, LoopbackWorld
+    from suite.engine.optim.lr_schedule import as_rate
 
     config = config_of("optimizer", choice)
     rule = config.optimizer.build()
@@ -270,12 +270,12 @@ def test_every_system_is_a_class_with_the_protocols_methods(choice: str) -> None
 def test_every_executor_builds_and_names_its_sources(choice: str) -> None:
     executor = _resolved(overrides_of("executor", choice)).executor
     if not executor.starts_ranks:
-        made = executors.without_ranks(executor)
+        made = registry.without_ranks(executor)
         assert callable(made.run)
         assert callable(made.check)
     else:
         assert kind_of(executor).__init__
-        assert (executors.stand_in(executor) is None) == executor.trains
+        assert (registry.stand_in(executor) is None) == executor.trains
     assert executor.sources or executor.kind in ("real", "replay")
     for folder in executor.sources:
         assert list((CONF.parent / folder).glob("*.py")), folder
@@ -286,8 +286,8 @@ def test_each_kind_of_executor_has_a_choice_and_its_classes() -> None:
     assert chosen == {*KINDS}
     assert {kind for kind in KINDS if starts_ranks(kind)} == {*RANKS}
     for method in ("train_batch", "stream", "score", "observe", "memory", "close"):
-        assert callable(getattr(executors.replay(), method))
-    assert callable(executors.preparation().check)
+        assert callable(getattr(registry.replay(), method))
+    assert callable(registry.preparation().check)
 
 
 @pytest.mark.parametrize("choice", groups()["data"])
@@ -372,7 +372,7 @@ def some_runs_of(experiment: str, plan: dict[str, Any]) -> list[Any]:
 
     def frozen(entry: list[str]) -> Any:
         words = [f"experiment={experiment}", *entry]
-        return freeze(composed([*words, "launch.memory_check=false"]), shlex.join(["python", "-m", "suite", *words]))
+        return freeze(composed([*words, "launch.memory_check=false"]), shlex.join(["suite", "run", *words]))
 
     runs = {at: frozen(entries[at]) for at in sorted(spread()[experiment])}
     for name in sorted(names_in(plan)):
@@ -429,7 +429,7 @@ def test_every_run_of_every_experiment_is_accepted(choice: str) -> None:
     plan = _composed(overrides_of("experiment", choice))["experiment"]
     assert len(runs) == max(1, len(plan["runs"])), "two entries are one run"
     check_runs(choice, runs, plan)
-    assert freeze(composed(shlex.split(runs[-1].command)[3:]), "").config == runs[-1].config
+    assert freeze(composed(shlex.split(runs[-1].command)[2:]), "").config == runs[-1].config
 
 
 # -- who wins -------------------------------------------------------------------------------------------------

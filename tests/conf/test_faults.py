@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from suite.__main__ import main
-from suite.core.exits import Exit
+from suite.cli.run import main
+from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record
 
 RAISES = 'raise LookupError("my own fault")'
@@ -136,7 +136,7 @@ def test_an_illegal_order_is_told_by_its_sentence(
 def test_a_command_tells_a_users_fault_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from suite.draw import main as draw
+    from suite.cli.draw import main as draw
 
     monkeypatch.setattr(sys, "path", list(sys.path))
     overrides = folder(tmp_path, SCHEDULE.format(method="program(self, place, work)", body=RAISES), "schedule")[:3]
@@ -151,8 +151,8 @@ def test_a_command_tells_a_users_fault_in_one_line(
 def test_a_fault_of_the_suite_ends_with_its_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from suite.bench import interrupt
+    from suite.runner.launch import signals
 
-    monkeypatch.setattr(interrupt, "is_users", lambda error: False)
-    assert interrupt.answered(lambda arguments: 1 // len(arguments), []) == Exit.FAULT
+    monkeypatch.setattr(signals, "is_users", lambda error: False)
+    assert signals.answered(lambda arguments: 1 // len(arguments), []) == Exit.FAULT
     assert "ZeroDivisionError" in capsys.readouterr().err

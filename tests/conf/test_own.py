@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from suite.bench.runs import expand
 from suite.config.compose import CONF, groups, own_folders, resolve, searched
 from suite.core.errors import InvalidRequest, UnknownName
+from suite.runner.runs import expand
 
 SCHEDULE = "from baselines.gpipe import GPipe\n\nclass {name}(GPipe):\n    pass\n"
 SYSTEM = """# @package _global_
@@ -105,7 +105,7 @@ def test_without_a_folder_nothing_is_searched() -> None:
 
 
 def test_a_sweep_finds_it_too(own: Path, tmp_path: Path) -> None:
-    line = [sys.executable, "-m", "suite", "-m", named(own), "system=own_order,gpipe"]
+    line = [sys.executable, "-m", "suite", "sweep", named(own), "system=own_order,gpipe"]
     line += ["batch.size=7", f"reports={tmp_path}"]  # refused: no rank starts
     env = {**os.environ, "PYTHONPATH": str(CONF.parent)}
     done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120)

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import pytest
 
-from suite.__main__ import main
-from suite.bench.labels import key_of
-from suite.bench.runs import expand
+from suite.cli.run import main
 from suite.config import locate
 from suite.core.errors import InvalidRequest, SuiteError
-from suite.core.exits import Exit
+from suite.core.exit_codes import Exit
+from suite.runner.labels import key_of
+from suite.runner.runs import expand
 
 LONGEST = 310  # characters of a refusal, without the user's own folder
 CODE = """from dataclasses import dataclass
@@ -117,10 +117,10 @@ WRONG = [
     ),
     Wrong(
         "path",
-        "optimizer=adam optimizer._target_=suite.engine.optimizer.Adma",
+        "optimizer=adam optimizer._target_=suite.engine.optim.optimizer.Adma",
         "optimizer",
-        "suite.engine.optimizer.Adma",
-        "suite.engine.optimizer.Adam",
+        "suite.engine.optim.optimizer.Adma",
+        "suite.engine.optim.optimizer.Adam",
     ),
     Wrong(
         "path",
@@ -169,7 +169,7 @@ WRONG = [
     Wrong("type", "system=torch_gpipe system.data_parallel=x", "system.data_parallel", "x", "data_parallel=flat"),
     Wrong("choice", "on_error=stp", "on_error", "stp", "on_error=stop"),
     Wrong("type", "grid.inter", "grid.inter", "grid.inter", "grid.inter="),
-    Wrong("type", "system=axonn,gpipe", "system", "axonn,gpipe", "--multirun"),
+    Wrong("type", "system=axonn,gpipe", "system", "axonn,gpipe", "suite sweep"),
     # bounds
     Wrong("bound", "grid.inter=0", "grid.inter", "0", "grid.inter=1"),
     Wrong("bound", "batch.size=-4", "batch.size", "-4", "batch.size=16"),

@@ -15,14 +15,14 @@ from reference import SEED
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
 from suite.comm import here, started
-from suite.comm.process_group import TorchWorld
+from suite.comm.collective.process_group import TorchWorld
 from suite.conformance.replays import compare
 from suite.core.grid import Grid
 from suite.core.protocols import World
-from suite.engine.host import prepare
-from suite.engine.optimizer import SGD, Adam, AdamW
+from suite.engine.engine import Engine
+from suite.engine.optim.optimizer import SGD, Adam, AdamW
+from suite.engine.process_setup import prepare
 from suite.engine.replay import Replay
-from suite.engine.train import Engine
 from suite.weights.policy import Predict
 
 SYSTEMS: list[tuple[Any, Any]] = [

@@ -19,10 +19,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from suite import SGD, Engine, Grid
 from suite.comm import here, started
-from suite.comm.process_group import TorchWorld
+from suite.comm.collective.process_group import TorchWorld
 from suite.core.errors import InvalidRequest, RankError
 from suite.core.protocols import World
-from suite.engine.host import prepare
+from suite.engine.process_setup import prepare
 
 EPOCHS = 2
 

@@ -14,10 +14,10 @@ from graphs import EXCHANGES, dense, held, problem, uneven
 
 from suite.comm import here
 from suite.core.protocols import World
-from suite.engine.optimizer import SGD
-from suite.gnn.holding import plans
+from suite.engine.optim.optimizer import SGD
 from suite.gnn.memory import predicted
 from suite.gnn.plan import Placement
+from suite.gnn.rank_shard import plans
 from suite.gnn.train import Trainer
 from suite.workload.gcn import GCN
 

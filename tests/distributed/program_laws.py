@@ -10,7 +10,7 @@ from laws import check_gradients
 
 from baselines.gpipe import GPipe
 from suite.comm import here, started
-from suite.comm.process_group import TorchWorld
+from suite.comm.collective.process_group import TorchWorld
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from suite.schedule import MessageDriven, OneFOneB

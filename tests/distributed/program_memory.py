@@ -9,7 +9,7 @@ from pathlib import Path
 from suite.comm import here
 from suite.config.run import RunConfig
 from suite.conformance.memory import counted
-from suite.engine.host import prepare
+from suite.engine.process_setup import prepare
 
 
 def main(job: Path) -> None:

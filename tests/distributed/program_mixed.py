@@ -7,8 +7,8 @@ from mixed import EVERYTHING, Checked
 
 from suite.comm import here
 from suite.core.grid import Grid
-from suite.engine.host import prepare
-from suite.engine.optimizer import AdamW
+from suite.engine.optim.optimizer import AdamW
+from suite.engine.process_setup import prepare
 
 
 def main() -> None:

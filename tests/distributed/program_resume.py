@@ -12,8 +12,8 @@ from resuming import trained
 
 from suite.comm import here
 from suite.core.grid import Grid
-from suite.engine.optimizer import SGD, AdamW
-from suite.engine.scale import Dynamic
+from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.optim.optimizer import SGD, AdamW
 
 torch.set_num_threads(1)
 

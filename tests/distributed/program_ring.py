@@ -6,8 +6,8 @@ import sys
 from itertools import pairwise
 
 from suite.comm import here
-from suite.comm.plain import PlainWorld, Ring
-from suite.comm.waiting import until
+from suite.comm.p2p.host_memory import PlainWorld, Ring
+from suite.comm.p2p.polling import until
 
 SIZES = (0, 1, 7, 12_000, 1_000_001)
 

@@ -17,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from suite.comm import here
 from suite.core.grid import Grid
-from suite.engine.host import prepare
-from suite.engine.optimizer import AdamW
-from suite.engine.train import Engine
+from suite.engine.engine import Engine
+from suite.engine.optim.optimizer import AdamW
+from suite.engine.process_setup import prepare
 from suite.memory.layout import compressed
 
 OVERLAPPED = {"bucket": 500, "chunk": 2}

@@ -14,8 +14,8 @@ from tools import needs
 
 from suite.config.compose import groups
 from suite.conformance.laws import Verdict, examine
-from suite.conformance.subject import Subject
-from suite.core.exits import Exit
+from suite.conformance.system_under_test import Subject
+from suite.core.exit_codes import Exit
 
 OWN = (ROOT / "docs/extending.md").read_text().partition("## Add a system")[2].partition("\n## ")[0]
 FILES = dict(re.findall(r"`(mine/[\w/.]+)`(?:(?!```).)*?```\w+\n(.*?)```", OWN, flags=re.S))
@@ -40,7 +40,7 @@ def test_the_documented_system_keeps_every_law(laws: set[str], tmp_path: Path) -
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     some = ["--laws", ",".join(sorted(laws))] if laws == FEW else []
-    line = [sys.executable, "-m", "suite.conformance", "system=waves", "launch.python_path=[mine]", *some]
+    line = [sys.executable, "-m", "suite", "conformance", "system=waves", "launch.python_path=[mine]", *some]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == Exit.OK, done.stdout + done.stderr

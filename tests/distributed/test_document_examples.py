@@ -15,12 +15,12 @@ import pytest
 from ranks import ROOT
 from tools import needs
 
-from suite.__main__ import run
-from suite.bench.starter import environment
+from suite.cli.run import run
 from suite.core.members import lacking
 from suite.core.op import Place, Work
 from suite.core.protocols import Schedule
 from suite.core.record import Outcome, Record
+from suite.runner.launch.launch_command import environment
 from suite.schedule.check import check
 
 EXTENDING = (ROOT / "docs/extending.md").read_text()
@@ -95,9 +95,9 @@ def test_a_pruned_network(tmp_path: Path) -> None:
 
 
 def test_the_drawing_is_what_the_command_prints() -> None:
-    from suite.draw import draw
+    from suite.cli.draw import draw
 
-    (command,) = re.findall(r"python -m suite.draw (.*)", GETTING_STARTED)
+    (command,) = re.findall(r"suite draw (.*)", GETTING_STARTED)
     printed = "\n".join("    " + line for line in draw(command.split()).splitlines())
     assert printed in GETTING_STARTED
 
@@ -108,10 +108,10 @@ OWN = section("Add a system: one file and one YAML")
 # each file is named in the sentence before it
 NAMED = r"`(mine/[\w/.]+)`(?:(?!```).)*?```\w+\n(.*?)```"
 FILES = dict(re.findall(NAMED, OWN, flags=re.S))
-COMMANDS = re.findall(r"^    (python .*)$", OWN, flags=re.M)
+COMMANDS = re.findall(r"^    (suite .*)$", OWN, flags=re.M)
 MORE = section("Add a model, a machine, an experiment")
 MORE_FILES = dict(re.findall(NAMED, MORE, flags=re.S))
-MORE_COMMANDS = re.findall(r"^    (python .*)$", MORE, flags=re.M)
+MORE_COMMANDS = re.findall(r"^    (suite .*)$", MORE, flags=re.M)
 SHORT = [
     "measure.warm_up=1",
     "measure.discard_first=0",
@@ -131,7 +131,7 @@ def folder(tmp_path: Path) -> Path:
 
 def asked(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     """The document's command, word by word, in the folder that holds `mine`."""
-    line = [sys.executable, *shlex.split(command)[1:], *more]
+    line = [sys.executable, "-m", *shlex.split(command), *more]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=180)
 

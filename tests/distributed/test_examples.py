@@ -11,7 +11,7 @@ import pytest
 from ranks import ROOT
 from tools import needs
 
-from suite.bench.starter import environment
+from suite.runner.launch.launch_command import environment
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PRINTED = {  # a line of each script's output

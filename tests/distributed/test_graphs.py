@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from ranks import run_ranks
 
-from suite.bench.measure import measure
-from suite.bench.progress import Progress
-from suite.bench.runs import expand
 from suite.core.record import Outcome
+from suite.runner.interleave import measure
+from suite.runner.progress import Progress
+from suite.runner.runs import expand
 
 PROGRAM = Path(__file__).parent / "program_graphs.py"
 

@@ -28,7 +28,7 @@ def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
     """Scratch files lie below `folder`, so every rank's command line names it."""
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
-    line = [sys.executable, "-m", "suite.reproduce", "scale=smoke", f"reports={folder / 'reports'}", *more]
+    line = [sys.executable, "-m", "suite", "reproduce", "scale=smoke", f"reports={folder / 'reports'}", *more]
     env = {**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": str(Path(__file__).parents[2])}
 
     def heeds_interrupts() -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from tools import needs
 
-from suite.__main__ import exit_code, run, summary
+from suite.cli.run import exit_code, run, summary
 from suite.core.record import Outcome, Source
 from suite.doctor import probe
 from suite.doctor.measure import FILE, described, measure
-from suite.report import panels
 from suite.report.load import read_store
-from suite.simulate.machine import Link, measured
+from suite.report.panels import figure_panels
+from suite.simulate.network.machine import Link, measured
 
 SIZES = [8, 65536]  # inside the header's message, and behind it
 TRIPS = ["MPI Isend/Irecv", "suite over MPI", "gloo send/recv", "suite over gloo"]
@@ -48,7 +48,7 @@ def test_a_study_leaves_samples_lines_and_panels(tmp_path: Path) -> None:
         assert len(ours.metrics[f"latency, {name}"].values) == 2
     store = read_store(tmp_path)
     (record,) = [record for record in store.records if record.outcome is Outcome.OK]
-    drawn = panels.read(record)
+    drawn = figure_panels.read(record)
     times, beside = drawn[0], next(panel for panel in drawn if "library" in panel.title)
     assert times.title == "Time of a message, one way"
     assert set(times.systems) == set(TRIPS)

@@ -10,13 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from suite.__main__ import exit_code, run
-from suite.bench.measure import measure
-from suite.bench.progress import Progress
-from suite.bench.provenance import circumstances
-from suite.bench.runs import expand
-from suite.bench.store import key_of
+from suite.cli.run import exit_code, run
 from suite.core.record import Outcome, Record
+from suite.runner.interleave import measure
+from suite.runner.progress import Progress
+from suite.runner.provenance import circumstances
+from suite.runner.runs import expand
+from suite.runner.store import key_of
 
 SUPPORT = Path(__file__).parents[1] / "support"
 SHORT = [
@@ -45,7 +45,7 @@ def no_rank_left() -> bool:
     """Of this user, wherever it hangs in the tree: an orphan is nobody's child."""
     for process in psutil.process_iter(["cmdline", "environ"]):
         line = " ".join(process.info["cmdline"] or [])
-        if "suite.bench.rank" in line and str(SUPPORT) in (process.info["environ"] or {}).get("PYTHONPATH", ""):
+        if "suite.runner.ranks.rank" in line and str(SUPPORT) in (process.info["environ"] or {}).get("PYTHONPATH", ""):
             return False
     return True
 
@@ -155,7 +155,7 @@ def test_one_rank_alone_fails_the_same_way(tmp_path: Path) -> None:
 
 
 def test_refusals_are_records_and_start_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("suite.bench.launch.Ranks.start", lambda *_: pytest.fail("a rank was started"))
+    monkeypatch.setattr("suite.runner.launch.processes.Ranks.start", lambda *_: pytest.fail("a rank was started"))
     for more in (["batch.size=7"], ["grid.inter=9"], ["grid.inter=200"], ["grid.tensor=2"]):
         (record,) = run([*SHORT, f"reports={tmp_path}", "batch.microbatch=2", *more])
         assert record.outcome is Outcome.UNSUPPORTED
@@ -188,7 +188,7 @@ def test_the_same_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (first,) = run(command)
     assert first.outcome is Outcome.OK, "a damaged record is measured anew"
     assert Record.read(path) == first
-    monkeypatch.setattr("suite.bench.launch.Ranks.start", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("suite.runner.launch.processes.Ranks.start", lambda *_: pytest.fail("measured again"))
     (again,) = run(command)
     assert again == first
     monkeypatch.undo()
@@ -223,7 +223,7 @@ def test_a_refusal_is_asked_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [["grid.inter=1,9", "grid.data=1"], ["system=axonn,gpipe", "batch.size=7"]])
 def test_a_sweep_goes_on_after_a_bad_job(tmp_path: Path, arguments: list[str]) -> None:
-    line = [sys.executable, "-m", "suite", "-m", *SHORT[:-1], f"reports={tmp_path}", *arguments]
+    line = [sys.executable, "-m", "suite", "sweep", *SHORT[:-1], f"reports={tmp_path}", *arguments]
     done = subprocess.run(line, cwd=SUPPORT.parents[1], capture_output=True, text=True, check=False, timeout=120)
     assert len(list((tmp_path / "records").glob("*.json"))) == 2, done.stdout + done.stderr
     assert done.returncode in (1, 2)

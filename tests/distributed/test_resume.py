@@ -6,8 +6,8 @@ from pathlib import Path
 
 from standing import standing
 
-from suite.__main__ import run
-from suite.comm import loopback
+from suite.cli.run import run
+from suite.comm.p2p import threads
 from suite.config.compose import resolve
 from suite.core.record import Outcome
 from suite.data.text import batch_at
@@ -25,7 +25,7 @@ def test_two_ranks_resume_where_they_stopped(tmp_path: Path) -> None:
 def losses_of(command: list[str], batches: int) -> list[float]:
     """Of a run that nobody ends, trained here."""
     config = resolve(command)
-    system = EngineSystem(loopback.LoopbackWorld(loopback.Hub(1), 0), config)
+    system = EngineSystem(threads.LoopbackWorld(threads.Hub(1), 0), config)
     text, size, sequence = (
         config.data.source.build(),
         config.batch.size,

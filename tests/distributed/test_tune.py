@@ -13,9 +13,9 @@ import psutil
 import pytest
 from tools import needs
 
-from suite.bench.runs import expand
+from suite.cli.tune import main
 from suite.core.record import Outcome, Record
-from suite.tune import main
+from suite.runner.runs import expand
 
 SHORT = [
     "batch.size=4",
@@ -41,7 +41,7 @@ def test_two_plans_are_measured_and_one_is_kept(tmp_path: Path, capsys: pytest.C
     assert ["measured " in line for line in said[1:7]] == [True] * 2 + [False] * 4
     (kept,) = [line for line in said[1:7] if line.endswith(", kept")]
     (file,) = (tmp_path / "tuned").iterdir()
-    assert said[-1] == f"  python -m suite @{file} reports={tmp_path}"
+    assert said[-1] == f"  suite run @{file} reports={tmp_path}"
     (run,) = expand([f"@{file}"])
     assert f"  {run.grid} microbatch {run.config.batch.microbatch} " in kept
     assert run.config.model.shape.arguments["layers"] == 2
@@ -54,7 +54,7 @@ def test_an_interrupt_leaves_cancelled_records_and_no_process(tmp_path: Path) ->
     needs("mpiexec")
     long = [*SHORT[:2], "tune.rounds=1", "tune.batches=100000", "model.shape.layers=2", "machine=h200"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "suite.tune", *long, f"reports={tmp_path}"],
+        [sys.executable, "-m", "suite", "tune", *long, f"reports={tmp_path}"],
         env={**os.environ, "TMPDIR": str(tmp_path)},  # every rank's command line names it
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

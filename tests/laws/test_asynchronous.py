@@ -21,14 +21,14 @@ from torch import nn
 
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.config.compose import CONF, groups, resolve
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.protocols import World
-from suite.engine.optimizer import SGD, Adam, AdamW
+from suite.engine.engine import Engine
+from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.engine.replay import Replay
-from suite.engine.train import Engine
 from suite.weights import Latest
 from suite.weights.policy import Predict
 
@@ -138,7 +138,7 @@ def test_ranks_equal_their_replay_bit_for_bit(system: str, graph: str) -> None:
     for case, grid in ((gpt_case("dropout", "float32", tied=False, dropout=0.3), Grid(inter=4)), (all_cases()[5], TWO)):
         every, rule = (grid.inter if system == "2bw" else 1), SGD(0.05, momentum=0.9)
         policy = POLICIES[system](graph)
-        ranks = loopback.run(grid.size, streamed(case, grid, policy, rule, every))
+        ranks = threads.run(grid.size, streamed(case, grid, policy, rule, every))
         replay = Replay(case.layers, grid=grid, **told(case, policy, rule, every))
         losses = [loss for epoch in epochs(case, grid.data) for loss in replay.train(epoch)]
         for rank, engine in zip(ranks, replay.engines, strict=True):
@@ -177,14 +177,14 @@ def test_one_stage_makes_all_systems_serial(rule: str) -> None:
         optimizer=optimizer,
         microbatch=case.microbatch,
         seed=SEED,
-        world=loopback.LoopbackWorld(loopback.Hub(1), 0),
+        world=threads.LoopbackWorld(threads.Hub(1), 0),
     )
     losses = [serial.train_batch(batch) for epoch in epochs(case, 1) for batch in epoch]
     for system in ("pipedream", "spectrain", "pipeoptim", "pipeoptim_inflight", "latest", "2bw"):
         if system == "spectrain" and rule != "sgdm":
             continue
         found, weights, _ = streamed(case, Grid(), POLICIES[system]("keep"), optimizer, 1)(
-            loopback.LoopbackWorld(loopback.Hub(1), 0)
+            threads.LoopbackWorld(threads.Hub(1), 0)
         )
         same = all(torch.equal(a, b) for a, b in zip(weights, weights_of(serial), strict=True))
         assert (found == losses and same) is (system != "2bw"), system
@@ -370,7 +370,7 @@ def test_every_asynchronous_system_of_conf_trains_by_its_config(name: str) -> No
     settings["schedule"] = config.schedule.build()
     replay = Replay(case.layers, grid=grid, **settings)
     losses = list(replay.train(epochs(case, 1)[0]))
-    ranks = loopback.run(
+    ranks = threads.run(
         2, lambda world: list(Engine(case.layers, grid=grid, world=world, **settings).train(epochs(case, 1)[0]))
     )
     assert ranks == [losses, losses]

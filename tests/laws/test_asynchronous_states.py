@@ -20,16 +20,16 @@ from torch import nn
 
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
-from suite.engine.live import LiveBytes
-from suite.engine.optimizer import SGD, Adam, AdamW, RMSprop, RuleState, predicted
-from suite.engine.prediction import PIECE, predict
+from suite.engine.engine import Engine
+from suite.engine.memory_tracker import LiveBytes
+from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.optim.optimizer import SGD, Adam, AdamW, RMSprop, RuleState, predicted
+from suite.engine.optim.prediction import PIECE, predict
 from suite.engine.prune import Pruning
 from suite.engine.replay import Replay
-from suite.engine.scale import Dynamic
-from suite.engine.train import Engine
 from suite.memory.layout import compressed, offloaded
 from suite.pruning.early_bird import EarlyBird
 from suite.weights.policy import Latest, Predict
@@ -70,7 +70,7 @@ def settings(case: Case, policy: Any, every: int | None, rule: Any, **more: Any)
 
 
 def alone(case: Case = CASE, **told: Any) -> Engine:
-    return Engine(case.layers, world=loopback.LoopbackWorld(loopback.Hub(1), 0), **told)
+    return Engine(case.layers, world=threads.LoopbackWorld(threads.Hub(1), 0), **told)
 
 
 def epoch(case: Case, count: int = 9, replicas: int = 1, first: int = 0) -> list[Any]:
@@ -95,7 +95,7 @@ def test_every_form_of_states_equals_its_replay(system: str, form: str) -> None:
     replay = Replay(CASE.layers, grid=grid, **told)
     losses = list(replay.train(batches))
     assert len(set(losses)) == len(losses)
-    for number, (ours, engine) in enumerate(zip(loopback.run(grid.size, rank), replay.engines, strict=True)):
+    for number, (ours, engine) in enumerate(zip(threads.run(grid.size, rank), replay.engines, strict=True)):
         assert ours.losses == losses
         ours.compare(kept_by(engine), f"{system} {form} rank {number}")
 
@@ -151,9 +151,9 @@ def test_law_8_a_resumed_stream_is_bit_identical(system: str, tmp_path: Path) ->
             engine.load(tmp_path / f"{grid}")
             return kept_by(engine, list(engine.train(part)))
 
-        right = loopback.run(grid.size, whole)
-        loopback.run(grid.size, half)
-        for number, (one, other) in enumerate(zip(right, loopback.run(grid.size, rest), strict=True)):
+        right = threads.run(grid.size, whole)
+        threads.run(grid.size, half)
+        for number, (one, other) in enumerate(zip(right, threads.run(grid.size, rest), strict=True)):
             assert one.losses[8:] == other.losses
             one.compare(other, f"{system} {grid} rank {number}")
 
@@ -201,7 +201,7 @@ def test_losses_of_ranks_come_in_order_while_the_pipeline_runs() -> None:
             told.append(len(engine.store.passes))
         return told
 
-    for told in loopback.run(3, rank):
+    for told in threads.run(3, rank):
         assert len(told) == 30
         assert told == sorted(told)
         assert told[0] < 30 * 3 / 2  # long before the end
@@ -255,14 +255,14 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("told", "says"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_what_cannot_be_is_refused_by_name_before_anything_is_trained(told: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidRequest, match=f"{says}.*legal: "):
-        loopback.run(2, lambda world: Engine(CASE.layers, grid=Grid(inter=2), world=world, **told))
+        threads.run(2, lambda world: Engine(CASE.layers, grid=Grid(inter=2), world=world, **told))
 
 
 def test_a_tied_model_is_refused() -> None:
     tied = gpt_case("tied", "float32")
     told = settings(tied, Stash(), 1, SGD(0.1), tied=tied.ties)
     with pytest.raises(Unsupported, match=r"a tied weight in an asynchronous pipeline; rule: .*both ends"):
-        loopback.run(2, lambda world: Engine(tied.layers, grid=Grid(inter=2), world=world, **told))
+        threads.run(2, lambda world: Engine(tied.layers, grid=Grid(inter=2), world=world, **told))
 
 
 def test_fewer_mini_batches_than_stages_are_refused_and_train_nothing() -> None:
@@ -305,7 +305,7 @@ def test_an_evaluation_by_replay_is_that_of_the_ranks() -> None:
 
     replay = Replay(case.layers, grid=grid, **told)
     found = [*replay.train(batches), replay.evaluate(batches)]
-    assert loopback.run(grid.size, rank) == [found] * grid.size
+    assert threads.run(grid.size, rank) == [found] * grid.size
 
 
 # -- what a replay must not lose ---------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ def test_a_shared_weight_stays_shared_in_a_replay() -> None:
 
     told: dict[str, Any] = {"loss": nn.functional.mse_loss, "optimizer": SGD(0.5), "microbatch": 2}
     batches = [(torch.randn(4, 4), torch.randn(4, 4)) for _ in range(4)]
-    one = Engine(shared(), world=loopback.LoopbackWorld(loopback.Hub(1), 0), **told)
+    one = Engine(shared(), world=threads.LoopbackWorld(threads.Hub(1), 0), **told)
     replay = Replay(shared(), grid=Grid(inter=3), **told)
     assert list(replay.train(batches)) == pytest.approx(list(one.train(batches)), rel=1e-6)
     with pytest.raises(Unsupported, match="a tied weight in an asynchronous pipeline"):
@@ -390,7 +390,7 @@ def test_batch_norm_and_stages_without_weights(policy: Any) -> None:
         def rank(world: Any, grid: Grid = grid, every: int = every) -> list[float]:
             return list(Engine(layers, grid=grid, world=world, **told | {"update_every": every}).train(batches))
 
-        assert loopback.run(grid.size, rank) == [losses] * grid.size
+        assert threads.run(grid.size, rank) == [losses] * grid.size
 
 
 def test_the_last_loss_comes_when_the_stream_has_drained() -> None:
@@ -406,7 +406,7 @@ def test_the_last_loss_comes_when_the_stream_has_drained() -> None:
             found.append(engine.drained)
         return found
 
-    assert loopback.run(2, rank) == [[True] * 4] * 2
+    assert threads.run(2, rank) == [[True] * 4] * 2
 
 
 def test_a_stream_resumes_only_as_the_stream_it_was(tmp_path: Path) -> None:
@@ -458,7 +458,7 @@ def test_a_prediction_holds_little_beside_its_buffer() -> None:
             microbatch=1,
             weights=Predict(),
             update_every=1,
-            world=loopback.LoopbackWorld(loopback.Hub(1), 0),
+            world=threads.LoopbackWorld(threads.Hub(1), 0),
         )
         list(engine.train([(torch.ones(1, 1500), torch.ones(1, 1000))] * 2))
         into = [torch.empty_like(p.data) for p in engine.state.parameters]

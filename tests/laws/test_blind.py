@@ -16,23 +16,23 @@ from typing import Any
 import pytest
 import yaml
 
-from suite import reproduce
-from suite.bench import provenance
-from suite.bench.executors import without_ranks
-from suite.bench.runs import expand
-from suite.bench.starter import environment
-from suite.bench.store import Store
-from suite.bench.unranked import carried
+from suite.cli import reproduce
 from suite.config.compose import resolve
 from suite.core import blind
 from suite.core.claim import Evidence, Role
 from suite.core.errors import HiddenOutcome, InvalidRequest
-from suite.core.exits import Exit
+from suite.core.exit_codes import Exit
 from suite.core.protocols import Carried
 from suite.core.record import Metric, Outcome, Record
 from suite.papers.common import claims, figure_executor
 from suite.papers.common.answer import Papers, answer
 from suite.papers.sparse_gnn import figure_executor as graph_figures
+from suite.runner import provenance
+from suite.runner.executors.in_process import carried
+from suite.runner.executors.registry import without_ranks
+from suite.runner.launch.launch_command import environment
+from suite.runner.runs import expand
+from suite.runner.store import Store
 
 ABSURD = 12345.678
 TEXTS = ("asserts", "hedge", "limits", "note", "because")

@@ -15,11 +15,11 @@ from laws import check_gradients, engine_of, gradients_of
 from reference import SEED, Reference, as_tuple
 
 from baselines.gpipe import GPipe
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.config.compose import groups, resolve
 from suite.core.grid import Grid
 from suite.core.protocols import Schedule
-from suite.engine.random import drawing, initial
+from suite.engine.random_state import drawing, initial
 from suite.schedule import MessageDriven, OneFOneB
 from suite.weights import Latest
 
@@ -52,7 +52,7 @@ USUAL = [*((GRIDS[3], case) for case in CASES), *((grid, CASES[0]) for grid in G
 )
 def test_every_system_gives_the_gradients_of_one_process(case: Case, grid: Grid) -> None:
     for name, schedule in of_every_system():
-        compared = loopback.run(grid.size, lambda world, s=schedule: check_gradients(case, grid, s, world))
+        compared = threads.run(grid.size, lambda world, s=schedule: check_gradients(case, grid, s, world))
         assert sum(compared) > 0, name
 
 
@@ -60,14 +60,14 @@ def test_every_system_gives_the_gradients_of_one_process(case: Case, grid: Grid)
 def test_other_orders_too(schedule: Schedule) -> None:
     for grid in (Grid(inter=3), Grid(inter=4), Grid(inter=2, data=2)):
         for case in (gpt_case("tied", "float64"), all_cases()[4]):
-            loopback.run(grid.size, lambda world, c=case, g=grid: check_gradients(c, g, schedule, world))
+            threads.run(grid.size, lambda world, c=case, g=grid: check_gradients(c, g, schedule, world))
 
 
 @pytest.mark.parametrize("schedule", [MessageDriven(), GPipe()], ids=str)
 def test_recomputation_replays_dropout_and_leaves_statistics(schedule: Schedule) -> None:
     for case in (gpt_case("dropout", "float64", dropout=0.3), all_cases()[4]):
         for grid in (Grid(), Grid(inter=2)):
-            loopback.run(
+            threads.run(
                 grid.size,
                 lambda world, c=case, g=grid: check_gradients(c, g, schedule, world, weights=Latest("recompute")),
             )
@@ -75,7 +75,7 @@ def test_recomputation_replays_dropout_and_leaves_statistics(schedule: Schedule)
 
 def test_more_than_two_replicas_agree_to_rounding() -> None:
     grid = Grid(data=4)
-    loopback.run(4, lambda world: check_gradients(all_cases()[0], grid, MessageDriven(), world, tolerance=1e-12))
+    threads.run(4, lambda world: check_gradients(all_cases()[0], grid, MessageDriven(), world, tolerance=1e-12))
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
@@ -93,7 +93,7 @@ def test_the_whole_batch_in_plain_pytorch(grid: Grid) -> None:
     model = torch.nn.Sequential(*layers)
     case.loss(model(batch[0]), batch[1]).backward()
 
-    def rank(world: loopback.LoopbackWorld) -> None:
+    def rank(world: threads.LoopbackWorld) -> None:
         engine = engine_of(case, grid, MessageDriven(), world)
         engine.train_batch(batch)
         own = [p for k in engine.split[engine.place.stage] for p in layers[k].parameters()]
@@ -101,13 +101,13 @@ def test_the_whole_batch_in_plain_pytorch(grid: Grid) -> None:
             assert (got - right.grad.flatten()).abs().max() < 1e-12
         engine.close()
 
-    loopback.run(grid.size, rank)
+    threads.run(grid.size, rank)
 
 
 def test_gradients_without_a_step_change_nothing() -> None:
     case = gpt_case("dropout", "float64", dropout=0.2)
 
-    def rank(world: loopback.LoopbackWorld) -> None:
+    def rank(world: threads.LoopbackWorld) -> None:
         engine = engine_of(case, Grid(inter=2), MessageDriven(), world)
         batch = case.batch(0, 4, 1)
         once, again = engine.gradients(batch), engine.gradients(batch)
@@ -117,7 +117,7 @@ def test_gradients_without_a_step_change_nothing() -> None:
         assert all(torch.equal(a.flatten(), b) for a, b in zip(once, gradients_of(engine), strict=True))
         engine.close()
 
-    loopback.run(2, rank)
+    threads.run(2, rank)
 
 
 def test_the_reference_itself_differs_by_order() -> None:

@@ -14,14 +14,14 @@ from masked import Given, random_ticket
 from ranks import ROOT
 from standing import standing
 
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.config.compose import CONF, groups, resolve
 from suite.config.run import RunConfig
 from suite.conformance.memory import check_counted, counted
-from suite.engine.live import LiveBytes
-from suite.engine.optimizer import SGD, AdamW
+from suite.engine.engine import Engine
+from suite.engine.memory_tracker import LiveBytes
+from suite.engine.optim.optimizer import SGD, AdamW
 from suite.engine.prune import Pruning
-from suite.engine.train import Engine
 from suite.memory.layout import compressed, offloaded, resident
 
 PROGRAM = ROOT / "tests" / "distributed" / "program_memory.py"
@@ -169,7 +169,7 @@ def counted_by(ranks: int, configs: list[RunConfig], job: Path) -> list[list[dic
     """What every rank counted of each config: ranks of mpiexec, whose messages are held, or one alone, which has none
     and needs no process."""
     if ranks == 1:
-        return [[counted(loopback.LoopbackWorld(loopback.Hub(1), 0), config) for config in configs]]
+        return [[counted(threads.LoopbackWorld(threads.Hub(1), 0), config) for config in configs]]
     job.write_text(json.dumps([config.plain() for config in configs]))
     standing(ranks, PROGRAM, str(job))
     return [json.loads(job.with_name(f"rank{rank}.json").read_text()) for rank in range(ranks)]

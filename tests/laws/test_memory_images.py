@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from suite.bench.predict import budgets
-from suite.comm.loopback import LoopbackWorld, run
+from suite.comm.p2p.threads import LoopbackWorld, run
 from suite.config.compose import resolve
 from suite.engine.system import EngineSystem
+from suite.runner.estimate import budgets
 
 LARGE = ["batch.size=16", "batch.microbatch=16", "model.shape.image=64"]  # activations outweigh the states
 VGG, RESNET = ["model=vgg_narrow"], ["model=wideresnet_narrow"]

@@ -16,11 +16,11 @@ from mixed import BATCHES, EVERYTHING, OFFLOADED, PLAIN, Checked, engine_of, hel
 from torch import nn
 
 from baselines.gpipe import GPipe
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.core.grid import Grid
-from suite.engine.optimizer import SGD, Adam, AdamW
-from suite.engine.scale import Dynamic
-from suite.engine.train import Engine
+from suite.engine.engine import Engine
+from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.memory.layout import offloaded
 from suite.schedule import MessageDriven, OneFOneB
 
@@ -38,7 +38,7 @@ VARIANTS = {
 def check(case: Case, grid: Grid, half: str, rule: Any, scale: float, **more: Any) -> int:
     """On a grid of threads; batches that were left out."""
     checked = Checked(case, grid, half, rule, scale)
-    (skipped,) = set(loopback.run(grid.size, partial(checked.rank, **more)))
+    (skipped,) = set(threads.run(grid.size, partial(checked.rank, **more)))
     return skipped
 
 
@@ -104,9 +104,9 @@ def test_in_one_precision_every_variant_gives_the_same_bits(grid: Grid, dtype: s
         engine.close()
         return losses, [t.tolist() for t in held_by(engine)]
 
-    plain = loopback.run(grid.size, trained)
+    plain = threads.run(grid.size, trained)
     for name, variant in VARIANTS.items():
-        assert loopback.run(grid.size, partial(trained, **variant)) == plain, name
+        assert threads.run(grid.size, partial(trained, **variant)) == plain, name
 
 
 # -- faults of the original ------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ SLOW_FAMILIES = {
 
 def turned(*more: str) -> dict[Named, bool]:
     """By mutation, claim and evidence, whether the verdict turns; a process of its own forks for each mutation."""
-    line = [sys.executable, "-m", "suite.papers", "mutate", *more]
+    line = [sys.executable, "-m", "suite", "claims", "mutate", *more]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads that wait for a core that others have spend another
     done = subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=1500)
     assert done.returncode in (0, 1), done.stderr

@@ -9,12 +9,12 @@ import torch
 from cases import Case
 from laws import check_gradients
 
-from suite.bench.predict import budgets
-from suite.comm.loopback import LoopbackWorld, run
+from suite.comm.p2p.threads import LoopbackWorld, run
 from suite.config.compose import resolve
 from suite.core.grid import Grid
 from suite.engine.system import EngineSystem
 from suite.models import gnmt, recurrent
+from suite.runner.estimate import budgets
 from suite.schedule import MessageDriven, OneFOneB
 from suite.weights import Latest
 from suite.workload import GNMT, ResidualLSTM

@@ -17,14 +17,14 @@ from covering import cells
 from masked import Given, random_ticket
 from resuming import Kept, batch_of, engine_of, kept_by, trained
 
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.config.compose import groups, resolve
 from suite.config.run import RunConfig
 from suite.conformance.resuming import check_resumed
 from suite.core.grid import Grid
-from suite.engine.optimizer import SGD, Adam, AdamW
+from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.engine.prune import Pruning
-from suite.engine.scale import Dynamic
 from suite.engine.system import EngineSystem
 from suite.memory.layout import compressed, offloaded
 from suite.pruning.early_bird import EarlyBird
@@ -73,9 +73,9 @@ def test_a_ticket_is_saved_and_loaded(grid: Grid, variant: str, tmp_path: Path) 
     def pruning() -> Pruning:
         return Pruning(Given(indices, after), 0.8)
 
-    whole = loopback.run(grid.size, lambda world: run(world=world, batches=range(4), pruning=pruning()))
-    loopback.run(grid.size, lambda world: run(world=world, batches=range(2), save=tmp_path, pruning=pruning()))
-    again = loopback.run(
+    whole = threads.run(grid.size, lambda world: run(world=world, batches=range(4), pruning=pruning()))
+    threads.run(grid.size, lambda world: run(world=world, batches=range(2), save=tmp_path, pruning=pruning()))
+    again = threads.run(
         grid.size, lambda world: run(world=world, batches=range(2, 4), load=tmp_path, pruning=pruning())
     )
     assert any("index" in name for rank in whole for name in rank.tensors)
@@ -94,9 +94,9 @@ def test_a_search_for_a_ticket_goes_on(after: int, tmp_path: Path) -> None:
 
     run = partial(trained, PRUNED, grid=grid, optimizer=AdamW(0.003), memory=compressed)
     one = pruning()  # each engine searches with a copy
-    whole = loopback.run(2, lambda world: run(world=world, batches=range(8), pruning=one))
-    loopback.run(2, lambda world: run(world=world, batches=range(after), save=tmp_path, pruning=one))
-    again = loopback.run(2, lambda world: run(world=world, batches=range(after, 8), load=tmp_path, pruning=one))
+    whole = threads.run(2, lambda world: run(world=world, batches=range(8), pruning=one))
+    threads.run(2, lambda world: run(world=world, batches=range(after), save=tmp_path, pruning=one))
+    again = threads.run(2, lambda world: run(world=world, batches=range(after, 8), load=tmp_path, pruning=one))
     assert 3 <= whole[0].counts["pruned"] < 8
     for right, resumed in zip(whole, again, strict=True):
         right.compare(resumed, f"after {after}")
@@ -105,8 +105,8 @@ def test_a_search_for_a_ticket_goes_on(after: int, tmp_path: Path) -> None:
 def interrupted(case: Case, grid: Grid, folder: Path, *, after: int, batches: int, **more: Any) -> list[Kept]:
     """Trains, saves, trains on in engines that have loaded: what each rank is left with."""
     if after:
-        loopback.run(grid.size, lambda world: trained(case, world, grid, range(after), save=folder, **more))
-    return loopback.run(grid.size, lambda world: trained(case, world, grid, range(after, batches), load=folder, **more))
+        threads.run(grid.size, lambda world: trained(case, world, grid, range(after), save=folder, **more))
+    return threads.run(grid.size, lambda world: trained(case, world, grid, range(after, batches), load=folder, **more))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def interrupted(case: Case, grid: Grid, folder: Path, *, after: int, batches: in
 )
 def test_resuming_changes_nothing(grid: Grid, variant: str, tmp_path: Path) -> None:
     case, more = VARIANTS[variant]
-    whole = loopback.run(grid.size, lambda world: trained(case, world, grid, range(4), **more))
+    whole = threads.run(grid.size, lambda world: trained(case, world, grid, range(4), **more))
     again = interrupted(case, grid, tmp_path, after=2, batches=4, **more)
     for rank, (right, resumed) in enumerate(zip(whole, again, strict=True)):
         assert resumed.losses == right.losses[2:]
@@ -130,9 +130,9 @@ def test_batches_that_overflow_before_and_after(grid: Grid, tmp_path: Path) -> N
     def scaler() -> Dynamic:
         return Dynamic(start=2.0**19, patience=2)
 
-    whole = loopback.run(grid.size, lambda world: run(world=world, batches=range(9), scaler=scaler()))
-    first = loopback.run(grid.size, lambda world: run(world=world, batches=range(5), scaler=scaler(), save=tmp_path))
-    again = loopback.run(grid.size, lambda world: run(world=world, batches=range(5, 9), scaler=scaler(), load=tmp_path))
+    whole = threads.run(grid.size, lambda world: run(world=world, batches=range(9), scaler=scaler()))
+    first = threads.run(grid.size, lambda world: run(world=world, batches=range(5), scaler=scaler(), save=tmp_path))
+    again = threads.run(grid.size, lambda world: run(world=world, batches=range(5, 9), scaler=scaler(), load=tmp_path))
     assert 1 <= first[0].counts["skipped"] < whole[0].counts["skipped"]
     for right, resumed in zip(whole, again, strict=True):
         assert resumed.losses == right.losses[5:]
@@ -174,7 +174,7 @@ def test_every_system_of_the_engine(tmp_path: Path) -> None:
         check_resumed(EngineSystem, config, batches, tmp_path / name, world, where=name)
 
     for name, config in compositions.values():
-        loopback.run(2, partial(rank, name=name, config=config))
+        threads.run(2, partial(rank, name=name, config=config))
 
 
 # -- onto another grid -----------------------------------------------------------------------------------------------
@@ -195,9 +195,9 @@ def test_every_system_of_the_engine(tmp_path: Path) -> None:
 def test_another_pipeline_has_the_same_bits(before: Grid, after: Grid, variant: str, tmp_path: Path) -> None:
     case = gpt_case("tied", "float64", dropout=0.3) if variant == "tied" else odd_case(torch.float64)
     run = partial(trained, case, optimizer=AdamW(0.01))
-    whole = loopback.run(after.size, lambda world: run(world, after, range(4)))
-    loopback.run(before.size, lambda world: run(world, before, range(2), save=tmp_path))
-    again = loopback.run(after.size, lambda world: run(world, after, range(2, 4), load=tmp_path))
+    whole = threads.run(after.size, lambda world: run(world, after, range(4)))
+    threads.run(before.size, lambda world: run(world, before, range(2), save=tmp_path))
+    again = threads.run(after.size, lambda world: run(world, after, range(2, 4), load=tmp_path))
     for right, resumed in zip(whole, again, strict=True):
         right.compare(resumed, f"{before} {after}")
         assert resumed.losses == pytest.approx(right.losses[2:], rel=1e-14)  # a loss is added in the grid's order
@@ -210,9 +210,9 @@ def test_another_number_of_replicas_agrees_to_rounding(before: Grid, after: Grid
     """The same masks of dropout too: the position is counted over all replicas."""
     case = gpt_case("tied", "float64", dropout=0.3)
     run = partial(trained, case, optimizer=SGD(0.1, momentum=0.9))
-    whole = loopback.run(after.size, lambda world: run(world, after, range(4)))
-    loopback.run(before.size, lambda world: run(world, before, range(2), save=tmp_path))
-    again = loopback.run(after.size, lambda world: run(world, after, range(2, 4), load=tmp_path))
+    whole = threads.run(after.size, lambda world: run(world, after, range(4)))
+    threads.run(before.size, lambda world: run(world, before, range(2), save=tmp_path))
+    again = threads.run(after.size, lambda world: run(world, after, range(2, 4), load=tmp_path))
     for right, resumed in zip(whole, again, strict=True):
         assert resumed.losses == pytest.approx(right.losses[2:], rel=1e-12)
         right.compare(resumed, f"{before} {after}", tolerance=1e-12)
@@ -221,10 +221,10 @@ def test_another_number_of_replicas_agrees_to_rounding(before: Grid, after: Grid
 def test_running_statistics_are_each_replicas_own_and_elsewhere_replica_0s(tmp_path: Path) -> None:
     case = odd_case(torch.float64)
     run = partial(trained, case, optimizer=SGD(0.1))
-    first, second = loopback.run(2, lambda world: run(world, Grid(data=2), range(2), save=tmp_path))
+    first, second = threads.run(2, lambda world: run(world, Grid(data=2), range(2), save=tmp_path))
     mean = "0.running_mean"
     assert not torch.equal(first.tensors[mean], second.tensors[mean])
-    again = loopback.run(2, lambda world: run(world, Grid(data=2), (), load=tmp_path))
+    again = threads.run(2, lambda world: run(world, Grid(data=2), (), load=tmp_path))
     assert all(torch.equal(a.tensors[mean], b.tensors[mean]) for a, b in zip((first, second), again, strict=True))
 
     def elsewhere(world: Any) -> torch.Tensor:
@@ -235,7 +235,7 @@ def test_running_statistics_are_each_replicas_own_and_elsewhere_replica_0s(tmp_p
         return engine.stage.layers[0].running_mean
 
     for replicas in (1, 4):  # of 8 microbatches
-        for found in loopback.run(replicas, elsewhere):
+        for found in threads.run(replicas, elsewhere):
             assert torch.equal(found, first.tensors[mean])
 
 
@@ -246,7 +246,7 @@ def test_running_statistics_are_each_replicas_own_and_elsewhere_replica_0s(tmp_p
 def test_evaluations_and_checkpoints_in_between_change_nothing(grid: Grid, tmp_path: Path) -> None:
     case = odd_case(torch.float32)
     more = {"optimizer": AdamW(0.01), "half": "bfloat16"}
-    plain = loopback.run(grid.size, lambda world: trained(case, world, grid, range(3), **more))
+    plain = threads.run(grid.size, lambda world: trained(case, world, grid, range(3), **more))
 
     def rank(world: Any) -> Any:
         engine = engine_of(case, world, grid, **more)
@@ -264,7 +264,7 @@ def test_evaluations_and_checkpoints_in_between_change_nothing(grid: Grid, tmp_p
             one.close()
         return kept
 
-    for right, watched in zip(plain, loopback.run(grid.size, rank), strict=True):
+    for right, watched in zip(plain, threads.run(grid.size, rank), strict=True):
         assert watched.losses == right.losses
         right.compare(watched, str(grid))
 
@@ -273,8 +273,8 @@ def test_the_users_own_random_numbers_go_on(tmp_path: Path) -> None:
     case = gpt_case("dropout", "float32", dropout=0.3)
     torch.manual_seed(3)
     torch.rand(5)
-    loopback.run(1, lambda world: trained(case, world, Grid(), range(1), save=tmp_path, optimizer=SGD(0.1)))
+    threads.run(1, lambda world: trained(case, world, Grid(), range(1), save=tmp_path, optimizer=SGD(0.1)))
     right = torch.rand(4)
     torch.manual_seed(99)
-    loopback.run(1, lambda world: trained(case, world, Grid(), (), load=tmp_path, optimizer=SGD(0.1)))
+    threads.run(1, lambda world: trained(case, world, Grid(), (), load=tmp_path, optimizer=SGD(0.1)))
     assert torch.equal(torch.rand(4), right)

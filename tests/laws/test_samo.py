@@ -15,9 +15,9 @@ from covering import cells
 from masked import MaskChecked
 
 from baselines.gpipe import GPipe
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.core.grid import Grid
-from suite.engine.optimizer import SGD, Adam, AdamW
+from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.memory.layout import compressed
 from suite.schedule import OneFOneB
 
@@ -45,7 +45,7 @@ def named(value: Any) -> str:
 
 def check(case: Case, grid: Grid, rule: Any, *, sparsity: float = 0.8, **more: Any) -> None:
     """On a grid of threads."""
-    loopback.run(grid.size, MaskChecked(case, grid, rule, sparsity, **more).rank)
+    threads.run(grid.size, MaskChecked(case, grid, rule, sparsity, **more).rank)
 
 
 @pytest.mark.parametrize(("rule", "grid"), cells(RULES, GRIDS), ids=named)

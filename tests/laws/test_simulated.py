@@ -20,17 +20,17 @@ from modelled import FREE, TINY, machine, simulated, stack, systems
 from baselines.gpipe import GPipe
 from suite.core.errors import IllegalSchedule, InvalidRequest
 from suite.core.grid import Grid
+from suite.core.jitter import Perturbation
 from suite.core.op import Kind, Op, Place, Program, Work, feeds
-from suite.core.perturb import Perturbation
 from suite.core.protocols import Chunk, CostModel, Schedule
 from suite.core.trace import REDUCE, WAIT
 from suite.memory import Layout, offloaded
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import check
-from suite.simulate.cost import Fixed
-from suite.simulate.machine import Link
-from suite.simulate.plan import Plan
-from suite.simulate.roofline import Roofline
+from suite.simulate.block_model import Plan
+from suite.simulate.cost.measured import Fixed
+from suite.simulate.cost.roofline import Roofline
+from suite.simulate.network.machine import Link
 from suite.simulate.search import run
 from suite.simulate.worker import Network, Simulation, simulate
 

@@ -3,7 +3,7 @@
     python tests/nightly/trial.py planted FOLDER ops:0.10 ops:0.05 update:0.10 messages:0.10
     python tests/nightly/trial.py unchanged FOLDER --nights 20
 
-Works in a clone of the committed code in FOLDER, by real ranks and `python -m suite.nightly`; every night has a commit
+Works in a clone of the committed code in FOLDER, by real ranks and `suite nightly`; every night has a commit
 of its own. A planted slowdown is a busy wait of that share of an op's time: after every op, after updates alone, or
 before each message. Prints a line per night and the counts; ends with 1 where a night of unchanged code was blamed.
 """
@@ -54,7 +54,7 @@ def planted(text: str, place: str, share: float) -> str:
 def night(folder: Path, arguments: list[str]) -> dict[str, object]:
     begin = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "suite.nightly", *arguments],
+        [sys.executable, "-m", "suite", "nightly", *arguments],
         cwd=folder,
         capture_output=True,
         text=True,

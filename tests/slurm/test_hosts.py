@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from slurm_cluster import Cluster, cluster, two_hosts
 
-from suite.__main__ import run
+from suite.cli.run import run
 from suite.config.compose import register
 from suite.core.record import Outcome, Record
 
@@ -31,7 +31,7 @@ def hosts() -> Iterator[Cluster]:
 
 def batch(hosts: Cluster, folder: Path, *overrides: str) -> list[Record]:
     """The records of one command line, in a job on both hosts."""
-    line = " ".join(f"'{part}'" for part in ("-m", "suite", *overrides, f"reports={folder}"))
+    line = " ".join(f"'{part}'" for part in ("-m", "suite", "run", *overrides, f"reports={folder}"))
     script = folder / "job.sh"
     script.write_text(f"#!/bin/bash\nexport PYTHONPATH={ROOT}\nexec {sys.executable} {line}\n")
     log = folder / "job.log"

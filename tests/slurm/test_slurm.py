@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from slurm_cluster import Cluster, cluster
 
-from suite.bench import slurm_wait
-from suite.bench.slurm import Ended, submitted
 from suite.config.compose import register
-from suite.core.exits import Exit
+from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record
+from suite.runner.slurm import wait
+from suite.runner.slurm.submit import Ended, submitted
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 ROOT = SUPPORT.parents[1]
@@ -37,7 +37,7 @@ def slurm() -> Iterator[Cluster]:
     register()
     with cluster() as one, pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", str(one.conf))
-        patch.setattr(slurm_wait, "GONE", 4.0)  # this controller is never too busy to know its jobs
+        patch.setattr(wait, "GONE", 4.0)  # this controller is never too busy to know its jobs
         yield one
 
 
@@ -143,7 +143,7 @@ def test_jobs_that_end_hard(slurm: Cluster, tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 def test_an_interrupted_submission_cancels_its_own_jobs(slurm: Cluster, tmp_path: Path) -> None:
     other = slurm.run("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 60").strip()
-    line = [sys.executable, "-m", "suite", *deadly(tmp_path, "sleeps")]
+    line = [sys.executable, "-m", "suite", "run", *deadly(tmp_path, "sleeps")]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
 
     def heeds_interrupts() -> None:

@@ -25,12 +25,12 @@ from hydra import initialize_config_dir
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from omegaconf import OmegaConf
 
-from suite.bench.measure import measure
-from suite.bench.progress import Progress
-from suite.bench.runs import expand
 from suite.config.compose import CONF
 from suite.core.errors import SuiteError
 from suite.core.record import Outcome, Record
+from suite.runner.interleave import measure
+from suite.runner.progress import Progress
+from suite.runner.runs import expand
 from tests.soak.configs import config
 
 LIMIT = 20  # seconds of a core for one config, composing included; on a clock six times as long, as others have it too

@@ -37,10 +37,19 @@ SHORT = (
     *("executor=emulated", "batch.size=4", "launch.deadline=100"),
 )
 COMMANDS = {  # each with how often it is taken
-    ("-m", "suite", "-m", "system=axonn,gpipe,one_f_one_b", *SHORT): 5,
-    ("-m", "suite", "-m", "system=axonn", "seed=0,1", *SHORT[:5], "measure.eval_batches=0", "model.shape.layers=2"): 1,
-    ("-m", "suite", "experiment=smoke_grid"): 1,
-    ("-m", "suite.reproduce", "scale=smoke", "scale.reproduce=[formulas,smoke,'single grid.inter=2']"): 1,
+    ("-m", "suite", "sweep", "system=axonn,gpipe,one_f_one_b", *SHORT): 5,
+    (
+        "-m",
+        "suite",
+        "sweep",
+        "system=axonn",
+        "seed=0,1",
+        *SHORT[:5],
+        "measure.eval_batches=0",
+        "model.shape.layers=2",
+    ): 1,
+    ("-m", "suite", "run", "experiment=smoke_grid"): 1,
+    ("-m", "suite", "reproduce", "scale=smoke", "scale.reproduce=[formulas,smoke,'single grid.inter=2']"): 1,
 }
 
 
@@ -98,7 +107,7 @@ class Sweep:
         launchers = {pid for pid, line in found.items() if Path(line[0]).name in ("mpiexec", "prterun", "torchrun")}
         if kind == "launcher":
             return sorted(launchers)
-        return [pid for pid, line in found.items() if "suite.bench.rank" in line and pid not in launchers]
+        return [pid for pid, line in found.items() if "suite.runner.ranks.rank" in line and pid not in launchers]
 
     def fault(self, told: str) -> None:
         with self.tally.lock:

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from threading import Lock
 
-from suite.core.exits import Exit
+from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record
 from tests.soak.configs import base, choices, near
 
@@ -117,7 +117,7 @@ def config(random: Random) -> list[str]:
 
 def one(overrides: list[str], folder: Path, ended: Ended) -> None:
     """What becomes of one config, through the command that people type."""
-    command = [sys.executable, "-m", "suite", *overrides, f"reports={folder}"]
+    command = [sys.executable, "-m", "suite", "run", *overrides, f"reports={folder}"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     process = subprocess.Popen(command, env=env, cwd=ROOT, start_new_session=True, **pipes)  # type: ignore[call-overload]

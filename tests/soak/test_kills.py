@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from suite.bench.store import Store
 from suite.core.record import Outcome, Record, Source
+from suite.runner.store import Store
 from tests.soak.kills import Sweep, Tally
 
 KEY = "0" * 20

@@ -16,7 +16,7 @@ from cases import Case
 from reference import SEED, as_tuple
 from torch.func import functional_call
 
-from suite.engine.random import drawing, initial
+from suite.engine.random_state import drawing, initial
 from suite.workload import evenly
 
 Weights = list[torch.Tensor]

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from suite.conformance.case import Case, Layers
+from suite.conformance.fixtures import Case, Layers
 from suite.models import gpt
 from suite.workload import Transformer
 

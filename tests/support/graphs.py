@@ -11,11 +11,11 @@ import numpy as np
 from scipy.sparse import csr_array, random_array
 
 from baselines.cagnet import Oblivious
-from suite.comm.loopback import LoopbackWorld, run
-from suite.engine.optimizer import SGD
+from suite.comm.p2p.threads import LoopbackWorld, run
+from suite.engine.optim.optimizer import SGD
 from suite.gnn.exchange import Aware
-from suite.gnn.holding import Holding, holdings, plans
 from suite.gnn.plan import Placement
+from suite.gnn.rank_shard import Holding, holdings, plans
 from suite.gnn.train import Trainer
 from suite.workload.gcn import GCN
 

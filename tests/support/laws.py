@@ -8,8 +8,8 @@ from reference import SEED
 from suite.conformance.gradients import BATCHES, Right, check_engine, gradients_of, right
 from suite.core.grid import Grid
 from suite.core.protocols import Schedule, WeightPolicy, World
-from suite.engine.optimizer import SGD
-from suite.engine.train import Engine
+from suite.engine.engine import Engine
+from suite.engine.optim.optimizer import SGD
 
 __all__ = ["BATCHES", "Right", "check_gradients", "engine_of", "gradients_of", "right"]
 

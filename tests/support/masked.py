@@ -12,12 +12,12 @@ from reference import SEED, Reference, as_tuple, drawing, initial
 
 from suite.core.grid import Grid
 from suite.core.protocols import MaskMethod
-from suite.engine.optimizer import RuleState
+from suite.engine.engine import Engine
+from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.optim.optimizer import RuleState
 from suite.engine.prune import Pruning
-from suite.engine.scale import Dynamic
-from suite.engine.train import Engine
 from suite.memory.layout import compressed
-from suite.pruning.ticket import Indices, View, prunable
+from suite.pruning.mask import Indices, View, prunable
 
 
 def random_ticket(case: Case, sparsity: float, what: str = "weights") -> Indices:

@@ -11,8 +11,8 @@ from cases import Case
 from reference import SEED, PlainLoop
 
 from suite.core.grid import Grid
-from suite.engine.scale import Dynamic
-from suite.engine.train import Engine
+from suite.engine.engine import Engine
+from suite.engine.optim.loss_scaler import Dynamic
 from suite.memory.layout import offloaded, resident
 
 BATCHES = (4, 1, 3, 2)  # microbatches per replica

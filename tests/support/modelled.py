@@ -12,9 +12,9 @@ from suite.config.compose import resolve
 from suite.config.plugins import build
 from suite.memory import mixed
 from suite.schedule import MessageDriven
-from suite.simulate.machine import Link, Machine
-from suite.simulate.plan import Modelled
-from suite.simulate.stack import Stack
+from suite.simulate.block_model import Modelled
+from suite.simulate.cost.efficiency import Stack
+from suite.simulate.network.machine import Link, Machine
 from suite.simulate.worker import Network
 from suite.workload import Transformer
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from suite.bench.store import Store, key_of
-from suite.compare.sets import Sample, Samples
 from suite.core.record import Metric, Outcome, Record, Source
+from suite.regression.compare.record_sets import Sample, Samples
+from suite.runner.store import Store, key_of
 
 CONFIG: dict[str, Any] = {
     "experiment": {"name": "single", "title": "One run"},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tools import needs
 
-from suite.bench.starter import environment, placing
+from suite.runner.launch.launch_command import environment, placing
 
 ROOT = Path(__file__).resolve().parents[2]
 

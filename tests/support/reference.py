@@ -8,8 +8,8 @@ import torch
 from cases import Case
 
 from suite.conformance.reference import SEED, Reference, as_tuple
-from suite.engine.optimizer import RuleState
-from suite.engine.random import drawing, initial
+from suite.engine.optim.optimizer import RuleState
+from suite.engine.random_state import drawing, initial
 
 __all__ = ["SEED", "PlainLoop", "Reference", "as_tuple", "drawing", "initial"]
 

@@ -12,7 +12,7 @@ from reference import SEED
 from suite.conformance.resuming import Kept, kept_by
 from suite.core.grid import Grid
 from suite.core.protocols import World
-from suite.engine.train import Engine
+from suite.engine.engine import Engine
 
 __all__ = ["COUNTS", "Kept", "batch_of", "engine_of", "kept_by", "trained"]
 

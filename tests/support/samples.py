@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from ranks import run_ranks
 
-from suite.bench.provenance import versions
-from suite.comm.by_hand import mpi_version
+from suite.comm.rendezvous.mpiexec_flags import mpi_version
+from suite.runner.provenance import versions
 
 REQUIRED = ("peer", "libraries", "threads", "binding", "timing")  # what extra_info of every benchmark holds
 

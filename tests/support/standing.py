@@ -34,7 +34,7 @@ class Ranks:
         from ranks import ROOT
         from tools import needs
 
-        from suite.bench.starter import environment, placing
+        from suite.runner.launch.launch_command import environment, placing
 
         self.size, self.asked = size, 0
         self.folder = Path(tempfile.mkdtemp(prefix="standing-"))

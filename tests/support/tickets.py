@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from suite.comm.loopback import LoopbackWorld, run
+from suite.comm.p2p.threads import LoopbackWorld, run
 from suite.core.protocols import MaskMethod
-from suite.pruning.ticket import Indices, Key, View, prunable
+from suite.pruning.mask import Indices, Key, View, prunable
 from suite.workload.split import evenly
 
 Draw = Callable[[MaskMethod, View], Any]

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from suite.comm.by_hand import find_mpiexec
+from suite.comm.rendezvous.mpiexec_flags import find_mpiexec
 from suite.doctor.checks import find_chromium
 
 _SLURM = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "scancel")

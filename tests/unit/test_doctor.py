@@ -17,12 +17,12 @@ import psutil
 import pytest
 from tools import needs
 
-from suite.bench.locks import build_folders, stale_locks
-from suite.comm import by_hand
+from suite.cli.doctor import examined
+from suite.comm.rendezvous import mpiexec_flags
 from suite.doctor import checks, probe
-from suite.doctor.__main__ import examined
 from suite.doctor.finding import ABSENT, BROKEN, UNKNOWN, WORKS, Check, Finding, Ill
 from suite.doctor.probe import Said, attempt
+from suite.runner.launch.stale_build_locks import build_folders, stale_locks
 
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = {check.name: check for check in checks.CHECKS}
@@ -76,12 +76,12 @@ def no_package(name: str) -> Callable[[Patch], None]:
 def no_program(patch: Patch) -> None:
     patch.setattr(checks.shutil, "which", lambda _: None)
     patch.setattr(checks, "find_spec", lambda _: None)
-    patch.setattr("suite.comm.by_hand.find_mpiexec", lambda _: None)
+    patch.setattr("suite.comm.rendezvous.mpiexec_flags.find_mpiexec", lambda _: None)
 
 
 def root_user(patch: Patch) -> None:
     patch.setattr(checks.os, "geteuid", lambda: 0)
-    for name in by_hand.ROOT_VARIABLES:
+    for name in mpiexec_flags.ROOT_VARIABLES:
         patch.delenv(name, raising=False)
 
 
@@ -105,18 +105,18 @@ def old_python(patch: Patch) -> None:
 
 
 def broken_module(patch: Patch) -> None:
-    patch.setitem(sys.modules, "suite.bench.provenance", None)
+    patch.setitem(sys.modules, "suite.runner.provenance", None)
 
 
 def locked(patch: Patch) -> None:
-    patch.setattr("suite.bench.locks.stale_locks", lambda _: [Path("/c a/lock"), Path("/d/lock")])
+    patch.setattr("suite.runner.launch.stale_build_locks.stale_locks", lambda _: [Path("/c a/lock"), Path("/d/lock")])
 
 
 OK_MPI = Said(json_lines(library="Open MPI v9", size=2, moved=True), "")
 # the component, what is done to it, its state, and words of its line
 CASES: list[tuple[str, Callable[[Patch], None], str, tuple[str, ...]]] = [
     ("Python", old_python, BROKEN, ("this is Python", "do this: make install PYTHON=python3.11")),
-    ("machine", broken_module, BROKEN, ("suite.bench.provenance", "do this: make install")),
+    ("machine", broken_module, BROKEN, ("suite.runner.provenance", "do this: make install")),
     ("packages", no_package("scipy"), ABSENT, ("scipy of ", "packages are not installed", "do this: make install")),
     (
         "torch",
@@ -311,7 +311,7 @@ def test_two_ranks_that_do_not_meet_are_told_apart_from_no_torch(monkeypatch: Pa
 
 
 def test_the_command_has_a_line_for_each_and_no_traceback() -> None:
-    line = [sys.executable, "-m", "suite.doctor"]
+    line = [sys.executable, "-m", "suite", "doctor"]
     env = {**os.environ, "PATH": "/nowhere", "HOME": "/nowhere", "TORCH_EXTENSIONS_DIR": "/nowhere"}
     begin = time.monotonic()
     done = subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60)

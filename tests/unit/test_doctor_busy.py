@@ -10,7 +10,7 @@ import pytest
 from suite.core import load
 from suite.doctor import measure as measuring
 from suite.doctor.measure import FILE, TRIES, measure
-from suite.simulate.machine import measured
+from suite.simulate.network.machine import measured
 
 GOOD = {"rate": 6e10, "copied": 1e10, "latency": 0.47e-6, "bandwidth": 9e9}
 BAD = {"rate": 2e10, "copied": 4e9, "latency": 1.99e-3, "bandwidth": 1e9}

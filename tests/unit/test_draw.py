@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from suite.bench.reads import BOOKKEEPING, below
+from suite.cli.draw import ALWAYS, PAGES, PIPELINE, WHOLE_GRAPH, check_read, draw
 from suite.config.compose import composed, groups
 from suite.core.errors import InvalidRequest
-from suite.draw import ALWAYS, PAGES, PIPELINE, WHOLE_GRAPH, check_read, draw
+from suite.runner.keys_read import BOOKKEEPING, below
 
 
 def grid_of(*overrides: str) -> str:

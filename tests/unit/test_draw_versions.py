@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from suite.cli.draw import draw
 from suite.core.errors import InvalidRequest
-from suite.draw import draw
 from suite.schedule.draw import columns
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from suite.__main__ import main, run
-from suite.bench import provenance
-from suite.bench.runs import expand
-from suite.bench.tune import again
+from suite.cli.run import main, run
 from suite.core.errors import InvalidRequest
-from suite.core.exits import Exit
+from suite.core.exit_codes import Exit
 from suite.core.files import check_file, check_folder
 from suite.core.record import Outcome
+from suite.runner import provenance
+from suite.runner.runs import expand
+from suite.runner.tune import again
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKED = ["executor=check", "system=axonn", "grid.inter=2"]  # a run without ranks
@@ -39,17 +39,21 @@ class Worked(BaseException):
 @pytest.mark.parametrize(
     ("module", "arguments", "work"),
     [
-        ("suite.__main__", [*CHECKED, "reports={}"], "suite.bench.unranked.carried"),
-        ("suite.__main__", ["-m", *CHECKED, "seed=1,2", "reports={}"], "suite.sweep.isolated"),
-        ("suite.reproduce", ["scale=smoke", "reports={}"], "suite.bench.measure.measure"),
-        ("suite.tune", ["machine=summit", "reports={}"], "suite.bench.tune.candidates"),
-        ("suite.partition", ["model=vgg_narrow", "data=digits", "reports={}"], "suite.engine.profile.measure"),
-        ("suite.nightly.__main__", ["reports={}"], "suite.nightly.night.run"),
-        ("suite.ticket", ["checkpoint", "{}"], "suite.engine.restore.ticket"),
-        ("suite.compare.__main__", ["a", "b", "--json", "{}"], "suite.compare.sets.read"),
-        ("suite.draw", ["system=sparsity_aware", "grid.data=2", "draw.plan={}/p"], "suite.gnn.prepare.graph_of"),
-        ("suite.bundle.__main__", ["reports={}"], "suite.bundle.make.make"),
-        ("suite.report.__main__", ["reports={}"], "suite.report.page.write_report"),
+        ("suite.cli.run", [*CHECKED, "reports={}"], "suite.runner.executors.in_process.carried"),
+        ("suite.cli.sweep", [*CHECKED, "seed=1,2", "reports={}"], "suite.cli.hydra_sweep.isolated"),
+        ("suite.cli.reproduce", ["scale=smoke", "reports={}"], "suite.runner.interleave.measure"),
+        ("suite.cli.tune", ["machine=summit", "reports={}"], "suite.runner.tune.candidates"),
+        ("suite.cli.profile_split", ["model=vgg_narrow", "data=digits", "reports={}"], "suite.engine.profile.measure"),
+        ("suite.cli.nightly", ["reports={}"], "suite.regression.nightly.run.run"),
+        ("suite.cli.export_mask", ["checkpoint", "{}"], "suite.engine.checkpoint.restore.ticket"),
+        ("suite.cli.compare", ["a", "b", "--json", "{}"], "suite.regression.compare.record_sets.read"),
+        (
+            "suite.cli.draw",
+            ["system=sparsity_aware", "grid.data=2", "draw.plan={}/p"],
+            "suite.gnn.partition_data.graph_of",
+        ),
+        ("suite.cli.artifact", ["reports={}"], "suite.artifact.build.make"),
+        ("suite.cli.report", ["reports={}"], "suite.report.page.page.write_report"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_the_work(
@@ -86,7 +90,7 @@ def test_checkpoints_that_cannot_be_written_refuse_the_run(
     def starts(*_: object) -> None:
         raise Worked
 
-    monkeypatch.setattr("suite.bench.measure.Session.__init__", starts)
+    monkeypatch.setattr("suite.runner.interleave.Session.__init__", starts)
     for folder in (blocked, blocked.parent, Path("/proc/x")):
         (record,) = run([*SHORT, f"reports={tmp_path}", f"checkpoint.folder={folder}"])
         assert record.outcome is Outcome.UNSUPPORTED
@@ -108,9 +112,10 @@ def test_a_save_that_fails_is_the_outcome_of_the_run(tmp_path: Path) -> None:
 def executed(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """A printed command line, by the interpreter of these tests."""
     program, *words = shlex.split(line)
-    assert program == "python"
-    return subprocess.run([sys.executable, *words], cwd=folder, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
-        capture_output=True, text=True, timeout=100, check=False)  # fmt: skip
+    assert program == "suite"
+    command = [sys.executable, "-m", "suite", *words]
+    env = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=100, check=False)
 
 
 @pytest.mark.parametrize("name", ["it's one, two"])
@@ -129,4 +134,4 @@ def test_the_printed_command_makes_the_page_of_the_folder(
 def test_a_tuned_plan_runs_again_in_its_folder_with_what_was_typed() -> None:
     typed = ["system=axonn", "batch.size=4", "reports=/tmp/a b", "launch.python_path=[x]", "machine=local"]
     line = again(Path("/tmp/a b/tuned/p.yaml"), typed)
-    assert shlex.split(line)[3:] == ["@/tmp/a b/tuned/p.yaml", "reports=/tmp/a b", "launch.python_path=[x]"]
+    assert shlex.split(line)[2:] == ["@/tmp/a b/tuned/p.yaml", "reports=/tmp/a b", "launch.python_path=[x]"]

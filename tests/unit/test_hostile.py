@@ -1,6 +1,6 @@
 """Files from anybody: each reader refuses a damaged one by name, runs nothing, and stays inside its folder.
 
-Records: tests/unit/report/test_load.py; graphs: tests/unit/data/graphs; archives: tests/unit/bundle; class paths:
+Records: tests/unit/report/test_load.py; graphs: tests/unit/data/graphs; archives: tests/unit/artifact; class paths:
 tests/unit/config/test_locate.py.
 """
 
@@ -17,18 +17,18 @@ import numpy as np
 import pytest
 from cases import gpt_case
 
-from suite.bench.runs import expand
 from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest, SuiteError
-from suite.engine import shelf
-from suite.engine.optimizer import SGD
-from suite.engine.train import Engine
-from suite.gnn.holding import Holding
+from suite.engine.checkpoint import storage
+from suite.engine.engine import Engine
+from suite.engine.optim.optimizer import SGD
 from suite.gnn.plan import Plan
-from suite.pruning.ticket import load as load_ticket
-from suite.simulate.cost import recorded
-from suite.simulate.machine import measured
-from suite.workload.partition import Profile
+from suite.gnn.rank_shard import Holding
+from suite.pruning.mask import load as load_ticket
+from suite.runner.runs import expand
+from suite.simulate.cost.measured import recorded
+from suite.simulate.network.machine import measured
+from suite.workload.pipedream_split import Profile
 
 
 class Runs:
@@ -95,8 +95,8 @@ def saved(tmp_path: Path) -> Path:
 
 def signed(step: Path, body: Any) -> None:
     """A manifest that has its own digest, whatever it says."""
-    told = shelf.digest(json.dumps(body, sort_keys=True).encode())
-    (step / shelf.MANIFEST).write_text(json.dumps({"sha256": told, "body": body}))
+    told = storage.digest(json.dumps(body, sort_keys=True).encode())
+    (step / storage.MANIFEST).write_text(json.dumps({"sha256": told, "body": body}))
 
 
 def test_a_file_of_a_checkpoint_that_leads_elsewhere_is_damage(saved: Path, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_checkpoint_that_is_a_link_is_none(saved: Path, tmp_path: Path) -> Non
 def test_a_manifest_of_another_form_is_refused_and_changes_nothing(
     spoil: Callable[[dict[str, Any]], Any], saved: Path
 ) -> None:
-    signed(saved, spoil(shelf.manifest(saved)))
+    signed(saved, spoil(storage.manifest(saved)))
     other = engine()
     before = [parameter.detach().clone() for parameter in other.state.parameters]
     with pytest.raises(SuiteError):
@@ -150,9 +150,9 @@ def test_a_manifest_of_another_form_is_refused_and_changes_nothing(
 
 def test_a_manifest_that_is_no_mapping_is_damage(saved: Path) -> None:
     for text in ("[]", '{"body": 3, "sha256": 4}', '{"body": [], "sha256": ""}'):
-        (saved / shelf.MANIFEST).write_text(text)
-        with pytest.raises(shelf.Damaged):
-            shelf.manifest(saved)
+        (saved / storage.MANIFEST).write_text(text)
+        with pytest.raises(storage.Damaged):
+            storage.manifest(saved)
 
 
 @pytest.mark.parametrize(

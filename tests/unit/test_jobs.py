@@ -15,7 +15,7 @@ import psutil
 import pytest
 from covering import cells
 
-from suite.core.exits import Exit
+from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record
 
 ROOT = Path(__file__).parents[2]
@@ -37,8 +37,11 @@ time.sleep(60)
 
 
 def line(folder: Path, *more: str) -> list[str]:
+    """The command line of `suite run`, or of `suite sweep` where `more` begins with -m."""
     own = [f"launch.python_path=[{SUPPORT}]", "executor=deadly", f"executor.log={folder / 'log'}"]
-    return [sys.executable, "-m", "suite", *own, f"reports={folder / 'reports'}", *more]
+    command = "sweep" if more[:1] == ("-m",) else "run"
+    words = more[1:] if command == "sweep" else more
+    return [sys.executable, "-m", "suite", command, *own, f"reports={folder / 'reports'}", *words]
 
 
 def made(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from suite import partition
+from suite.cli import profile_split
 from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
 from suite.engine import profile
 from suite.engine.profile import Measured, Timed, measure
-from suite.workload.partition import equal
+from suite.workload.pipedream_split import equal
 from suite.workload.split import divide
 
 NARROW = ("model=vgg_narrow", "data=digits", "optimizer=sgd", "batch.microbatch=2", "grid.inter=2")
@@ -25,7 +25,7 @@ def test_every_layer_is_timed_alone_and_the_file_is_a_split(
 ) -> None:
     clock = iter(range(10**6))
     monkeypatch.setattr(profile, "now", lambda: float(next(clock)))
-    assert partition.main([*NARROW, f"reports={tmp_path}"]) == 0
+    assert profile_split.main([*NARROW, f"reports={tmp_path}"]) == 0
     said = capsys.readouterr().out
     shape = resolve(NARROW).model.shape.build()
     shapes = shape.shapes()
@@ -70,7 +70,7 @@ def test_a_plan_with_unequal_replicas_is_told_and_refused(
 ) -> None:
     layers = (Timed("wide", 3.0, 6.0, 1, 0), Timed("heavy", 1.0, 2.0, 1, 90))
     monkeypatch.setattr("suite.engine.profile.measure", lambda config, bandwidth: Measured("two", 2, 10.0, layers))
-    assert partition.main(["grid.inter=2", "grid.data=2", f"reports={tmp_path}"]) == 0
+    assert profile_split.main(["grid.inter=2", "grid.data=2", f"reports={tmp_path}"]) == 0
     said = capsys.readouterr().out
     assert "any plan for 4 devices: layers 0-0 on 3, 1-1 on 1; slowest 3 s" in said
     assert "refused: a plan of 2 stages with 3, 1 replicas; rule: every stage has as many replicas" in said
@@ -79,10 +79,10 @@ def test_a_plan_with_unequal_replicas_is_told_and_refused(
 
 
 def test_a_network_with_fewer_layers_than_stages_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert partition.main([*NARROW, "grid.inter=12", f"reports={tmp_path}"]) == 2
+    assert profile_split.main([*NARROW, "grid.inter=12", f"reports={tmp_path}"]) == 2
     assert "=12 for 11 layers" in capsys.readouterr().err
 
 
 def test_layers_of_a_whole_graph_are_timed_by_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert partition.main(["model=gcn", f"reports={tmp_path}"]) == 2
+    assert profile_split.main(["model=gcn", f"reports={tmp_path}"]) == 2
     assert "model=gcn under system=axonn; rule: its layers are those of a whole graph" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from tools import needs
 
-from suite.report.scorecard import PAPERS
+from suite.report.tables.scorecard import PAPERS
 from tests import pictures
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from suite import reproduce
-from suite.__main__ import run as made
-from suite.bench.runs import Run, expand
+from suite.cli import reproduce
+from suite.cli.run import run as made
 from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
-from suite.core.exits import Exit
+from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record, Source
+from suite.runner.runs import Run, expand
 
 
 def record(outcome: Outcome) -> Record:
@@ -124,7 +124,7 @@ def test_what_wants_a_scheduler_goes_there_all_at_once(monkeypatch: pytest.Monke
         asked.extend(commands)
         return [0, 1]
 
-    monkeypatch.setattr("suite.sweep.scheduled", scheduled)
+    monkeypatch.setattr("suite.cli.hydra_sweep.scheduled", scheduled)
     own = ["scale.reproduce=[formulas,smoke]", "++launch.submit=true", f"reports={tmp_path}"]
     assert reproduce.main(own) == Exit.SOME_FAILED
     assert asked == [["experiment=formulas", *own], ["experiment=smoke", *own]]

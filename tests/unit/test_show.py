@@ -1,4 +1,4 @@
-"""What `python -m suite.show` prints of a record."""
+"""What `suite show` prints of a record."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from suite.__main__ import run, summary
+from suite.cli.run import run, summary
+from suite.cli.show import find, lines, main
 from suite.core.errors import InvalidRequest
-from suite.core.exits import Exit
+from suite.core.exit_codes import Exit
 from suite.papers.common import claims
 from suite.papers.common.answer import of_figure
 from suite.papers.common.formula_executor import FIGURE
-from suite.show import find, lines, main
 
 SIMULATED = ("executor=simulated", "machine=perlmutter", "system=megatron_lm", "model=gpt3_xl", "grid.inter=2")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from suite.cli.hydra_sweep import Plan, counted, ended, plan_of, sweep, together
 from suite.core.errors import InvalidRequest
-from suite.core.exits import Exit
+from suite.core.exit_codes import Exit
 from suite.core.record import Outcome
-from suite.sweep import Plan, counted, ended, plan_of, sweep, together
 
 
 @pytest.mark.parametrize(

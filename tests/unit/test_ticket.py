@@ -11,13 +11,13 @@ from cases import gpt_case
 from masked import Given, random_ticket
 from resuming import trained
 
-from suite.comm import loopback
+from suite.cli.export_mask import main
+from suite.comm.p2p import threads
 from suite.core.grid import Grid
-from suite.engine.optimizer import AdamW
+from suite.engine.optim.optimizer import AdamW
 from suite.engine.prune import Pruning
-from suite.pruning.saved import Saved
-from suite.pruning.ticket import load
-from suite.ticket import main
+from suite.pruning.from_file import Saved
+from suite.pruning.mask import load
 
 CASE = gpt_case("tied", "float32", layers=2)
 
@@ -28,7 +28,7 @@ def test_out_of_a_checkpoint_of_two_stages_into_a_training_of_one(
 ) -> None:
     indices = random_ticket(CASE, 0.75)
     run = partial(trained, CASE, grid=Grid(inter=2), batches=range(1), optimizer=AdamW(0.01), half=half)
-    loopback.run(2, lambda world: run(world=world, save=tmp_path, pruning=Pruning(Given(indices), 0.75)))
+    threads.run(2, lambda world: run(world=world, save=tmp_path, pruning=Pruning(Given(indices), 0.75)))
     file = tmp_path / "own" / "ticket.safetensors"
     assert main([str(tmp_path), str(file)]) == 0
     kept = sum(index.numel() for index in indices.values())
@@ -38,12 +38,12 @@ def test_out_of_a_checkpoint_of_two_stages_into_a_training_of_one(
     assert all(torch.equal(found[key], index) for key, index in indices.items())
     assert set(entries.values()) == {16 * 48, 16 * 16, 16 * 64}
     one = partial(trained, CASE, grid=Grid(), batches=range(1), optimizer=AdamW(0.01), half=half)
-    loopback.run(1, lambda world: one(world=world, pruning=Pruning(Saved(str(file)), 0.75)))
+    threads.run(1, lambda world: one(world=world, pruning=Pruning(Saved(str(file)), 0.75)))
 
 
 def test_what_holds_no_ticket_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dense = partial(trained, CASE, grid=Grid(), batches=range(1), optimizer=AdamW(0.01))
-    loopback.run(1, lambda world: dense(world=world, save=tmp_path / "dense"))
+    threads.run(1, lambda world: dense(world=world, save=tmp_path / "dense"))
     told = {str(tmp_path / "dense"): "not pruned", str(tmp_path / "nothing"): "no checkpoint in"}
     (tmp_path / "broken" / "step-000001").mkdir(parents=True)
     told[str(tmp_path / "broken")] = "has no manifest"

@@ -53,10 +53,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("arguments", "expected"),
     [
         (["suite", "--help"], "usage: "),
-        (["suite.draw", "system=axonn", "grid.inter=3"], "stage 0"),
-        (["suite", "system=axonn", "grid.inter=3", "executor=check"], " ok "),
-        (["suite", *SIMULATED], " ok "),
-        (["suite.conformance", "--help"], "usage: "),
+        (["suite", "draw", "system=axonn", "grid.inter=3"], "stage 0"),
+        (["suite", "run", "system=axonn", "grid.inter=3", "executor=check"], " ok "),
+        (["suite", "run", *SIMULATED], " ok "),
+        (["suite", "conformance", "--help"], "usage: "),
     ],
     ids=["help", "draw", "check", "simulated", "conformance"],
 )

@@ -8,8 +8,8 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.memory.checkpointing import chosen
 from suite.schedule.check import check as check_schedule
-from suite.workload.shapes import Transformer
 from suite.workload.split import blocks, divide
+from suite.workload.transformer import Transformer
 
 
 def system_splits_layers(config: RunConfig) -> None:

@@ -11,7 +11,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.units import most_sparse
 from suite.core.values import number
-from suite.pruning.rules import LARGEST, REACHED
+from suite.pruning.validation import LARGEST, REACHED
 
 HALVES = ("bfloat16", "float16")
 
@@ -23,7 +23,7 @@ def learning_rate_is_not_negative(config: RunConfig) -> None:
         raise InvalidRequest(
             "optimizer.lr",
             rate,
-            rule="not negative, or a rate of suite.engine.rate",
+            rule="not negative, or a rate of suite.engine.optim.lr_schedule",
             legal="optimizer.lr=0.001",
         )
 
@@ -41,7 +41,7 @@ def layout_has_precision(config: RunConfig) -> None:
 
 
 def loss_scale_is_built(config: RunConfig) -> None:
-    """The loss scale accepts its arguments (suite.engine.scale)."""
+    """The loss scale accepts its arguments (suite.engine.optim.loss_scaler)."""
     if config.precision.loss_scale:
         config.precision.loss_scale.build()
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from suite.core.errors import InvalidRequest
-from suite.data.graphs.drawn import Drawn
-from suite.data.graphs.draws import Draws, Ints, blocks, distinct
+from suite.data.graphs.stable_rng import Draws, Ints, blocks, distinct
+from suite.data.graphs.synthetic_attributes import Drawn
 
 
 @dataclass(frozen=True, kw_only=True)

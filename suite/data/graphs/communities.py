@@ -13,8 +13,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from suite.core.errors import InvalidRequest
-from suite.data.graphs.drawn import Drawn
-from suite.data.graphs.draws import Draws, Floats, Ints, blocks, distinct
+from suite.data.graphs.stable_rng import Draws, Floats, Ints, blocks, distinct
+from suite.data.graphs.synthetic_attributes import Drawn
 
 
 @dataclass(frozen=True, kw_only=True)

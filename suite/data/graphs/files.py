@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from scipy import io, sparse
 
 from suite.core.errors import InvalidRequest
-from suite.data.graphs.drawn import CLASSES, FEATURES, TRAIN, VALIDATION, dressed
 from suite.data.graphs.graph import Graph
 from suite.data.graphs.reading import DAMAGED, PIECE, REAL, WHOLE, archive, existing, sealed, table
+from suite.data.graphs.synthetic_attributes import CLASSES, FEATURES, TRAIN, VALIDATION, dressed
 
 Edges = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, int]  # sources, targets, weights, vertices
 LARGEST = 2**31 - 1  # vertices: scipy's indices are int32 up to here, and so are part ids

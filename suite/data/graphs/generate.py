@@ -9,9 +9,9 @@ import numpy as np
 from suite.core.errors import InvalidRequest
 from suite.data.graphs.banded import ProteinLike
 from suite.data.graphs.communities import AmazonLike, PapersLike, RedditLike
-from suite.data.graphs.drawn import Drawn, shares
-from suite.data.graphs.draws import Draws, Floats, Ints, distinct
 from suite.data.graphs.graph import Graph
+from suite.data.graphs.stable_rng import Draws, Floats, Ints, distinct
+from suite.data.graphs.synthetic_attributes import Drawn, shares
 
 __all__ = ["RMAT", "AmazonLike", "PapersLike", "Planted", "ProteinLike", "RedditLike"]
 

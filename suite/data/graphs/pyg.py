@@ -16,8 +16,8 @@ from scipy import sparse
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.data.graphs.graph import Graph
-from suite.data.graphs.inert import read
 from suite.data.graphs.reading import COLUMN, REAL, TABLE, WHOLE, archive, classes_of, located, mask_of, sealed, table
+from suite.data.graphs.safe_pickle import read
 
 PLANETOID = ("cora", "citeseer", "pubmed")
 VALIDATION = 500  # vertices after those of training (Yang, Cohen, Salakhutdinov, ICML 2016, section 5.1)

@@ -24,7 +24,7 @@ from suite.gnn.partition.protocol import Partitioner
 from suite.gnn.plan import volumes
 
 if TYPE_CHECKING:
-    from suite.gnn.partition.levels import Level
+    from suite.gnn.partition.refine import Level
 
 # What a row of a busy sender costs more than another, cycle by cycle: a start that is too strict about the busiest
 # leaves a larger total, and one that is never strict a busier one.
@@ -105,7 +105,7 @@ class Gvb(Partitioner):
 
     def _solve(self, pattern: csr_array, reads: csr_array, weight: Rows, k: int, cap: int, seed: int) -> Rows:
         try:
-            from suite.gnn.partition.levels import Level
+            from suite.gnn.partition.refine import Level
         except ImportError as error:
             raise MissingDependency("numba", f"pip install numba ({error})") from error
         finest = Level.finest(reads, weight)
@@ -139,7 +139,7 @@ class _Search:
 
     def improve(self, found: Found, penalties: Sequence[int], seed: int) -> Found:
         """Cycles in turn. Parts above the cap are relieved, at a loss if need be."""
-        from suite.gnn.partition.levels import Rule, cycle
+        from suite.gnn.partition.refine import Rule, cycle
 
         rule = Rule(self.cap, self.ceiling, self.effort)
         parts, send = found.parts, np.zeros(self.k, np.int64)

@@ -20,7 +20,7 @@ from suite.papers.common.model_states import ADAM
 from suite.papers.common.panel import Panel
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import check
-from suite.simulate.cost import Fixed
+from suite.simulate.cost.measured import Fixed
 from suite.simulate.worker import simulate
 from suite.workload import Transformer
 

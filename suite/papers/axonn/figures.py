@@ -11,8 +11,8 @@ from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.cluster_runs import STUDY_BATCH, STUDY_GPUS, Lab
 from suite.papers.common.null_model import BubbleAlone, filled
 from suite.papers.common.panel import NONE, Panel, end, number
-from suite.simulate.network import ring_volume
-from suite.simulate.plan import Plan
+from suite.simulate.block_model import Plan
+from suite.simulate.network.network import ring_volume
 from suite.simulate.search import divisors
 
 Claims = Mapping[str, Claim]

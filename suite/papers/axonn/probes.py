@@ -16,15 +16,15 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.config.compose import resolve as composed
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op, feeds
 from suite.core.protocols import Group, Handle, Transport, Value
-from suite.engine.random import drawing, initial
+from suite.engine.engine import Engine
+from suite.engine.random_state import drawing, initial
 from suite.engine.system import EngineSystem
-from suite.engine.train import Engine
 from suite.memory.layout import resident
 from suite.papers.axonn.counts import answered
 from suite.papers.common.answer import Cases, Question
@@ -66,8 +66,8 @@ def made(config: RunConfig, layers: Sequence[nn.Module], world: Any, **told: Any
     return Engine(layers, world=world, **{**usual, **told})
 
 
-def alone() -> loopback.LoopbackWorld:
-    return loopback.LoopbackWorld(loopback.Hub(1), 0)
+def alone() -> threads.LoopbackWorld:
+    return threads.LoopbackWorld(threads.Hub(1), 0)
 
 
 class Scaled(nn.Module):
@@ -95,7 +95,7 @@ def reduced_bytes(question: Question, source: Any, *, entries: int) -> tuple[Cas
             engine.train_batch((torch.ones(2, 1), torch.zeros(2, 1)))
             return counted.bytes
 
-        cases += [[found / entries] for found in loopback.run(2, rank)]
+        cases += [[found / entries] for found in threads.run(2, rank)]
     return cases, f"bytes that each of two replicas hands to reductions over {entries} parameters, whole and in chunks"
 
 
@@ -137,7 +137,7 @@ def work(gpus: int, inter: int, layers: int, samples: int) -> tuple[int, int]:
             engine.train_batch((torch.ones(samples, WIDTH), torch.zeros(samples, WIDTH)))
         return (flops.total, counted.bytes) if engine.place.stage == INSIDE else None
 
-    found: set[tuple[int, int]] = {pair for pair in loopback.run(gpus, rank) if pair is not None}
+    found: set[tuple[int, int]] = {pair for pair in threads.run(gpus, rank) if pair is not None}
     if len(found) != 1:
         raise InvalidRequest(f"replicas with {sorted(found)} flops and bytes", rule="replicas do the same work")
     return found.pop()
@@ -183,7 +183,7 @@ class Slow(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         time.sleep(PAUSE)
         found: torch.Tensor = self.linear(x)
-        found.register_hook(lambda _: time.sleep(PAUSE))  # type: ignore[no-untyped-call]
+        found.register_hook(lambda _: time.sleep(PAUSE))
         return found
 
 
@@ -197,7 +197,7 @@ def first_stage(stages: int, microbatches: int, *schedule: str) -> list[Op]:
         engine.train_batch((torch.ones(microbatches, WIDTH), torch.zeros(microbatches, WIDTH)))
         return [op for op, _ in engine.passes]
 
-    found: list[Op] = loopback.run(stages, rank)[0]
+    found: list[Op] = threads.run(stages, rank)[0]
     return found
 
 
@@ -283,7 +283,7 @@ def overlap(question: Question, source: Any, *, entries: int, bucket: int, chunk
             engine.train_batch((torch.ones(2, 1), torch.zeros(2, 1)))
             return watched.beside
 
-        return int(min(loopback.run(2, rank)))
+        return int(min(threads.run(2, rank)))
 
     cases = [[beside("null"), beside(chunk)] for chunk in chunks]
     told = ", ".join(map(str, chunks))
@@ -322,7 +322,7 @@ def finite(microbatches: int, replicas: int, *, times: float = 1.0) -> int:
         (gradient,) = engine.gradients((inputs, torch.zeros(samples)))
         return int(torch.isfinite(gradient).sum())
 
-    return int(min(loopback.run(replicas, rank)))
+    return int(min(threads.run(replicas, rank)))
 
 
 def loss_predivision(
@@ -356,7 +356,7 @@ def loss_curves(question: Question, source: Any, *, inter: int, data: int) -> tu
         engine = Engine(**{**told, "layers": copy.deepcopy(begun)}, world=world)
         return [engine.train_batch(batch) for batch in batches]
 
-    ours = loopback.run(inter * data, rank)[0]
+    ours = threads.run(inter * data, rank)[0]
     return list(zip(right, ours, strict=True)), f"{LOSSES} batches, float32, states on the host in buckets of 5000"
 
 
@@ -379,7 +379,7 @@ def in_pytorch(
     for inputs, targets in batches:
         optimizer.zero_grad()
         mean = loss(network(inputs), targets)
-        mean.backward()  # type: ignore[no-untyped-call]
+        mean.backward()
         optimizer.step()
         found.append(float(mean.detach()))
     return found

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from suite.comm import loopback
-from suite.engine.live import LiveBytes
+from suite.comm.p2p import threads
+from suite.engine.engine import Engine
+from suite.engine.memory_tracker import LiveBytes
 from suite.engine.system import EngineSystem
-from suite.engine.train import Engine
 from suite.papers.axonn.probes import AFTER, BEFORE, HALF, SUFFIX, Scaled, alone, made, resolve
 from suite.papers.common.answer import Cases, Question
 from suite.papers.common.probes import tensors_of
@@ -121,7 +121,7 @@ def memory(system: str, hidden: int, heads: int, sequence: int, bucket: int) -> 
         one.close()
         return found
 
-    ranks = loopback.run(4, rank)
+    ranks = threads.run(4, rank)
     return sum(held for held, _ in ranks), sum(peak for _, peak in ranks)
 
 

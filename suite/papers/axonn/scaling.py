@@ -16,7 +16,7 @@ from suite.papers.common.closed_forms import training_time
 from suite.papers.common.cluster_runs import AXONN_COUNTS, STRONG, STUDY_GPUS, WEAK_BATCH, Lab
 from suite.papers.common.null_model import filled
 from suite.papers.common.panel import NONE, Panel, end, ends_of, number
-from suite.simulate.plan import Plan
+from suite.simulate.block_model import Plan
 from suite.simulate.search import plans
 from suite.workload import Transformer
 

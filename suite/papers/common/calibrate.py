@@ -6,7 +6,7 @@
 The results stand in conf/stack; a test keeps both equal. No other published value is read here. The pipeline's time
 jumps by up to 2 percent where the delay changes which pass a message finds first, so `delay` is a root to 1 percent.
 
-    python -m suite.papers fit
+    suite claims fit
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 
 from suite.core.errors import InvalidRequest
 from suite.papers.common.cluster_runs import Lab
-from suite.simulate.stack import Stack
+from suite.simulate.cost.efficiency import Stack
 
 ROUNDS = 4  # products and delay move each other a little
 SHARED = ("launch", "delay", "lane", "network", "host", "hop", "collective", "within", "traffic")

@@ -171,7 +171,7 @@ def decisions(folder: Path = FOLDER) -> tuple[Decision, ...]:
 
 
 def sensitivities(folder: Path = FOLDER) -> dict[str, Sensitivity]:
-    """How simulated claims depend on constants, by claim: as `python -m suite.papers sensitivity` has written it."""
+    """How simulated claims depend on constants, by claim: as `suite claims sensitivity` has written it."""
     found = {}
     for paper in PAPERS:
         path = folder / paper / SENSITIVITY

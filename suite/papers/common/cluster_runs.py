@@ -19,10 +19,10 @@ from suite.memory import offloaded
 from suite.papers.common import claims, trace
 from suite.papers.common.closed_forms import equation_3, training_time
 from suite.papers.common.plans import Placing, chosen_by, scaling, study
-from suite.simulate.machine import Machine
-from suite.simulate.plan import Modelled, Plan
+from suite.simulate.block_model import Modelled, Plan
+from suite.simulate.cost.efficiency import Stack
+from suite.simulate.network.machine import Machine
 from suite.simulate.search import Found, best, plans, run
-from suite.simulate.stack import Stack
 from suite.simulate.worker import Simulation
 from suite.workload import Transformer
 

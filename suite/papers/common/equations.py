@@ -16,8 +16,8 @@ from suite.papers.common.answer import Cases, Question
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.panel import Panel
 from suite.schedule import MessageDriven, OneFOneB
-from suite.simulate.cost import Fixed
-from suite.simulate.machine import Link
+from suite.simulate.cost.measured import Fixed
+from suite.simulate.network.machine import Link
 from suite.simulate.worker import Network, Simulation, simulate
 
 INSIDE = 1  # a stage with both neighbours, of three stages or more

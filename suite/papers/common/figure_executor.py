@@ -21,10 +21,10 @@ from suite.papers.common.plans import published_plans
 from suite.papers.pipeoptim import panels as pipeoptim
 from suite.papers.samo import panels as samo
 from suite.papers.sparse_gnn import panels as sparse_gnn
-from suite.report.panels import NULL, OURS, PAPER
-from suite.simulate.machine import Machine
-from suite.simulate.plan import Modelled
-from suite.simulate.stack import Stack
+from suite.report.panels.figure_panels import NULL, OURS, PAPER
+from suite.simulate.block_model import Modelled
+from suite.simulate.cost.efficiency import Stack
+from suite.simulate.network.machine import Machine
 
 LabType = TypeVar("LabType")
 _LABS: dict[str, Lab] = {}

@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from suite.bench import executors, provenance
-from suite.bench.runs import Run
-from suite.bench.store import Store
 from suite.core import blind
 from suite.core.record import Metric, Outcome, Record
 from suite.papers.common.figure_executor import FigureExecutor
 from suite.papers.common.formula_executor import FormulaExecutor
 from suite.papers.samo.layer_products import Products
 from suite.papers.sparse_gnn.figure_executor import GraphFigureExecutor
+from suite.runner import provenance
+from suite.runner.executors import registry
+from suite.runner.runs import Run
+from suite.runner.store import Store
 
 
 def fill(runs: Iterable[Run], store: Store) -> None:
@@ -28,7 +29,7 @@ def fill(runs: Iterable[Run], store: Store) -> None:
         if record is None or record.outcome is not Outcome.OK or record.provenance.get(blind.MARK) != blind.OPEN:
             continue
         kind = run.config.executor
-        executor = executors.stand_in(kind) if kind.starts_ranks else executors.without_ranks(kind)
+        executor = registry.stand_in(kind) if kind.starts_ranks else registry.without_ranks(kind)
         if isinstance(executor, FormulaExecutor | FigureExecutor | GraphFigureExecutor | Products):
             found = executor.printed()
             store.write(completed(record, dict(found.metrics), dict(found.series)))

@@ -5,7 +5,7 @@ and conf, and names the answers whose verdicts turn, by evidence. A changed cons
 and is refused. An answer that no mutation turns is `consistent` at most (suite.report.verdict_rules). A forked child
 puts the changed code into the functions and answers the claims again; the files themselves are never touched.
 
-    python -m suite.papers mutate [ID ...]
+    suite claims mutate [ID ...]
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ import yaml
 
 from suite.core.claim import AnswerRow, Evidence
 from suite.core.errors import Fault, InvalidRequest, UnknownName
+from suite.core.resources import ROOT
 from suite.papers.common import claims
 from suite.papers.common.claims import FOLDER, MUTATIONS, PAPERS, Answered, answers_by_evidence, turned_answers
 
-ROOT = Path(__file__).resolve().parents[3]
 _KEYS = {"id", "file", "was", "becomes", "says", "turns"}
 _FORBIDDEN = ("suite/papers/", "conf/")
 FAILED = "failed"  # what stands for a verdict where the changed code raises or hangs: no turn

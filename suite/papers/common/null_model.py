@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from suite.core.errors import InvalidRequest
 from suite.papers.common.closed_forms import equation_3
 from suite.papers.common.cluster_runs import printed_peak
-from suite.simulate.plan import Plan
+from suite.simulate.block_model import Plan
 
 
 def filled(plan: Plan) -> float:

@@ -13,7 +13,7 @@ from suite.core.members import attributes
 from suite.core.protocols import Group, Handle
 
 
-class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Flops(TorchDispatchMode):
     """Flops of every product that torch dispatches, by torch's own formulas."""
 
     def __init__(self) -> None:

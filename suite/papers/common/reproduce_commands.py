@@ -126,7 +126,7 @@ def command(claim: Claim, published: Published) -> str:
     """The command line of one claim; parts that a sweep cannot hold are joined by `&&`."""
     if claim.quantity.startswith("dataset_"):
         name = NAMES[str(claim.setting["dataset"])]
-        return shlex.join(["python", "-m", "suite.count", name, f"FOLDER/{name}"])
+        return shlex.join(["suite", "dataset-info", name, f"FOLDER/{name}"])
     systems = systems_of(claim)
     chosen = _of(claim, published)
     if claim.quantity == "max_per_gpu_batch":
@@ -201,7 +201,7 @@ def _of(claim: Claim, published: Published) -> list[Task]:
 def _base(task: Task, systems: Sequence[str]) -> list[str]:
     data = NAMES[task.data]
     return [
-        *("python", "-m", "suite", "-m", "experiment=pipeoptim_published", f"system={','.join(systems)}"),
+        *("suite", "sweep", "experiment=pipeoptim_published", f"system={','.join(systems)}"),
         *(f"model={NETWORKS.get(task.network, task.network)}", f"data={data}", f"data.folder=FOLDER/{data}"),
         *(f"optimizer={RULES.get(task.optimizer, task.optimizer)}", "launch.device=cuda"),
     ]
@@ -222,9 +222,9 @@ def _rate(task: Task, updates: int) -> str:
     """The learning rate over a training of so many updates an epoch."""
     if match := DECAYS.search(task.schedule):
         steps = ",".join(str(int(epoch) * updates) for epoch in match.groups() if epoch)
-        return f"{{_target_:suite.engine.rate.Steps,lr:{task.rate:g},milestones:[{steps}],factor:0.1}}"
+        return f"{{_target_:suite.engine.optim.lr_schedule.Steps,lr:{task.rate:g},milestones:[{steps}],factor:0.1}}"
     if task.schedule == "polynomial":
-        return f"{{_target_:suite.engine.rate.Polynomial,lr:{task.rate:g},total:{task.epochs * updates}}}"
+        return f"{{_target_:suite.engine.optim.lr_schedule.Polynomial,lr:{task.rate:g},total:{task.epochs * updates}}}"
     return f"{task.rate:g}"
 
 

@@ -5,7 +5,7 @@ choice that no paper prints (a plan, a partition, the draw of a stand-in) to its
 emulated claim that reads it is answered and judged again. The ranges stand in conf/stack and in `ranges` of each
 plans.yaml, settled before the runs and committed with them.
 
-    python -m suite.papers sensitivity [PAPER ...]
+    suite claims sensitivity [PAPER ...]
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from suite.core.record import Metric
 from suite.papers.common import claims, plans, trace
 from suite.papers.common.answer import metrics_of
 from suite.papers.common.verdicts_now import judged_metrics, source_of
-from suite.simulate.stack import Stack
+from suite.simulate.cost.efficiency import Stack
 
 Pairs = Sequence[tuple[Claim, AnswerRow]]
-_HEAD = """# How simulated verdicts depend on constants and choices; made by `python -m suite.papers sensitivity`.
+_HEAD = """# How simulated verdicts depend on constants and choices; made by `suite claims sensitivity`.
 # values: our smallest and largest over all ranges; varied: other values that were tried; turns: those of them that lead
 # to another verdict than `verdict`
 """

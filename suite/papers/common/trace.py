@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import fields, replace
 from typing import Any, Generic, TypeVar
 
-from suite.simulate.stack import Stack
+from suite.simulate.cost.efficiency import Stack
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")

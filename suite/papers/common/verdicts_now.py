@@ -15,19 +15,20 @@ from typing import Any
 
 import yaml
 
-from suite.bench.executors import without_ranks
 from suite.config.compose import resolve
 from suite.core.claim import AnswerRow, Claim, Evidence, Judged
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.record import Metric, Outcome, Record, Source
+from suite.core.resources import conf_folder
 from suite.papers.common import claims
 from suite.papers.common.answer import Papers, metrics_of
 from suite.papers.common.claims import Answered
 from suite.papers.common.formula_executor import FIGURE, FormulaExecutor
 from suite.report import judge
 from suite.report.load import Entry, Store
+from suite.runner.executors.registry import without_ranks
 
-EXPERIMENTS = Path(__file__).resolve().parents[3] / "conf" / "experiment"
+EXPERIMENTS = conf_folder() / "experiment"
 
 
 def judged(names: Sequence[str]) -> dict[str, Judged]:

@@ -22,7 +22,7 @@ from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.schedule import OneFOneB
 from suite.schedule.check import Timeline, check
 from suite.weights import Latest, Ledger
-from suite.weights.account import PASSES, ahead, entries, follow, one, staleness
+from suite.weights.version_table import PASSES, ahead, entries, follow, one, staleness
 from suite.workload.recurrent import GNMT
 from suite.workload.split import divide
 

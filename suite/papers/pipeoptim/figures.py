@@ -26,9 +26,9 @@ from suite.papers.common.panel import NONE, Panel, number
 from suite.papers.common.plans import stream
 from suite.papers.common.reproduce_commands import TIMED
 from suite.papers.pipeoptim import systems
-from suite.simulate.layers import LayerPlan, run
-from suite.simulate.plan import Modelled
-from suite.simulate.stack import Stack
+from suite.simulate.block_model import Modelled
+from suite.simulate.cost.efficiency import Stack
+from suite.simulate.layer_model import LayerPlan, run
 from suite.weights import Latest
 from suite.workload import InceptionV3, Network, ResNet, flops
 from suite.workload.recurrent import GNMT

@@ -79,7 +79,7 @@ def smoothed(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 
 def sgdm(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.engine.optimizer import SGD
+    from suite.engine.optim.optimizer import SGD
     from suite.papers.pipeoptim import probes_drift as drifts
 
     values = [drifts.direction(SGD(0.5, p["u"], p["tau"]), p["g"], 2, velocity=p["v_prev"]) for p in question.points]
@@ -88,7 +88,7 @@ def sgdm(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 def adam(question: Question, lab: Lab, *, decoupled: bool) -> tuple[Cases, str]:
     """AdamW with the decay that conf/optimizer has, which its prediction leaves out."""
-    from suite.engine.optimizer import Adam, AdamW
+    from suite.engine.optim.optimizer import Adam, AdamW
     from suite.papers.pipeoptim import probes_drift as drifts
 
     kind = AdamW if decoupled else Adam

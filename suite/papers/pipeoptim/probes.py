@@ -20,8 +20,8 @@ from torch import nn
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.protocols import Clock, Read, Value, WeightPolicy
-from suite.engine.optimizer import SGD, Adam, AdamW, RuleState
-from suite.engine.random import drawing, initial
+from suite.engine.optim.optimizer import SGD, Adam, AdamW, RuleState
+from suite.engine.random_state import drawing, initial
 from suite.engine.replay import Replay
 from suite.papers.pipeoptim.probes_drift import SMOOTHING
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from suite.engine.optimizer import SGD, RuleState, predicted, states_of
+from suite.engine.optim.optimizer import SGD, RuleState, predicted, states_of
 
 SMOOTHING = 0.9  # of the gradient that SpecTrain predicts by
 

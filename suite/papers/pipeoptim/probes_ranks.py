@@ -17,12 +17,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.trace import CATEGORY, Span
-from suite.engine.optimizer import SGD, Adam, AdamW
-from suite.engine.train import Engine
+from suite.engine.engine import Engine
+from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.papers.common.answer import Cases, Question, distinct
 from suite.papers.pipeoptim import systems
 from suite.papers.pipeoptim.counts import by_definition
@@ -189,7 +189,7 @@ def ran(
         return watch.seen
 
     with one_thread():
-        return loopback.run(stages, rank, deadline=60.0)
+        return threads.run(stages, rank, deadline=60.0)
 
 
 @cache
@@ -435,7 +435,7 @@ def gpipe(question: Question, source: Any, *, microbatches: int) -> tuple[Cases,
     for (inputs, targets), piped in zip(data, ranks[0].losses, strict=True):
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(whole(inputs), targets)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         cases.append([float(loss.detach()), piped])
     own = nn.Sequential(*(layer(number, DEPTH, WIDTH, torch.float64) for number in range(DEPTH)))

@@ -16,7 +16,7 @@ from suite.core.record import Metric, Source
 from suite.core.trace import CATEGORY, Trace
 from suite.papers.common.equations import FREE
 from suite.schedule.check import SHORT, check_size
-from suite.simulate.cost import Fixed
+from suite.simulate.cost.measured import Fixed
 from suite.simulate.worker import simulate
 
 PASSES = (CATEGORY[Kind.FORWARD], CATEGORY[Kind.BACKWARD])

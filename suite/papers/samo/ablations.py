@@ -19,8 +19,8 @@ from suite.papers.common import calibrate
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.panel import NONE, Panel, number
 from suite.papers.samo import figures as samo
-from suite.simulate.plan import Modelled
-from suite.simulate.stack import Stack
+from suite.simulate.block_model import Modelled
+from suite.simulate.cost.efficiency import Stack
 
 T = TypeVar("T")
 Claims = Mapping[str, Claim]

@@ -17,9 +17,9 @@ from suite.memory import Layout, zero_1
 from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.panel import Panel, ends_of
+from suite.simulate.cost.roofline import HALF, STEPPED
 from suite.simulate.kernel import Kernel
-from suite.simulate.network import Fabric, Ring, ring_volume
-from suite.simulate.roofline import HALF, STEPPED
+from suite.simulate.network.network import Fabric, Ring, ring_volume
 from suite.workload import VGG, Network, WideResNet, flops
 
 BATCH, GPUS = 128, (16, 32, 64, 128)  # Table I

@@ -22,8 +22,8 @@ from suite.papers.common.equations import BYTES, FREE, idle
 from suite.papers.common.model_states import ADAM, CONVNETS, GPTS
 from suite.papers.common.panel import Panel
 from suite.schedule import MessageDriven, OneFOneB
-from suite.simulate.cost import Fixed
-from suite.simulate.plan import Plan
+from suite.simulate.block_model import Plan
+from suite.simulate.cost.measured import Fixed
 from suite.simulate.worker import Simulation, simulate
 from suite.workload import convnet
 

@@ -13,13 +13,13 @@ from itertools import pairwise
 from statistics import median
 from typing import TypedDict
 
-from suite.bench.sampling import Sampling
 from suite.config.locate import check_source, locate
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.protocols import Carried, Missing, Ready, Value, World
 from suite.core.record import Metric, Source
 from suite.papers.common.claims import load
+from suite.runner.ranks.sampling import Sampling
 from suite.stats.spread import middle_half
 
 PRODUCTS = ("forward", "input gradient", "weight gradient")
@@ -193,7 +193,7 @@ def _at(widths: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _panel(head: str, curves: Mapping[str, Sequence[float]], whose: str = "ours") -> dict[str, list[float]]:
-    """As suite.report.panels reads it."""
+    """As suite.report.panels.figure_panels reads it."""
     return {f"{head}|{whose}|{name}": list(values) for name, values in curves.items()}
 
 

@@ -20,7 +20,7 @@ from suite.papers.common.answer import Question, ends_of_setting
 from suite.papers.common.cluster_runs import SAMO_COUNTS, Lab
 from suite.papers.common.model_states import ADAM, MOMENTUM, LayoutOf
 from suite.papers.common.panel import NONE, Panel, number
-from suite.simulate.plan import Modelled, Plan
+from suite.simulate.block_model import Modelled, Plan
 from suite.simulate.search import MICROBATCHES, best, divisors, plans
 
 HALF = "float16"

@@ -15,20 +15,20 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.core.grid import Grid
 from suite.core.protocols import Group, MaskMethod
-from suite.engine.compress import compress, expand
-from suite.engine.live import LiveBytes
-from suite.engine.optimizer import Adam
+from suite.engine.engine import Engine
+from suite.engine.memory_tracker import LiveBytes
+from suite.engine.optim.optimizer import Adam
 from suite.engine.prune import Pruning, numbered
-from suite.engine.random import drawing, initial
-from suite.engine.train import Engine
+from suite.engine.random_state import drawing, initial
+from suite.engine.states.compress import compress, expand
 from suite.memory.layout import compressed
 from suite.papers.common.probes import Flops, ReducedBytes, tensors_of
 from suite.pruning.magnitude import Magnitude
+from suite.pruning.mask import Indices, View, prunable
 from suite.pruning.random import Random
-from suite.pruning.ticket import Indices, View, prunable
 
 HALF = "bfloat16"  # what a processor multiplies; the paper has float16
 Pairs = list[tuple[float, float]]
@@ -79,7 +79,7 @@ def view(layers: Sequence[nn.Module], sparsity: float) -> View:
 def engine(layers: Sequence[nn.Module], pruning: Pruning | None = None, **told: Any) -> Engine:
     """In mixed precision with Adam, microbatches of two; `layers` stay as they are."""
     adam: Any = Adam(0.01)
-    usual = {"half": HALF, "microbatch": 2, "world": loopback.LoopbackWorld(loopback.Hub(1), 0)}
+    usual = {"half": HALF, "microbatch": 2, "world": threads.LoopbackWorld(threads.Hub(1), 0)}
     return Engine(
         copy.deepcopy(list(layers)),
         loss=nn.functional.mse_loss,
@@ -103,7 +103,7 @@ def masked(layers: Sequence[nn.Module], ticket: Indices) -> Engine:
     for number, layer in numbered(dense):
         for name, weight in layer.named_parameters():
             if (number, name) in masks:
-                weight.register_hook(partial(_masked, masks[number, name].to(weight.dtype)))  # type: ignore[no-untyped-call]
+                weight.register_hook(partial(_masked, masks[number, name].to(weight.dtype)))
     return dense
 
 
@@ -159,7 +159,7 @@ def _paired(one: torch.Tensor, other: torch.Tensor) -> Pairs:
     return list(zip(one.double().flatten().tolist(), other.double().flatten().tolist(), strict=True))
 
 
-class _Gradients(LiveBytes):  # type: ignore[no-untyped-call]
+class _Gradients(LiveBytes):
     """Bytes alive of what backward passes make, of `least` bytes and more: gradients of whole weights, in any type."""
 
     def __init__(self, least: int) -> None:
@@ -226,7 +226,7 @@ def reduced_bytes(density: float, entries: int) -> int:
         one.train_batch((torch.ones(2, width), torch.ones(2, entries // width)))
         return counted.bytes
 
-    first, second = loopback.run(2, rank)
+    first, second = threads.run(2, rank)
     assert first == second
     return int(first)
 

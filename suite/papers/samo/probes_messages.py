@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from suite.comm import loopback
-from suite.comm.message import receiver
+from suite.comm.p2p import threads
+from suite.comm.p2p.message import receiver
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.papers.common.answer import Cases, Question
@@ -66,7 +66,7 @@ def batch(grid: Grid, samples: int, microbatch: int) -> list[Counts]:
         one.train_batch((torch.ones(samples, WIDTH), torch.ones(samples, WIDTH)))
         return counts
 
-    found: list[Counts] = loopback.run(grid.size, rank)
+    found: list[Counts] = threads.run(grid.size, rank)
     return found
 
 

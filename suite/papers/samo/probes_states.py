@@ -17,9 +17,9 @@ from torch import nn
 
 from suite.config.compose import resolve
 from suite.core.units import si
-from suite.engine.live import LiveBytes
+from suite.engine.engine import Engine
+from suite.engine.memory_tracker import LiveBytes
 from suite.engine.prune import Pruning
-from suite.engine.train import Engine
 from suite.papers.common.answer import Cases, Question, ends_of_setting
 from suite.papers.common.probes import tensors_of
 from suite.papers.samo.probes import HALF, engine

@@ -3,7 +3,7 @@
 What a broadcast's ring reaches of a node's adapters follows from the count at which the paper sees no gain in sending
 less. The result stands in conf/stack/gnn.yaml; a test keeps both equal.
 
-    python -m suite.papers fit
+    suite claims fit
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from suite.papers.common.calibrate import root
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.figures import AWARE, CAGNET, ratio
-from suite.simulate.stack import Stack
+from suite.simulate.cost.efficiency import Stack
 
 FITTED = {"network": "sparse_gnn.fig3.amazon_p16_no_gain"}  # the constant, and the cell that it was fitted to
 

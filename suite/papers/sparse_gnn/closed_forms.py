@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from suite.gnn.plan import Volumes
-from suite.simulate.network import ring_volume
+from suite.simulate.network.network import ring_volume
 
 
 def bound_1d(volumes: Volumes, width: int, *, alpha: float, beta: float) -> float:

@@ -23,9 +23,9 @@ from suite.gnn.partition import Partition, Partitioner, partition
 from suite.gnn.plan import Placement, Volumes, volumes
 from suite.papers.common import claims, trace
 from suite.papers.sparse_gnn.expected_volume import by_chance, scaled
+from suite.simulate.cost.efficiency import Stack
 from suite.simulate.full_graph import Epoch, FullGraph
-from suite.simulate.machine import Machine
-from suite.simulate.stack import Stack
+from suite.simulate.network.machine import Machine
 from suite.workload.gcn import GCN
 
 RANDOM = "random"

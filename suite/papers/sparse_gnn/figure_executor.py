@@ -15,8 +15,8 @@ from suite.core.values import shown
 from suite.gnn.partition import Partitioner
 from suite.papers.common.figure_executor import computed, find, printed, shared
 from suite.papers.sparse_gnn.cluster_runs import TUNED, Drawn, GraphLab
-from suite.simulate.machine import Machine
-from suite.simulate.stack import Stack
+from suite.simulate.cost.efficiency import Stack
+from suite.simulate.network.machine import Machine
 
 _LABS: dict[str, GraphLab] = {}
 

@@ -20,8 +20,8 @@ from suite.gnn.plan import Placement, Volumes
 from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.panel import NONE, Panel, end
 from suite.papers.sparse_gnn.cluster_runs import Dataset, GraphLab
-from suite.simulate.exchange import Wires
 from suite.simulate.full_graph import LOOSE, VALUE
+from suite.simulate.network.exchange import Wires
 
 Claims = Mapping[str, Claim]
 CAGNET, AWARE, METIS, GVB = "cagnet", "sparsity_aware", "sparsity_aware_metis", "sparsity_aware_gvb"

@@ -18,17 +18,17 @@ from scipy.sparse import csr_array, random_array
 from suite.core.claim import Claim
 from suite.data.graphs import operator
 from suite.data.graphs.generate import RMAT, Planted
-from suite.gnn.partition.plain import Block, Random
+from suite.gnn.local_block import Share
+from suite.gnn.partition.simple import Block, Random
 from suite.gnn.plan import Placement, Plan, Volumes, volumes
-from suite.gnn.share import Share
 from suite.papers.common.answer import Cases, Question
 from suite.papers.common.panel import Panel
 from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d, bound_sum
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.counts import MEGABYTE, sent
-from suite.simulate.exchange import Wires
-from suite.simulate.machine import Link, Machine
-from suite.simulate.stack import Stack
+from suite.simulate.cost.efficiency import Stack
+from suite.simulate.network.exchange import Wires
+from suite.simulate.network.machine import Link, Machine
 from suite.workload.gcn import GCN
 
 BARE = Stack("bare", 1.0)  # everything is reached, nothing costs time by itself

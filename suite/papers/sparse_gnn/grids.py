@@ -16,8 +16,8 @@ from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.panel import Panel
 from suite.papers.sparse_gnn.cluster_runs import Dataset, GraphLab
 from suite.papers.sparse_gnn.figures import AWARE, CAGNET, COMPARED, GVB, null, null_minimum, seconds
-from suite.simulate.exchange import Wires
 from suite.simulate.full_graph import LOOSE, VALUE
+from suite.simulate.network.exchange import Wires
 
 GRAPHS = ("amazon", "protein")
 COUNTS = (16, 32, 64, 128, 256)

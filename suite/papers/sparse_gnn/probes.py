@@ -18,11 +18,11 @@ from suite.config.results import mismatch
 from suite.core.errors import InvalidRequest
 from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
-from suite.gnn.holding import holdings, plans
+from suite.gnn.local_block import Share
 from suite.gnn.partition import partition
-from suite.gnn.partition.plain import Random
+from suite.gnn.partition.simple import Random
 from suite.gnn.plan import Placement, Plan
-from suite.gnn.share import Share
+from suite.gnn.rank_shard import holdings, plans
 from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.workload.gcn import GCN
@@ -71,8 +71,8 @@ class Training:
 @cache
 def trained(exchange: str, processes: int, replication: int, form: str = "") -> Training:
     """`exchange`: a class path; form: of its calls, empty for its own."""
-    from suite.comm.loopback import LoopbackWorld, run
-    from suite.engine.optimizer import Adam
+    from suite.comm.p2p.threads import LoopbackWorld, run
+    from suite.engine.optim.optimizer import Adam
     from suite.gnn.exchange import Exchange
     from suite.gnn.train import Trainer
 

@@ -21,10 +21,10 @@ from suite.core.errors import InvalidRequest
 from suite.core.protocols import Missing, Ready
 from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
-from suite.gnn.holding import holdings, plans
 from suite.gnn.partition import Partitioner
-from suite.gnn.partition.plain import Random
+from suite.gnn.partition.simple import Random
 from suite.gnn.plan import Placement
+from suite.gnn.rank_shard import holdings, plans
 from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.probes_watch import DEADLINE, watched
@@ -48,7 +48,7 @@ def on_one_core() -> Iterator[None]:
 
 def _trainer(lab: GraphLab, graph: Any, world: Any, shape: GCN, classes: int, dtype: str = "float64") -> Any:
     """With the sparsity-aware exchange, on parts in a random order, one for each rank."""
-    from suite.engine.optimizer import Adam
+    from suite.engine.optim.optimizer import Adam
     from suite.gnn.train import Trainer
 
     matrix = operator(graph)
@@ -63,7 +63,7 @@ def _trainer(lab: GraphLab, graph: Any, world: Any, shape: GCN, classes: int, dt
 
 def weight_gradient(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     """Words that a rank brings to the sum of the gradient in one epoch of a single square layer."""
-    from suite.comm.loopback import run
+    from suite.comm.p2p.threads import run
 
     values = []
     for p in question.whole_points():
@@ -83,7 +83,7 @@ def weight_gradient(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 
 def held(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     """Entries of the matrix that ranks hold, and of the inputs H^0 to H^(L-1) of the layers, over all ranks."""
-    from suite.comm.loopback import run
+    from suite.comm.p2p.threads import run
 
     values = []
     for p in question.whole_points():
@@ -112,7 +112,7 @@ def phases(
     from dataclasses import replace
     from time import perf_counter
 
-    from suite.comm.loopback import run
+    from suite.comm.p2p.threads import run
     from suite.core.trace import GEMM, PRODUCT
 
     cases = []
@@ -144,10 +144,10 @@ def to_converge(
 ) -> tuple[Cases, str]:
     """The first epoch whose validation accuracy is within a share of the best of the run, with the optimizer and the
     rate that the suite's configuration gives. graph_options: overrides of that configuration"""
-    from suite.comm.loopback import run
+    from suite.comm.p2p.threads import run
     from suite.config.compose import resolve
     from suite.config.plugins import build
-    from suite.gnn.prepare import partitioner_of
+    from suite.gnn.partition_data import partitioner_of
     from suite.gnn.settings import graph_settings
     from suite.gnn.train import Trainer
 
@@ -205,7 +205,7 @@ ASKED: list[int] = []  # the parts that were asked for, since it was last emptie
 def prepared(processes: int, c: int, folder: Path, vertices: int = 128) -> tuple[Any, list[int]]:
     """What the parent of an ordinary run makes, from its configuration: the config, and what was asked for."""
     from suite.config.compose import resolve
-    from suite.gnn.prepare import Prepared
+    from suite.gnn.partition_data import Prepared
 
     config = resolve(
         [
@@ -222,7 +222,7 @@ def prepared(processes: int, c: int, folder: Path, vertices: int = 128) -> tuple
 
 def once(question: Question, lab: GraphLab, *, epochs: int = 5) -> tuple[Cases, str]:
     """Of a run as its parent prepares it and its ranks, which read their files, train it."""
-    from suite.comm.loopback import run
+    from suite.comm.p2p.threads import run
     from suite.gnn.settings import graph_settings
     from suite.gnn.train import GraphSystem
 

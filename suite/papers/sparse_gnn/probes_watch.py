@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from suite.config.locate import locate
+from suite.gnn.local_block import Share
 from suite.gnn.plan import Plan
-from suite.gnn.share import Share
 
 DEADLINE = 120.0  # seconds
 
@@ -109,7 +109,7 @@ def multiplied(plan: Plan, exchange: str, width: int = 1, form: str = "staged") 
     over, and its rows of the product. X has the number of a row in its first column, noise in the others."""
     import torch
 
-    from suite.comm.loopback import run
+    from suite.comm.p2p.threads import run
     from suite.gnn.exchange import Watch
 
     kind = locate(exchange)

@@ -14,9 +14,9 @@ from scipy.sparse import csr_array, random_array
 
 from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
-from suite.gnn.holding import transposed
-from suite.gnn.partition.plain import Block, Random
+from suite.gnn.partition.simple import Block, Random
 from suite.gnn.plan import Placement, Plan
+from suite.gnn.rank_shard import transposed
 from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.formulas import small_graphs

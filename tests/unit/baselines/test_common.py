@@ -17,7 +17,7 @@ from baselines.deepspeed_3d import DeepSpeed3D
 from baselines.pytorch import PyTorch
 from baselines.tensor_parallel import check_heads
 from baselines.torch_pipelining import TorchPipelining
-from suite.comm.loopback import Hub, LoopbackWorld
+from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.models.gpt import Block

@@ -19,10 +19,7 @@ from baselines.sputnik import UNTRIED, cpu
 from baselines.sputnik import system as sputnik
 from baselines.sputnik.linear import SparseLinear
 from baselines.sputnik.states import sparse as states
-from suite.bench.predict import counts
-from suite.bench.runs import freeze
-from suite.bench.session import Session
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.config.compose import composed, resolve
 from suite.config.locate import locate
 from suite.config.run import RunConfig
@@ -30,9 +27,12 @@ from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Carried, Missing, Ready
 from suite.core.record import Source
-from suite.engine.live import LiveBytes
+from suite.engine.memory_tracker import LiveBytes
 from suite.models import gpt
-from suite.pruning import ticket
+from suite.pruning import mask
+from suite.runner.estimate import counts
+from suite.runner.run import Session
+from suite.runner.runs import freeze
 from suite.workload import Transformer
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2)]
@@ -62,11 +62,11 @@ def arrays(batch: tuple[Any, Any]) -> tuple[np.ndarray[Any, Any], ...]:
     return tuple(part.numpy() for part in batch)
 
 
-def saved(folder: Path, case: Case, sparsity: float, layers: int = 9) -> tuple[Path, ticket.Indices]:
+def saved(folder: Path, case: Case, sparsity: float, layers: int = 9) -> tuple[Path, mask.Indices]:
     """A ticket of the first `layers` of a case, and the file that holds it."""
     indices = {key: index for key, index in random_ticket(case, sparsity).items() if key[0] < layers}
     sizes = {"qkv.weight": 3, "project.weight": 1, "widen.weight": 4, "narrow.weight": 4}
-    ticket.save(folder / "ticket", indices, {key: 256 * sizes[key[1]] for key in indices})
+    mask.save(folder / "ticket", indices, {key: 256 * sizes[key[1]] for key in indices})
     return folder / "ticket", indices
 
 
@@ -118,7 +118,7 @@ def test_training_is_that_of_masked_weights(
         made.close()
         return compared
 
-    assert sum(loopback.run(grid.size, rank)) == grid.data * sum(len(list(layer.parameters())) for layer in loop.layers)
+    assert sum(threads.run(grid.size, rank)) == grid.data * sum(len(list(layer.parameters())) for layer in loop.layers)
 
 
 def sparse_layers(made: sputnik.Sputnik) -> dict[tuple[int, str], SparseLinear]:
@@ -150,8 +150,8 @@ def test_the_ticket_is_samos(pruning: str) -> None:
     def kept(world: Any) -> dict[tuple[int, str], SparseLinear]:
         return sparse_layers(sputnik.Sputnik(world, config_of(Grid(inter=2), *given)))
 
-    samo = loopback.run(1, dense)[0]
-    ours = {key: layer for stage in loopback.run(2, kept) for key, layer in stage.items()}
+    samo = threads.run(1, dense)[0]
+    ours = {key: layer for stage in threads.run(2, kept) for key, layer in stage.items()}
     assert len(samo) == 12
     assert samo.keys() == ours.keys()
     for key, (index, weights) in samo.items():
@@ -160,7 +160,7 @@ def test_the_ticket_is_samos(pruning: str) -> None:
 
 
 def one(config: RunConfig) -> sputnik.Sputnik:
-    return loopback.run(1, lambda world: sputnik.Sputnik(world, config))[0]
+    return threads.run(1, lambda world: sputnik.Sputnik(world, config))[0]
 
 
 def test_what_stays_dense_is_as_it_was() -> None:
@@ -188,7 +188,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(tmp_path: Path) -> None:
         for made in (whole, first, again):
             made.close()
 
-    loopback.run(2, rank)
+    threads.run(2, rank)
 
 
 def test_recomputed_layers_train_alike() -> None:
@@ -206,7 +206,7 @@ def test_live_bytes_are_counted_and_indices_beside() -> None:
     assert held["weights"] == 4 * values
     assert held["indices"] == sum(layer.structure.bytes for layer in made.sparse_layers)
     dense = locate("suite.engine.system.EngineSystem")
-    whole = loopback.run(1, lambda world: dense(world, config_of(name="axonn_no_memopt")))[0].memory(batch)[1]
+    whole = threads.run(1, lambda world: dense(world, config_of(name="axonn_no_memopt")))[0].memory(batch)[1]
     assert held["weights"] < whole["weights"]
     # microbatches are as large; the transposed inputs that are kept are as large as the inputs of dense layers
     assert held["activations"] == pytest.approx(whole["activations"], rel=0.35)
@@ -289,7 +289,7 @@ def test_a_ticket_that_training_draws_is_refused_by_name() -> None:
 )
 def test_other_weights_are_refused_by_name_before_any_is_drawn(layer: nn.Module, told: str) -> None:
     class Undrawn:
-        def draw(self, view: ticket.View) -> None:
+        def draw(self, view: mask.View) -> None:
             raise AssertionError
 
     with pytest.raises(Unsupported, match=rf"weight [01]\.\w*weight of layer 7; rule: Sputnik has {told}"):
@@ -299,8 +299,8 @@ def test_other_weights_are_refused_by_name_before_any_is_drawn(layer: nn.Module,
 def test_a_ticket_of_another_model_is_refused(tmp_path: Path) -> None:
     path, indices = saved(tmp_path, case_of("float32"), 0.8)
     wrong, places = dict.fromkeys(indices, 512), {key: index[index < 512] for key, index in indices.items()}
-    ticket.save(path, places, wrong)
-    share = f"pruning.sparsity={1 - ticket.density(places, wrong)}"
+    mask.save(path, places, wrong)
+    share = f"pruning.sparsity={1 - mask.density(places, wrong)}"
     config = config_of(Grid(), "pruning=saved", f"pruning.ticket.path={path}", share)
     with pytest.raises(InvalidRequest, match="has 512 entries, this model's 1024"):
         one(config)

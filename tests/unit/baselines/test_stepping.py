@@ -21,13 +21,13 @@ def base() -> RunConfig:
 
 
 def config(half: str | None = None, *, clip: float | None = None, scale: dict[str, Any] | None = None) -> RunConfig:
-    rate = {"_target_": "suite.engine.rate.Steps", "lr": 0.5, "milestones": [1]}
+    rate = {"_target_": "suite.engine.optim.lr_schedule.Steps", "lr": 0.5, "milestones": [1]}
     changes = {"precision.half": half, "precision.loss_scale": scale, "optimizer.clip_norm": clip, "optimizer.lr": rate}
     return base().changed(changes)
 
 
 def dynamic(start: float, patience: int = 200) -> dict[str, Any]:
-    return {"_target_": "suite.engine.scale.Dynamic", "start": start, "patience": patience}
+    return {"_target_": "suite.engine.optim.loss_scaler.Dynamic", "start": start, "patience": patience}
 
 
 def weights(*values: float) -> list[nn.Parameter]:

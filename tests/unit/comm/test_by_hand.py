@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from suite.comm import by_hand
+from suite.comm.rendezvous import mpiexec_flags
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 
@@ -29,11 +29,11 @@ def test_the_line_has_the_flags_that_are_needed(
     user: int, allowed: str, ranks: int, kind: str, before: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    monkeypatch.setattr(by_hand, "cores", lambda: 2)
-    monkeypatch.setattr(by_hand, "mpi_version", lambda _: kind)
-    for name in by_hand.ROOT_VARIABLES:
+    monkeypatch.setattr(mpiexec_flags, "cores", lambda: 2)
+    monkeypatch.setattr(mpiexec_flags, "mpi_version", lambda _: kind)
+    for name in mpiexec_flags.ROOT_VARIABLES:
         monkeypatch.setenv(name, allowed)
-    assert by_hand.line(ranks, "a.py") == f"{before}mpiexec -n {ranks} {after}python -m mpi4py a.py"
+    assert mpiexec_flags.line(ranks, "a.py") == f"{before}mpiexec -n {ranks} {after}python -m mpi4py a.py"
 
 
 def test_an_engine_in_a_world_of_another_size_names_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,6 +41,6 @@ def test_an_engine_in_a_world_of_another_size_names_the_line(monkeypatch: pytest
 
     from suite import AdamW, Engine
 
-    monkeypatch.setattr(by_hand, "line", lambda ranks: f"the line for {ranks}")
+    monkeypatch.setattr(mpiexec_flags, "line", lambda ranks: f"the line for {ranks}")
     with pytest.raises(InvalidRequest, match="legal: the line for 2"):
         Engine([Linear(2, 2)], loss=lambda x, y: x.sum(), optimizer=AdamW(lr=0.1), microbatch=1, grid=Grid(data=2))

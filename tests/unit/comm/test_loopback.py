@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from suite.comm import here, started
-from suite.comm.loopback import Hub, LoopbackTransport, LoopbackWorld, run
-from suite.comm.message import CAPACITY
+from suite.comm.p2p.message import CAPACITY
+from suite.comm.p2p.threads import Hub, LoopbackTransport, LoopbackWorld, run
 from suite.core.errors import Late, RankError
 from suite.core.op import Kind, Op
 from suite.core.protocols import Transport

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
 
-from suite.comm.message import ALIGN, CLOSING, decode, dtypes, encode
-from suite.comm.mpi import MpiWorld, _Inbound, _Outbound
-from suite.comm.waiting import until
+from suite.comm.p2p.message import ALIGN, CLOSING, decode, dtypes, encode
+from suite.comm.p2p.mpi import MpiWorld, _Inbound, _Outbound
+from suite.comm.p2p.polling import until
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
 

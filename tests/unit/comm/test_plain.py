@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
-from suite.comm.message import ALIGN, PLAIN, decode, encode
-from suite.comm.mpi import _Inbound, _Outbound
-from suite.comm.plain import Host, Memory, RingGroup
-from suite.comm.waiting import until
+from suite.comm.p2p.host_memory import Host, Memory, RingGroup
+from suite.comm.p2p.message import ALIGN, PLAIN, decode, encode
+from suite.comm.p2p.mpi import _Inbound, _Outbound
+from suite.comm.p2p.polling import until
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
 
@@ -58,7 +58,13 @@ def test_memory_arrives_byte_for_byte_in_one_message_or_in_two() -> None:
 
 def test_ranks_that_compute_nothing_load_no_torch() -> None:
     """Sixteen of them start in the time of one that does."""
-    names = "suite.bench.rank", "suite.bench.emulate", "suite.comm.plain", "suite.simulate.cost", "baselines.gpipe"
+    names = (
+        "suite.runner.ranks.rank",
+        "suite.runner.executors.emulated_rank",
+        "suite.comm.p2p.host_memory",
+        "suite.simulate.cost.measured",
+        "baselines.gpipe",
+    )
     code = (
         f"import sys\nfor name in {names}: __import__(name)\nprint([name for name in sys.modules if name == 'torch'])"
     )

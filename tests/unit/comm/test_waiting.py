@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from suite.comm import waiting
-from suite.comm.waiting import pause, until
+from suite.comm.p2p import polling
+from suite.comm.p2p.polling import pause, until
 
 
 class Counted:
@@ -68,13 +68,13 @@ def test_it_spins_briefly_then_offers_its_core_and_then_sleeps(monkeypatch: pyte
         slept.append((clock[0], seconds))
         clock[0] += seconds
 
-    monkeypatch.setattr(waiting.time, "perf_counter", look)
-    monkeypatch.setattr(waiting.time, "sleep", sleep)
-    monkeypatch.setattr(waiting.os, "sched_yield", lambda: offered.append(clock[0]))
-    assert until(lambda: False, lambda: None, timeout=waiting.OFFER + 1e-3) is False
-    assert waiting.SPIN < offered[0] < waiting.SPIN + 3e-5
-    assert waiting.OFFER - 3e-5 < offered[-1] < slept[0][0] < waiting.OFFER + 3e-5
-    assert {seconds for _, seconds in slept} == {waiting.NAP}
+    monkeypatch.setattr(polling.time, "perf_counter", look)
+    monkeypatch.setattr(polling.time, "sleep", sleep)
+    monkeypatch.setattr(polling.os, "sched_yield", lambda: offered.append(clock[0]))
+    assert until(lambda: False, lambda: None, timeout=polling.OFFER + 1e-3) is False
+    assert polling.SPIN < offered[0] < polling.SPIN + 3e-5
+    assert polling.OFFER - 3e-5 < offered[-1] < slept[0][0] < polling.OFFER + 3e-5
+    assert {seconds for _, seconds in slept} == {polling.NAP}
 
 
 def test_a_pause_lasts_until_its_end_and_moves_messages() -> None:
@@ -98,12 +98,12 @@ def test_a_pause_sleeps_but_for_its_last_stretch(monkeypatch: pytest.MonkeyPatch
         clock[0] += seconds
         slept.append(clock[0])
 
-    monkeypatch.setattr(waiting.time, "perf_counter", look)
-    monkeypatch.setattr(waiting.time, "sleep", sleep)
-    monkeypatch.setattr(waiting.os, "sched_yield", lambda: offered.append(clock[0]))
+    monkeypatch.setattr(polling.time, "perf_counter", look)
+    monkeypatch.setattr(polling.time, "sleep", sleep)
+    monkeypatch.setattr(polling.os, "sched_yield", lambda: offered.append(clock[0]))
     pause(3.5e-3, lambda: None)
     assert len(slept) == 4
-    assert slept[-1] == pytest.approx(3.5e-3 - waiting.EARLY, abs=5e-5)
+    assert slept[-1] == pytest.approx(3.5e-3 - polling.EARLY, abs=5e-5)
     assert slept[-1] < offered[0] <= offered[-1] < 3.5e-3 <= clock[0]
 
 

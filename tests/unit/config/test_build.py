@@ -51,16 +51,16 @@ def test_inner_plugin_of_another_type_is_refused_before_anything_is_built() -> N
 
 
 MACHINE = {
-    "_target_": "suite.simulate.machine.Machine",
+    "_target_": "suite.simulate.network.machine.Machine",
     "name": "lab",
     "devices_per_node": 4,
     "memory": 79.0e9,
     "peak": {"float32": 67.0e12},
     "memory_bandwidth": 3.35e12,
-    "within": {"_target_": "suite.simulate.machine.Link", "latency": 5.0e-6, "bandwidth": 450.0e9},
-    "between": {"_target_": "suite.simulate.machine.Link", "latency": 5.0e-6, "bandwidth": 25.0e9},
+    "within": {"_target_": "suite.simulate.network.machine.Link", "latency": 5.0e-6, "bandwidth": 450.0e9},
+    "between": {"_target_": "suite.simulate.network.machine.Link", "latency": 5.0e-6, "bandwidth": 25.0e9},
     "adapters": 4,
-    "host": {"_target_": "suite.simulate.machine.Link", "latency": 1.0e-5, "bandwidth": 50.0e9},
+    "host": {"_target_": "suite.simulate.network.machine.Link", "latency": 1.0e-5, "bandwidth": 50.0e9},
     "source": "data sheets",
 }
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from suite.bench.runs import expand, freeze
 from suite.config import checks
 from suite.config.commands import Draw
 from suite.config.compose import composed
 from suite.config.refusals import every_key, legal_value
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
+from suite.runner.runs import expand, freeze
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from suite.bench.runs import expand
-from suite.bench.store import decisive
 from suite.config.compose import CONF, composed
 from suite.config.defaults import completed, defaults, without_defaults
 from suite.config.refusals import every_key
 from suite.config.run import RunConfig
+from suite.runner.runs import expand
+from suite.runner.store import decisive
 
 FORM = CONF / "launch" / "site_template.yaml"  # lists the keys that a site fills in
 

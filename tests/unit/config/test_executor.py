@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from suite.bench.rank import KINDS as RANKS
-from suite.bench.runs import expand
 from suite.config import checks
 from suite.config.compose import composed
 from suite.config.executor import BY_KIND, KINDS, EmulatedExecutor, PluginExecutor, reads_graphs, starts_ranks
 from suite.core.errors import InvalidRequest, UnknownName
+from suite.runner.ranks.rank import KINDS as RANKS
+from suite.runner.runs import expand
 
 CHOICES = {"microbenchmark": "messages", "plugin": "unit"}  # of conf/executor by kind, where they differ
 

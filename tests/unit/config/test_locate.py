@@ -42,7 +42,7 @@ def test_a_package_that_is_not_here_is_named(tmp_path: Path, monkeypatch: pytest
         ("suite.core.gird.Grid", "suite.core.grid.Grid"),
         ("suit.schedule.OneFOneB", "suite.schedule.OneFOneB"),
         ("suite.shedule.OneF1B", "suite.schedule.OneFOneB"),
-        ("suite.engin.optimiser.AdmaW", "suite.engine.optimizer.AdamW"),
+        ("suite.engin.optim.optimiser.AdmaW", "suite.engine.optim.optimizer.AdamW"),
         ("baseline.gpipe.Gpipe", "baselines.gpipe.GPipe"),
     ],
 )
@@ -77,7 +77,7 @@ def test_misspelled_path_of_the_users_gets_the_nearest(mine: Path) -> None:
         ("torch.load", "none of them"),
         ("__main__.main", "none of them|there is no module"),
         # by way of a module of the suite
-        ("suite.bench.launch.subprocess.Popen", "there is no module"),
+        ("suite.runner.launch.processes.subprocess.Popen", "there is no module"),
         ("suite.config.locate.Path", r"is pathlib[.\w]*\.Path"),
         ("suite.config.plugins.partial", r"is functools\.partial"),
         ("suite.engine.system.torch", "is a module"),

@@ -10,12 +10,12 @@ import pytest
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from suite.bench.runs import freeze
 from suite.config.compose import composed
 from suite.config.executor import BY_KIND
 from suite.config.refusals import every_key, refusal
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
+from suite.runner.runs import freeze
 
 CHOICES = {"microbenchmark": "messages", "plugin": "unit"}  # of executors by their kind, where they differ
 

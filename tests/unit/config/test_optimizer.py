@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from suite.bench.runs import expand
 from suite.config.compose import groups, resolve
 from suite.config.optimizer import OWN_KEYS
+from suite.runner.runs import expand
 
 RULE = """
 class Clipped:

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import yaml
 
-from suite.bench.measure import measure
-from suite.bench.progress import Progress
-from suite.bench.runs import expand
 from suite.config.compose import composed, groups, resolve
 from suite.config.locate import search
 from suite.config.places import OF_DATA, OF_RANKS, PLACES, check_parts
 from suite.core.errors import InvalidRequest, SuiteError
+from suite.runner.interleave import measure
+from suite.runner.progress import Progress
+from suite.runner.runs import expand
 
-LINK = {"_target_": "suite.simulate.machine.Link", "latency": 0.0, "bandwidth": 1.0}
+LINK = {"_target_": "suite.simulate.network.machine.Link", "latency": 0.0, "bandwidth": 1.0}
 PLANTED = {"_target_": "suite.data.graphs.generate.Planted", "vertices": 64, "blocks": 2}
 # one of every kind, with the arguments that it needs
 PARTS: dict[str, dict[str, Any]] = {
@@ -29,19 +29,25 @@ PARTS: dict[str, dict[str, Any]] = {
     "memory.layout": {"_target_": "suite.memory.resident", "_partial_": True},
     "system.simulation.layout": {"_target_": "suite.memory.mixed", "_partial_": True},
     "model.shape": {"_target_": "suite.workload.gcn.GCN"},
-    "precision.loss_scale": {"_target_": "suite.engine.scale.Dynamic"},
+    "precision.loss_scale": {"_target_": "suite.engine.optim.loss_scaler.Dynamic"},
     "executor:plugin": {
         **{"kind": "plugin", "_target_": "suite.papers.pipeoptim.unit_time_executor.UnitTimeExecutor"},
         **{"forward": 4, "backward": 8, "batches": 8},
     },
-    "executor:microbenchmark": {"kind": "microbenchmark", "_target_": "suite.bench.messages.Messages"},
+    "executor:microbenchmark": {"kind": "microbenchmark", "_target_": "suite.runner.executors.message_sizes.Messages"},
     "executor:simulated.machine": {
-        **{"_target_": "suite.simulate.machine.Machine", "name": "x", "devices_per_node": 1, "memory": 1.0, "peak": {}},
+        **{
+            "_target_": "suite.simulate.network.machine.Machine",
+            "name": "x",
+            "devices_per_node": 1,
+            "memory": 1.0,
+            "peak": {},
+        },
         **{"memory_bandwidth": 1.0, "within": LINK, "between": LINK, "adapters": 1, "host": LINK},
     },
-    "executor:simulated.stack": {"_target_": "suite.simulate.stack.Stack", "name": "x", "products": 1.0},
+    "executor:simulated.stack": {"_target_": "suite.simulate.cost.efficiency.Stack", "name": "x", "products": 1.0},
     "executor:emulated.cost": {
-        "_target_": "suite.simulate.cost.Fixed",
+        "_target_": "suite.simulate.cost.measured.Fixed",
         "forward": 1.0,
         "backward": 2.0,
         "message_bytes": 1,
@@ -52,8 +58,8 @@ PARTS: dict[str, dict[str, Any]] = {
         "blocks": 2,
     },
     "graph.source": {"_target_": "suite.data.graphs.generate.Planted", "vertices": 64, "blocks": 2},
-    "partitioner": {"_target_": "suite.gnn.partition.plain.Block"},
-    "optimizer": {"_target_": "suite.engine.optimizer.Adam", "lr": 0.1},
+    "partitioner": {"_target_": "suite.gnn.partition.simple.Block"},
+    "optimizer": {"_target_": "suite.engine.optim.optimizer.Adam", "lr": 0.1},
     "pruning.ticket": {"_target_": "suite.pruning.magnitude.Magnitude"},
     "data.source": {"_target_": "suite.data.text.standard_library"},
     "system": {"_target_": "suite.engine.system.EngineSystem"},
@@ -163,7 +169,7 @@ def test_a_class_of_ones_own_is_known_by_its_methods(tmp_path: Path, monkeypatch
         ["executor=analytic", "executor.paper=axonn", "executor.models.gpt3_xl.shape._target_=suite.workload.VGG"],
         ["executor=analytic", "executor.paper=axonn", "~executor.models.gpt3_xl.shape"],
         ["executor=graph_clusters", "executor.figure=gnn_fig3", "~executor.stand_ins.amazon.source"],
-        ["executor=check", "schedule._target_=suite.papers.__main__.main"],
+        ["executor=check", "schedule._target_=suite.cli.claims.main"],
         [
             "optimizer.lr={_target_:suite.schedule.OneFOneB}",
             "executor=emulated",

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from suite.bench.runs import Run, expand
 from suite.config import locate
 from suite.config.plugins import build
 from suite.core.errors import InvalidRequest, SuiteError, UnknownName
+from suite.runner.runs import Run, expand
 
 EXTENDING = (Path(__file__).parents[3] / "docs/extending.md").read_text(encoding="utf-8")
 
@@ -34,7 +34,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "waves.py": example("from dataclasses", "python"),
         "system/waves.yaml": waves,
         "model/gpt_mine.yaml": example("name: gpt_mine", "yaml"),
-        "machine/lab.yaml": example("_target_: suite.simulate.machine.Machine", "yaml"),
+        "machine/lab.yaml": example("_target_: suite.simulate.network.machine.Machine", "yaml"),
         "experiment/waves_beside.yaml": example("# @package _global_\nexperiment:", "yaml"),
     }
     for name, text in files.items():
@@ -62,7 +62,7 @@ def test_examples_of_the_document_work(mine: str, overrides: list[str]) -> None:
     assert [run.refusal for run in runs] == [None] * len(runs)
 
 
-LINK = "suite.simulate.machine.Link"
+LINK = "suite.simulate.network.machine.Link"
 MISTAKES = [
     # the key and value, the rule, the legal value
     (WAVES, ["+schedule.wawe=4"], "schedule.wawe", "one of schedule.wave", "did you mean 'schedule.wave'"),

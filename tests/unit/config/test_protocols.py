@@ -13,8 +13,8 @@ from suite.config.results import check_class, object_mismatch
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.members import lacking
 from suite.core.protocols import CostModel, Data, MaskMethod, Transport, UpdateRule
-from suite.engine.replayed import Replayed
-from suite.workload.shapes import Network
+from suite.engine.replay_system import Replayed
+from suite.workload.transformer import Network
 
 
 class Plain:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from suite.config.__main__ import DOCS
+from suite.cli.config import DOCS
 from suite.config.executor import BY_KIND, ExecutorSettings
 from suite.config.reference import page, schema
 from suite.config.refusals import every_key, groups_of
@@ -14,7 +14,7 @@ from suite.config.run import RunConfig
 
 
 def test_written_reference_is_up_to_date() -> None:
-    assert DOCS.read_text(encoding="utf-8") == page(), "python -m suite.config --docs writes it"
+    assert DOCS.read_text(encoding="utf-8") == page(), "suite config --docs writes it"
 
 
 def test_every_key_stands_in_reference_and_schema() -> None:

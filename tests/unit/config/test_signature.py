@@ -57,8 +57,8 @@ def test_values_of_a_type(hint: Any, good: Sequence[Any], bad: Sequence[Any]) ->
             "legal: pipeline_limit=null",
         ),
         (
-            {"_target_": "suite.simulate.stack.Stack", "name": "mine", "products": NAN},
-            "suite.simulate.stack.Stack: products=nan; rule: products is a number; legal: products=1.0",
+            {"_target_": "suite.simulate.cost.efficiency.Stack", "name": "mine", "products": NAN},
+            "suite.simulate.cost.efficiency.Stack: products=nan; rule: products is a number; legal: products=1.0",
         ),
         (
             {"_target_": "suite.memory.offloaded", "_partial_": True, "bucket": [5]},

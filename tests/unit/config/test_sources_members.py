@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from suite.bench.runs import expand
 from suite.config.locate import search
+from suite.runner.runs import expand
 
 SYSTEM = """
 from suite.config.protocols import System

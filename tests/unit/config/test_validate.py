@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import pytest
 from configs import altered, unchecked
 
-from suite.bench.runs import check, expand, freeze
 from suite.config.compose import composed, resolve
 from suite.config.locate import search
 from suite.config.run import RunConfig
 from suite.core.errors import IllegalSchedule, InvalidRequest, SuiteError, Unsupported
 from suite.core.values import typed
+from suite.runner.runs import check, expand, freeze
 
 E = TypeVar("E", bound=SuiteError)
 ROOT = Path(__file__).resolve().parents[3]
@@ -374,7 +374,7 @@ def test_a_refusal_is_a_run_of_the_experiment_and_stops_no_other() -> None:
 
 
 def test_refusing_needs_no_torch() -> None:
-    code = "import sys; from suite.bench.runs import expand; expand([]); assert 'torch' not in sys.modules"
+    code = "import sys; from suite.runner.runs import expand; expand([]); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from suite.bench.runs import freeze
+from suite.cli.draw import draw
 from suite.config.compose import composed
 from suite.core.errors import InvalidRequest, Unsupported
-from suite.draw import draw
+from suite.runner.runs import freeze
 
 ORDERS = {
     "torch_gpipe": "baselines.gpipe.GPipe",

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from configs import altered, unchecked
 
-from suite.bench.runs import check, freeze
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.op import Work
+from suite.runner.runs import check, freeze
 
 SMALL = ("model=vgg_narrow", "data=digits", "optimizer=sgd", "batch.size=8")
 BASES: dict[str, RunConfig] = {}

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from suite.conformance.__main__ import COMMAND, main, summary, told
+from suite.cli.conformance import COMMAND, main, summary, told
 from suite.conformance.laws import LAWS, Finding, Verdict, examine
-from suite.conformance.subject import Subject
+from suite.conformance.system_under_test import Subject
 from suite.core.errors import UnknownName
-from suite.core.exits import Exit
+from suite.core.exit_codes import Exit
 
 SUPPORT = Path(__file__).parents[2] / "support"
 OWN = f"launch.python_path=[{SUPPORT}]"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from suite.__main__ import run
+from suite.cli.run import run
 from suite.core import load
 from suite.core.load import CpuTime, averages, cpu_time, foreign_cores
 from suite.core.record import Outcome, Record, Source
-from suite.report.facts import facts
 from suite.report.load import Entry
+from suite.report.tables.provenance_table import facts
 
 
 def test_own_time_is_not_foreign_and_stolen_time_is() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.grid import Grid
+from suite.core.jitter import Perturbation
 from suite.core.op import Kind, Op
-from suite.core.perturb import Perturbation
 
 OPS = [(rank, Op(rank, Kind(kind), index)) for rank in range(8) for kind in "FB" for index in range(250)]
 
@@ -38,7 +38,7 @@ def test_a_factor_depends_on_the_seed_the_rank_and_the_op_alone() -> None:
 
 
 def test_another_process_and_machine_draws_the_same() -> None:
-    code = "from suite.core.perturb import *; print(repr(Perturbation(7, '{}', 0.1)(3, Op.parse('3B5'))))"
+    code = "from suite.core.jitter import *; print(repr(Perturbation(7, '{}', 0.1)(3, Op.parse('3B5'))))"
     for jitter, value in (("uniform", 1.0795399830), ("lognormal", 0.9682652214)):
         drawn = float(subprocess.check_output([sys.executable, "-c", code.format(jitter)], text=True))
         assert drawn == Perturbation(7, jitter, 0.1)(3, Op.parse("3B5"))

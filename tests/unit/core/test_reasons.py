@@ -10,7 +10,7 @@ from suite.core.errors import IllegalSchedule, InvalidRequest, RankError
 from suite.core.reasons import headline, is_users, whole
 
 OWN = """Traceback (most recent call last):
-  File "/suites/suite/bench/rank.py", line 280, in main
+  File "/suites/suite/runner/ranks/rank.py", line 280, in main
     answer = getattr(rank, message.pop("do"))(**message)
   File "/home/me/mine/pile.py", line 12, in batch
     raise ValueError("an odd size")
@@ -21,7 +21,7 @@ CHAINED = f"""{OWN}
 During handling of the above exception, another exception occurred:
 
 Traceback (most recent call last):
-  File "/suites/suite/bench/rank.py", line 281, in main
+  File "/suites/suite/runner/ranks/rank.py", line 281, in main
     control.answer(event="done", **answer)
 KeyError: 'seconds'"""
 GRID = "0F2 would be forward number 2 in flight, the schedule promised 1\nstage 0 | F3   [F2]\nstage 1 | [B0]"

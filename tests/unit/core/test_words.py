@@ -36,12 +36,12 @@ def test_values_are_read_back_as_text(value: str) -> None:
     assert OverridesParser.create().parse_override(word).value() in (value,)
     assert str(OverridesParser.create().parse_override(word).value()) == value
     assert value_of(word) == value
-    assert shlex.split(shell_line("suite", [word])) == ["python", "-m", "suite", word]
+    assert shlex.split(shell_line("run", [word])) == ["suite", "run", word]
 
 
 def test_the_usual_folder_needs_no_word() -> None:
-    assert for_reports("suite.report", Path("reports")) == "python -m suite.report"
-    assert for_reports("suite.report", Path("a b")) == "python -m suite.report 'reports=a b'"
+    assert for_reports("report", Path("reports")) == "suite report"
+    assert for_reports("report", Path("a b")) == "suite report 'reports=a b'"
 
 
 @pytest.mark.parametrize(

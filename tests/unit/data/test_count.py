@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from suite import count
+from suite.cli import dataset_info
 from suite.core.errors import InvalidRequest, UnknownName
 
 
@@ -20,7 +20,7 @@ def reviews(tmp_path: Path) -> Path:
 
 
 def test_samples_and_classes_are_counted_on_both_sides(reviews: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert count.counts("imdb", reviews) == {
+    assert dataset_info.counts("imdb", reviews) == {
         "training samples": 5,
         "validation samples": 5,
         "classes": 2,
@@ -29,7 +29,7 @@ def test_samples_and_classes_are_counted_on_both_sides(reviews: Path, capsys: py
         "validation samples of the smallest class": 1,
         "validation samples of the largest class": 4,
     }
-    assert count.main(["imdb", str(reviews)]) == 0
+    assert dataset_info.main(["imdb", str(reviews)]) == 0
     assert "         5  training samples\n" in capsys.readouterr().out
 
 
@@ -38,14 +38,14 @@ def test_pairs_have_no_classes(tmp_path: Path) -> None:
     for side, lines in (("train.tok.clean.bpe.32000", 3), ("newstest2014.tok.bpe.32000", 2)):
         for language in ("en", "de"):
             (tmp_path / f"{side}.{language}").write_text("a b\n" * lines)
-    assert count.counts("wmt16", tmp_path) == {"training samples": 3, "validation samples": 2}
+    assert dataset_info.counts("wmt16", tmp_path) == {"training samples": 3, "validation samples": 2}
 
 
 def test_another_name_or_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UnknownName, match="cifar_100"):
-        count.counts("cifar_10", tmp_path)
+        dataset_info.counts("cifar_10", tmp_path)
     with pytest.raises(InvalidRequest, match="train"):
-        count.counts("imdb", tmp_path)
-    assert count.main(["imdb", str(tmp_path)]) == 2
-    assert count.main(["imdb"]) == 2
+        dataset_info.counts("imdb", tmp_path)
+    assert dataset_info.main(["imdb", str(tmp_path)]) == 2
+    assert dataset_info.main(["imdb"]) == 2
     assert "usage" in capsys.readouterr().err

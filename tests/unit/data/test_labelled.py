@@ -10,9 +10,9 @@ import pytest
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.data import sentiment, text
-from suite.data.labelled import UNKNOWN, Labelled, Texts, encoded, in_turn, vocabulary_of
 from suite.data.sentiment import imdb
 from suite.data.snippets import PACKAGES, WORD, check_folder, check_shape, snippets
+from suite.data.text_classification import UNKNOWN, Labelled, Texts, encoded, in_turn, vocabulary_of
 from suite.workload import VGG, Transformer
 from suite.workload.recurrent import GNMT, ResidualLSTM
 

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from suite import Adam, AdamW, Engine, Grid, Magnitude, OneFOneB, Predict, Pruning
 from suite.core.errors import InvalidRequest, SuiteError, Unsupported
 from suite.core.keys import in_config_keys, translated
-from suite.engine.scale import Dynamic
+from suite.engine.optim.loss_scaler import Dynamic
 from suite.memory.layout import offloaded
 
 

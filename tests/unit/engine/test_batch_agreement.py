@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, RankError
 from suite.core.grid import Grid
 from suite.core.protocols import Handle
 from suite.engine.digests import SAMPLE, content_of
-from suite.engine.optimizer import SGD
-from suite.engine.train import Engine
+from suite.engine.engine import Engine
+from suite.engine.optim.optimizer import SGD
 
 RULE = "rule: every rank of the grid is given the same batches"
 GRIDS = [Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=3)]
@@ -64,7 +64,7 @@ def errors(
 ) -> list[str]:
     """The error of every rank. Ranks that hang end the test."""
 
-    def rank(world: loopback.LoopbackWorld) -> str:
+    def rank(world: threads.LoopbackWorld) -> str:
         engine = Engine(
             layers or [lambda: nn.Linear(5, 5), nn.Tanh, lambda: nn.Linear(5, 1)],
             loss=F.mse_loss,
@@ -78,7 +78,7 @@ def errors(
             use(engine, world.rank)
         return str(caught.value)
 
-    return loopback.run(grid.size, rank, deadline=20)
+    return threads.run(grid.size, rank, deadline=20)
 
 
 def consume(engine: Engine, call: str, batches: Any) -> None:
@@ -302,7 +302,7 @@ def ended_early(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> d
     """The errors of the ranks that wait for one that has ended."""
     found: dict[int, str] = {}
 
-    def rank(world: loopback.LoopbackWorld) -> None:
+    def rank(world: threads.LoopbackWorld) -> None:
         engine = Engine(
             [lambda: nn.Linear(5, 5), nn.Tanh, lambda: nn.Linear(5, 1)],
             loss=F.mse_loss,
@@ -317,7 +317,7 @@ def ended_early(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> d
         except RankError as error:
             found[world.rank] = str(error)
 
-    loopback.run(grid.size, rank, deadline=20)
+    threads.run(grid.size, rank, deadline=20)
     return found
 
 
@@ -426,7 +426,7 @@ class Counted:
 def test_equal_batches_train_with_few_reductions(call: str, reductions: int) -> None:
     """One for each of 16 batches, and one for the end of an iterator."""
 
-    def rank(world: loopback.LoopbackWorld) -> tuple[int, list[float]]:
+    def rank(world: threads.LoopbackWorld) -> tuple[int, list[float]]:
         engine = Engine(
             [lambda: nn.Linear(5, 5), lambda: nn.Linear(5, 1)],
             loss=F.mse_loss,
@@ -443,7 +443,7 @@ def test_equal_batches_train_with_few_reductions(call: str, reductions: int) -> 
         engine.close()
         return counted.begun, losses
 
-    found = loopback.run(2, rank)
+    found = threads.run(2, rank)
     assert {begun for begun, _ in found} == {reductions}
     alone = Engine(
         [lambda: nn.Linear(5, 5), lambda: nn.Linear(5, 1)], loss=F.mse_loss, optimizer=SGD(0.1), microbatch=1
@@ -452,7 +452,7 @@ def test_equal_batches_train_with_few_reductions(call: str, reductions: int) -> 
 
 
 def test_a_slow_iterator_is_waited_for() -> None:
-    def rank(world: loopback.LoopbackWorld) -> int:
+    def rank(world: threads.LoopbackWorld) -> int:
         def batches() -> Iterator[Batch]:
             for number in range(4):
                 time.sleep(0.05 * (number % 2 == world.rank))
@@ -470,7 +470,7 @@ def test_a_slow_iterator_is_waited_for() -> None:
         engine.close()
         return count
 
-    assert loopback.run(2, rank) == [4, 4]
+    assert threads.run(2, rank) == [4, 4]
 
 
 def test_a_failing_layer_leaves_no_reduction() -> None:
@@ -544,7 +544,7 @@ def test_a_broken_lane_is_explained_by_what_ranks_had_agreed(monkeypatch: pytest
 
 
 def test_nothing_is_compared_where_batches_come_from_one_seed() -> None:
-    def rank(world: loopback.LoopbackWorld) -> float:
+    def rank(world: threads.LoopbackWorld) -> float:
         layers = [nn.Linear(5, 1)]
         engine = Engine(
             layers, loss=F.mse_loss, optimizer=SGD(0.1), microbatch=1, grid=Grid(data=2), world=world,
@@ -552,5 +552,5 @@ def test_nothing_is_compared_where_batches_come_from_one_seed() -> None:
         )  # fmt: skip
         return engine.train_batch(batch(world.rank))
 
-    first, second = loopback.run(2, rank, deadline=20)
+    first, second = threads.run(2, rank, deadline=20)
     assert first == second

@@ -17,15 +17,15 @@ from resuming import Kept, batch_of, engine_of, kept_by, trained
 from safetensors.torch import load_file
 from torch import nn
 
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, RankError, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Read, WeightPolicy
-from suite.engine import shelf
-from suite.engine.optimizer import SGD, Adam, AdamW
-from suite.engine.rate import WarmupCosine
-from suite.engine.scale import Dynamic
-from suite.engine.train import Engine
+from suite.engine.checkpoint import storage
+from suite.engine.engine import Engine
+from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.optim.lr_schedule import WarmupCosine
+from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.memory.layout import offloaded
 
 TIED = gpt_case("tied", "float32")
@@ -33,8 +33,8 @@ ODD = odd_case(torch.float32)
 HALF = {"optimizer": AdamW(0.01), "half": "bfloat16"}
 
 
-def alone() -> loopback.LoopbackWorld:
-    return loopback.LoopbackWorld(loopback.Hub(1), 0)
+def alone() -> threads.LoopbackWorld:
+    return threads.LoopbackWorld(threads.Hub(1), 0)
 
 
 def made(case: Case = ODD, **more: Any) -> Engine:
@@ -123,7 +123,7 @@ def test_moments_on_the_host_are_kept(tmp_path: Path) -> None:
 
 def test_every_stage_and_replica_has_its_part(tmp_path: Path) -> None:
     grid = Grid(inter=2, data=2)
-    loopback.run(4, lambda world: trained(TIED, world, grid, range(1), save=tmp_path, optimizer=SGD(0.1)))
+    threads.run(4, lambda world: trained(TIED, world, grid, range(1), save=tmp_path, optimizer=SGD(0.1)))
     found = files_of(tmp_path / "step-000001")
     assert [*found] == [
         *(f"layer-{number:05d}.safetensors" for number in range(5)),
@@ -181,8 +181,8 @@ def test_what_a_user_gives_comes_back_to_the_rank_that_gave_it(tmp_path: Path) -
             engine.save(tmp_path, extra={"rank": world.rank, "losses": [0.1, float("inf")]})
         return engine.load(tmp_path).extra
 
-    assert loopback.run(2, rank) == [{"rank": rank, "losses": [0.1, float("inf")]} for rank in (0, 1)]
-    assert loopback.run(1, rank)[0]["rank"] == 0
+    assert threads.run(2, rank) == [{"rank": rank, "losses": [0.1, float("inf")]} for rank in (0, 1)]
+    assert threads.run(1, rank)[0]["rank"] == 0
 
 
 def test_the_newest_stay(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ OTHERS: list[tuple[dict[str, Any], str]] = [
     ({"optimizer": AdamW(0.02)}, r"of optimizer\.lr=0\.01, this engine of optimizer\.lr=0\.02; .*legal: .*0\.01"),
     (
         {"optimizer": Adam(0.01)},
-        r"of optimizer\._target_=suite.engine.optimizer.AdamW, .*suite.engine.optimizer.Adam;",
+        r"of optimizer\._target_=suite.engine.optim.optimizer.AdamW, .*suite.engine.optim.optimizer.Adam;",
     ),
     ({"optimizer": AdamW(WarmupCosine(0.01, total=9))}, r"optimizer\.lr=0\.01, this engine of optimizer\.lr=None"),
     ({"half": "bfloat16"}, r"of half=None, this engine of half=bfloat16"),
@@ -280,7 +280,7 @@ def test_replicas_that_do_not_divide_what_was_trained_are_refused(tmp_path: Path
             engine.load(tmp_path)
         assert engine.updates == engine.state.rule.updates == 0
 
-    loopback.run(4, rank)
+    threads.run(4, rank)
 
 
 def test_what_one_stage_refuses_every_rank_refuses(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_what_one_stage_refuses_every_rank_refuses(tmp_path: Path) -> None:
         before.compare(kept_by(engine), str(world.rank))
         return str(caught.value)
 
-    said = loopback.run(2, rank)
+    said = threads.run(2, rank)
     assert "rank 1 cannot, and says why" in said[0]
     assert "layer 6" in said[1]
 
@@ -312,7 +312,7 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
     taught(tmp_path)
     path = tmp_path / "step-000001" / "manifest.json"
     body = json.loads(path.read_text())["body"] | {"schema": 7}
-    path.write_text(json.dumps({"sha256": shelf.digest(json.dumps(body, sort_keys=True).encode()), "body": body}))
+    path.write_text(json.dumps({"sha256": storage.digest(json.dumps(body, sort_keys=True).encode()), "body": body}))
     engine = made()
     untouched(engine, lambda: engine.load(tmp_path), "step-000001 has schema 7; rule: this suite reads schema 1")
 
@@ -422,7 +422,7 @@ def test_a_damaged_stage_is_every_ranks_damage(tmp_path: Path) -> None:
             engine.load(tmp_path / "step-000002")
         return [*engine.load(tmp_path).notes, str(engine.updates)]
 
-    first, second = loopback.run(2, rank)
+    first, second = threads.run(2, rank)
     assert first == ["step-000002 has a file that is damaged, as another rank says", "1"]
     assert "layer-00006" in second[0]
 
@@ -431,7 +431,7 @@ def test_a_damaged_stage_is_every_ranks_damage(tmp_path: Path) -> None:
 
 
 def test_what_one_rank_cannot_write_no_rank_goes_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put = shelf.put
+    put = storage.put
 
     def full(path: Path, data: bytes) -> dict[str, Any]:
         if broken and path.name == "layer-00006.safetensors":
@@ -439,7 +439,7 @@ def test_what_one_rank_cannot_write_no_rank_goes_on_from(tmp_path: Path, monkeyp
         return put(path, data)
 
     broken = False
-    monkeypatch.setattr(shelf, "put", full)
+    monkeypatch.setattr(storage, "put", full)
 
     def rank(world: Any) -> list[str]:
         nonlocal broken
@@ -457,7 +457,7 @@ def test_what_one_rank_cannot_write_no_rank_goes_on_from(tmp_path: Path, monkeyp
         engine.save(tmp_path)
         return [*left, str(caught.value), engine.load(tmp_path).path.name]
 
-    said = loopback.run(2, rank)
+    said = threads.run(2, rank)
     assert "rank 1 cannot, and says why" in said[0][-2]
     assert "No space left" in said[1][-2]
     for left, *_, newest in said:
@@ -472,7 +472,7 @@ def test_a_folder_that_ranks_do_not_share_is_refused(tmp_path: Path, monkeypatch
             engine.save(tmp_path / str(world.rank))
         return str(caught.value)
 
-    first, second = loopback.run(2, rank)
+    first, second = threads.run(2, rank)
     assert "rank 0 sees no file of rank 1" in first
     assert "rule: a folder that all ranks share" in first
     assert "rank 0 cannot, and says why" in second

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.engine.optimizer import LAST, SGD, Adam, AdamW, RMSprop, RuleState, predicted, states_of
-from suite.engine.rate import Steps
+from suite.engine.optim.lr_schedule import Steps
+from suite.engine.optim.optimizer import LAST, SGD, Adam, AdamW, RMSprop, RuleState, predicted, states_of
 
 SHAPES = [(3, 2), (5,), ()]
 START = [0.7, -1.3, 2.1, 0.05, -0.4, 1.9, -2.2, 0.33, 0.8, -0.6, 1.1, -0.9]

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from suite import SGD, Engine, Grid
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.engine.replay import Replay
-from suite.models.scores import top
+from suite.models.accuracy import top
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(data=3), Grid(data=2, inter=2)]
 SIZES = [(12,), (5,), (1,), (12, 7), (24, 12, 1)]
@@ -63,7 +63,7 @@ def test_a_batch_of_any_size_is_weighted_by_its_samples(grid: Grid, sizes: tuple
         engine.close()
         return found[0]
 
-    for found in loopback.run(grid.size, rank):
+    for found in threads.run(grid.size, rank):
         assert found == pytest.approx(right, rel=1e-12)
 
 

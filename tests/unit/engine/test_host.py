@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from suite.core.errors import Unsupported
-from suite.engine import host, train
-from suite.engine.host import check_half, gemm_rate
-from suite.engine.optimizer import SGD
-from suite.engine.train import Engine
+from suite.engine import engine, process_setup
+from suite.engine.engine import Engine
+from suite.engine.optim.optimizer import SGD
+from suite.engine.process_setup import check_half, gemm_rate
 
 
 def test_a_type_that_this_processor_multiplies_passes() -> None:
@@ -32,7 +32,7 @@ def test_an_engine_asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(half: str, device: torch.device) -> None:
         raise Unsupported(half)
 
-    monkeypatch.setattr(train, "check_half", missing)
+    monkeypatch.setattr(engine, "check_half", missing)
     with pytest.raises(Unsupported, match="float16"):
         Engine([layer], loss=lambda y, t: y.mean(), optimizer=SGD(0.1), microbatch=1, half="float16")
     assert not made
@@ -61,5 +61,5 @@ def test_a_first_product_that_had_to_wait_is_no_peak(monkeypatch: pytest.MonkeyP
         clock[0] += 1.0 if clock[0] else 10.0
 
     monkeypatch.setattr(torch, "mm", slow)
-    monkeypatch.setattr(host, "now", lambda: clock[0])
+    monkeypatch.setattr(process_setup, "now", lambda: clock[0])
     assert gemm_rate(2, 0.3) == 16.0

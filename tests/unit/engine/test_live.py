@@ -7,7 +7,7 @@ import gc
 import torch
 from torch import nn
 
-from suite.engine.live import LiveBytes
+from suite.engine.memory_tracker import LiveBytes
 
 KILO = 250  # float32 entries of one thousand bytes
 

@@ -15,13 +15,13 @@ import pytest
 import torch
 from torch import nn
 
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
-from suite.engine import offload
-from suite.engine.offload import Shuttle, Streams
-from suite.engine.optimizer import Adam
-from suite.engine.state import ModelState
-from suite.engine.update import Update
+from suite.engine.optim.optimizer import Adam
+from suite.engine.optim.update import Update
+from suite.engine.states import offload
+from suite.engine.states.offload import Shuttle, Streams
+from suite.engine.states.state import ModelState
 from suite.memory.layout import State, offloaded, resident
 
 
@@ -193,7 +193,7 @@ def test_a_layout_of_other_buckets_is_refused(bucket: int, layout: int) -> None:
 def test_whole_and_short_buckets_are_fetched_once_per_update(told: list[Told]) -> None:
     """Overlapped or not: one set of buffers and streams per update, and the host waits at its end alone."""
 
-    def rank(world: loopback.LoopbackWorld) -> None:
+    def rank(world: threads.LoopbackWorld) -> None:
         state = state_of(3, 3)
         group = world.group(range(world.size))
         transport = world.transport(None, None, 1)
@@ -203,7 +203,7 @@ def test_whole_and_short_buckets_are_fetched_once_per_update(told: list[Told]) -
         assert update.overlap == "chunks of 2 buckets of 3"
         list(update.run())
 
-    loopback.run(2, rank)
+    threads.run(2, rank)
     assert [events.count(("closed", -1)) for events in (one.events for one in told)] == [1, 1]
     assert [sum(what == "stepped" for what, _ in one.events) for one in told] == [4, 4]
 

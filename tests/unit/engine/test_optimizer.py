@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.core.errors import InvalidRequest
-from suite.engine.live import LiveBytes
-from suite.engine.optimizer import SGD, Adam, AdamW, RMSprop, RuleState
-from suite.engine.rate import Steps, WarmupCosine
+from suite.engine.memory_tracker import LiveBytes
+from suite.engine.optim.lr_schedule import Steps, WarmupCosine
+from suite.engine.optim.optimizer import SGD, Adam, AdamW, RMSprop, RuleState
 
 SHAPES = [(3,), (2, 5), (), (1, 4, 2), (7, 1)]
 

@@ -13,17 +13,17 @@ from masked import Given, MaskedLoop, dense_states, random_ticket
 from resuming import engine_of, kept_by
 from torch import nn
 
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.protocols import Read
 from suite.core.trace import BACKWARD, COMPRESS, EXPAND, INSIDE
-from suite.engine.compress import compress, expand, mask
-from suite.engine.live import LiveBytes
-from suite.engine.optimizer import SGD, AdamW
+from suite.engine.engine import Engine
+from suite.engine.memory_tracker import LiveBytes
+from suite.engine.optim.loss_scaler import Dynamic
+from suite.engine.optim.optimizer import SGD, AdamW
 from suite.engine.prune import Pruning
-from suite.engine.scale import Dynamic
-from suite.engine.train import Engine
+from suite.engine.states.compress import compress, expand, mask
 from suite.memory.layout import compressed, offloaded, resident
 from suite.pruning.early_bird import EarlyBird
 from suite.pruning.magnitude import Magnitude
@@ -33,7 +33,7 @@ TICKET = random_ticket(CASE, 0.8)
 
 
 def alone(**more: Any) -> Engine:
-    world = loopback.LoopbackWorld(loopback.Hub(1), 0)
+    world = threads.LoopbackWorld(threads.Hub(1), 0)
     return engine_of(CASE, world, Grid(), **{"optimizer": AdamW(0.01), "memory": compressed, **more})
 
 
@@ -236,7 +236,7 @@ def test_what_overflows_where_nothing_is_kept_is_nobodys_business(data: int) -> 
             assert engine.scaler is not None
             return engine.update.skipped, moved, engine.scaler.scale
 
-        results[column] = loopback.run(data, rank)
+        results[column] = threads.run(data, rank)
     assert all(skipped == 0 and scale == 8.0 and moved[0] != 0 for skipped, moved, scale in results[1])
     assert all(skipped == 1 and scale == 4.0 and moved == [0.0, 0.0] for skipped, moved, scale in results[2])
 
@@ -301,7 +301,7 @@ def test_ranks_that_would_keep_other_places_are_refused_together(grid: Grid) -> 
         return str(told.value)
 
     says = "differ between replicas" if grid.data == 2 else "one end of the tie"
-    assert all(says in told for told in loopback.run(grid.size, rank, deadline=20.0))
+    assert all(says in told for told in threads.run(grid.size, rank, deadline=20.0))
 
 
 def test_what_one_stage_refuses_no_stage_goes_on_from() -> None:
@@ -315,7 +315,7 @@ def test_what_one_stage_refuses_no_stage_goes_on_from() -> None:
         engine.close()
         return f"{before} {told.value}"
 
-    first, second = loopback.run(2, rank, deadline=20.0)
+    first, second = threads.run(2, rank, deadline=20.0)
     assert first.startswith("None weight qkv.weight of layer 1: index 1000000")
     assert second.startswith("None the network is pruned: rank 0 cannot")
 
@@ -393,7 +393,7 @@ def test_an_offloaded_stage_without_weights() -> None:
         engine.close()
         return len(engine.state.pruned)
 
-    assert loopback.run(3, rank, deadline=20.0) == [1, 0, 1]
+    assert threads.run(3, rank, deadline=20.0) == [1, 0, 1]
 
 
 @pytest.mark.parametrize(

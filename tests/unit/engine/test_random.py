@@ -9,11 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.core.grid import Grid
-from suite.engine.optimizer import SGD
-from suite.engine.random import drawing, initial, seed_of, undisturbed
-from suite.engine.train import Engine
+from suite.engine.engine import Engine
+from suite.engine.optim.optimizer import SGD
+from suite.engine.random_state import drawing, initial, seed_of, undisturbed
 
 
 def test_seeds_are_distinct_over_a_cube() -> None:
@@ -87,7 +87,7 @@ def test_undisturbed_restores_the_callers_state(fails: bool) -> None:
 
 def test_initial_weights_are_those_of_the_layer_on_every_split() -> None:
     def weights_on(grid: Grid) -> list[torch.Tensor]:
-        def rank(world: loopback.LoopbackWorld) -> dict[int, list[torch.Tensor]]:
+        def rank(world: threads.LoopbackWorld) -> dict[int, list[torch.Tensor]]:
             engine = Engine(
                 [lambda: torch.nn.Linear(3, 3) for _ in range(4)],
                 loss=lambda x, y: (x - y).square().mean(),
@@ -106,7 +106,7 @@ def test_initial_weights_are_those_of_the_layer_on_every_split() -> None:
             return found
 
         merged: dict[int, list[torch.Tensor]] = {}
-        for found in loopback.run(grid.size, rank):
+        for found in threads.run(grid.size, rank):
             for number, tensors in found.items():
                 known = merged.setdefault(number, tensors)
                 assert all(torch.equal(a, b) for a, b in zip(known, tensors, strict=True))

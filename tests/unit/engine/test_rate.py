@@ -9,7 +9,7 @@ import pytest
 
 from suite.config.plugins import build
 from suite.core.errors import InvalidRequest
-from suite.engine.rate import Constant, Polynomial, Steps, WarmupCosine, as_rate
+from suite.engine.optim.lr_schedule import Constant, Polynomial, Steps, WarmupCosine, as_rate
 
 
 def test_a_number_is_a_constant_rate_and_a_function_is_itself() -> None:
@@ -57,12 +57,12 @@ def test_what_is_no_rate_is_refused(lr: float) -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        {"_target_": "suite.engine.rate.Steps", "lr": 0.5, "milestones": [2, 5], "factor": 0.5},
-        {"_target_": "suite.engine.rate.WarmupCosine", "lr": 0.5, "total": 10, "warmup": 2},
-        {"_target_": "suite.engine.rate.Polynomial", "lr": 0.5, "total": 10},
+        {"_target_": "suite.engine.optim.lr_schedule.Steps", "lr": 0.5, "milestones": [2, 5], "factor": 0.5},
+        {"_target_": "suite.engine.optim.lr_schedule.WarmupCosine", "lr": 0.5, "total": 10, "warmup": 2},
+        {"_target_": "suite.engine.optim.lr_schedule.Polynomial", "lr": 0.5, "total": 10},
     ],
     ids=lambda config: config["_target_"].rpartition(".")[2],
 )
 def test_a_rule_takes_a_rate_from_a_config(config: dict[str, Any]) -> None:
-    rule = build({"_target_": "suite.engine.optimizer.SGD", "lr": config})
+    rule = build({"_target_": "suite.engine.optim.optimizer.SGD", "lr": config})
     assert rule.lr(9) < rule.lr(2) <= 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suite.core.errors import Diverged, InvalidRequest
-from suite.engine.scale import STUCK, Dynamic, unscaled
+from suite.engine.optim.loss_scaler import STUCK, Dynamic, unscaled
 
 
 def test_it_halves_at_an_overflow_and_doubles_after_patience_clean_batches() -> None:

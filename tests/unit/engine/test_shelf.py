@@ -19,17 +19,17 @@ import torch.nn.functional as F
 from resuming import Kept, kept_by
 from torch import nn
 
-from suite.comm import loopback
-from suite.engine import shelf
-from suite.engine.optimizer import SGD
-from suite.engine.train import Engine
+from suite.comm.p2p import threads
+from suite.engine.checkpoint import storage
+from suite.engine.engine import Engine
+from suite.engine.optim.optimizer import SGD
 
 DIED = 9
 
 
 def engine_of() -> Engine:
     layers = [lambda: nn.Linear(3, 2), lambda: nn.BatchNorm1d(2)]
-    world = loopback.LoopbackWorld(loopback.Hub(1), 0)
+    world = threads.LoopbackWorld(threads.Hub(1), 0)
     return Engine(layers, loss=F.mse_loss, optimizer=SGD(0.1, momentum=0.5), microbatch=2, world=world)
 
 
@@ -100,8 +100,8 @@ def save_and_die(engine: Engine, folder: Path, at: int) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     try:
         dying = Dying(at)
-        shelf.open = dying.open  # type: ignore[attr-defined]
-        shelf.shutil.rmtree = dying.remove  # type: ignore[assignment]
+        storage.open = dying.open  # type: ignore[attr-defined]
+        storage.shutil.rmtree = dying.remove  # type: ignore[assignment]
         for name in ("rename", "mkdir", "unlink", "write_text"):
             setattr(Path, name, dying.before(getattr(Path, name)))
         os.fsync = dying.before(os.fsync)
@@ -120,7 +120,7 @@ def before(tmp_path: Path) -> Path:
         trained(engine, number).save(folder)
     unfinished = folder / ".step-000004.unfinished"
     shutil.copytree(folder / "step-000003", unfinished)
-    (unfinished / shelf.MANIFEST).unlink()
+    (unfinished / storage.MANIFEST).unlink()
     return folder
 
 
@@ -142,9 +142,9 @@ def test_a_process_that_dies_at_any_step_leaves_the_last_good_one(before: Path, 
         is_new = all(torch.equal(found.tensors[name], tensor) for name, tensor in new.tensors.items())
         (new if is_new else last).compare(found, f"operation {len(outcomes)}")
         outcomes.append("new" if is_new else "last")
-        for path in (shelf.path_of(folder, order) for order in shelf.standing(folder)):
-            for name, told in shelf.manifest(path)["files"].items():
-                shelf.fetch(path, name, told)  # what has a name is whole, an old one too
+        for path in (storage.path_of(folder, order) for order in storage.standing(folder)):
+            for name, told in storage.manifest(path)["files"].items():
+                storage.fetch(path, name, told)  # what has a name is whole, an old one too
         saving.save(folder, keep=2)  # whatever was left, the next is whole
         assert engine.load(folder).notes == ()
         new.compare(kept_by(engine), f"after operation {len(outcomes)}")
@@ -157,11 +157,16 @@ def test_a_process_that_dies_at_any_step_leaves_the_last_good_one(before: Path, 
 
 
 def test_names_and_order() -> None:
-    assert [shelf.is_step(Path(name)) for name in ("a/step-000001", "step-1234567", "step-000001.old")] == [True] * 3
-    assert not any(shelf.is_step(Path(name)) for name in ("step-1", ".step-000001.unfinished", "step-000001.new", "a"))
-    place = shelf.place_of(Path("a"), 12)
-    assert (place, shelf.named(place)) == (Path("a/.step-000012.unfinished"), Path("a/step-000012"))
-    assert [shelf.path_of(Path("a"), order) for order in (24, 25)] == [Path("a/step-000012.old"), Path("a/step-000012")]
+    assert [storage.is_step(Path(name)) for name in ("a/step-000001", "step-1234567", "step-000001.old")] == [True] * 3
+    assert not any(
+        storage.is_step(Path(name)) for name in ("step-1", ".step-000001.unfinished", "step-000001.new", "a")
+    )
+    place = storage.place_of(Path("a"), 12)
+    assert (place, storage.named(place)) == (Path("a/.step-000012.unfinished"), Path("a/step-000012"))
+    assert [storage.path_of(Path("a"), order) for order in (24, 25)] == [
+        Path("a/step-000012.old"),
+        Path("a/step-000012"),
+    ]
 
 
 def test_the_order_is_by_updates_not_by_name(tmp_path: Path) -> None:
@@ -176,9 +181,9 @@ def test_the_order_is_by_updates_not_by_name(tmp_path: Path) -> None:
     ):
         (tmp_path / name).mkdir()
     (tmp_path / "step-000008").write_text("a file")
-    found = [shelf.path_of(tmp_path, order).name for order in shelf.standing(tmp_path)]
+    found = [storage.path_of(tmp_path, order).name for order in storage.standing(tmp_path)]
     assert found == ["step-000007.old", "step-000007", "step-000100", "step-999999", "step-1000000"]
-    assert shelf.standing(tmp_path / "nowhere") == []
+    assert storage.standing(tmp_path / "nowhere") == []
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names of open files are told by /proc")
@@ -200,4 +205,4 @@ def test_everything_is_on_the_disk_before_it_has_a_name(tmp_path: Path, monkeypa
     path = engine_of().save(tmp_path)
     files = {file.name for file in path.iterdir()}
     assert set(seen[: seen.index("rename step-000000")]) == files | {".step-000000.unfinished"}
-    assert seen[-4:] == [shelf.MANIFEST, ".step-000000.unfinished", "rename step-000000", tmp_path.name]
+    assert seen[-4:] == [storage.MANIFEST, ".step-000000.unfinished", "rename step-000000", tmp_path.name]

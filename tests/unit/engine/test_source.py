@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
-from suite.engine.optimizer import SGD
-from suite.engine.random import undisturbed, user_code
+from suite.engine.engine import Engine
+from suite.engine.optim.optimizer import SGD
+from suite.engine.random_state import undisturbed, user_code
 from suite.engine.replay import Replay
-from suite.engine.train import Engine
 
 EPOCHS = 3
 GRIDS = [Grid(), Grid(inter=3), Grid(data=2, inter=2)]
@@ -110,7 +110,7 @@ class SharedLoader(Shared):
 def trained(grid: Grid, epochs: list[Any], dropout: float = 0.0, **more: Any) -> list[list[float]]:
     """Losses of every rank. epochs: batches for each"""
 
-    def rank(world: loopback.LoopbackWorld) -> list[float]:
+    def rank(world: threads.LoopbackWorld) -> list[float]:
         engine = Engine(
             layers(dropout),
             loss=F.mse_loss,
@@ -124,7 +124,7 @@ def trained(grid: Grid, epochs: list[Any], dropout: float = 0.0, **more: Any) ->
         engine.close()
         return losses
 
-    return loopback.run(grid.size, rank)
+    return threads.run(grid.size, rank)
 
 
 def drawn_by(grid: Grid, make: Callable[[Any], Iterable[Any]], **more: Any) -> tuple[list[list[Any]], Any]:
@@ -263,7 +263,7 @@ def test_cuda_generators_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_iterator_may_evaluate_on_thread_ranks() -> None:
     batches = [(torch.ones(4, 5), torch.ones(4, 1))] * 3
 
-    def rank(world: loopback.LoopbackWorld) -> list[float]:
+    def rank(world: threads.LoopbackWorld) -> list[float]:
         engine = Engine(layers(0.4), loss=F.mse_loss, optimizer=SGD(0.1), microbatch=2, grid=Grid(inter=2), world=world)
         scores = []
 
@@ -276,7 +276,7 @@ def test_an_iterator_may_evaluate_on_thread_ranks() -> None:
         engine.close()
         return scores
 
-    first, second = loopback.run(2, rank, deadline=20)
+    first, second = threads.run(2, rank, deadline=20)
     assert first == second
     assert len(set(first)) == 3
 

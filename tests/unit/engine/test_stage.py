@@ -12,7 +12,7 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read
-from suite.engine.random import drawing
+from suite.engine.random_state import drawing
 from suite.engine.stage import Stage, as_value, segments
 
 KEEP, RECOMPUTE = Read(0, 0, "keep"), Read(0, 0, "recompute")

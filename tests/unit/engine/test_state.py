@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from suite.core.errors import InvalidRequest
-from suite.engine.optimizer import SGD, Adam
-from suite.engine.state import ModelState
-from suite.engine.update import check_attached
+from suite.engine.optim.optimizer import SGD, Adam
+from suite.engine.optim.update import check_attached
+from suite.engine.states.state import ModelState
 from suite.memory.layout import resident
 
 SIZES = [((1,),), ((3, 5), (7,)), ((), (13, 1), (2, 3, 5)), ((101,), (1, 1), (64, 3))]

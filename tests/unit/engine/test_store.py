@@ -11,10 +11,10 @@ from torch import nn
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Clock, Read, WeightPolicy
-from suite.engine.optimizer import SGD, predicted
+from suite.engine.optim.optimizer import SGD, predicted
 from suite.engine.stage import Stage
-from suite.engine.state import ModelState
-from suite.engine.store import Store
+from suite.engine.states.state import ModelState
+from suite.engine.weight_versions import Store
 from suite.memory import resident
 from suite.weights import Latest
 

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
-from suite.engine.optimizer import SGD
-from suite.engine.train import Engine
+from suite.engine.engine import Engine
+from suite.engine.optim.optimizer import SGD
 
 X = torch.linspace(-1, 1, 24 * 5).reshape(24, 5)
 Y = X.sum(1, keepdim=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.config.compose import resolve
 from suite.engine.system import EngineSystem
 
@@ -17,7 +17,7 @@ SEARCH = ["pruning=early_bird", "pruning.ticket.epoch=1", "pruning.ticket.window
 
 def told_after(batches: int, *overrides: str) -> dict[str, Any]:
     config = resolve(["system=axonn_samo", *TINY, "batch.size=2", "batch.microbatch=1", *overrides])
-    system = EngineSystem(loopback.LoopbackWorld(loopback.Hub(1), 0), config)
+    system = EngineSystem(threads.LoopbackWorld(threads.Hub(1), 0), config)
     rows = np.random.default_rng(0).integers(0, 256, (2, 9))
     for _ in range(batches):
         system.train_batch((rows[:, :-1].copy(), rows[:, 1:].copy()))

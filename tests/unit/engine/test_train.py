@@ -14,24 +14,24 @@ from cases import Case, gpt_case, odd_case
 from torch import nn
 
 from baselines.pytorch import PyTorch
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
-from suite.engine.optimizer import SGD, AdamW
+from suite.engine.engine import Engine
+from suite.engine.optim.optimizer import SGD, AdamW
 from suite.engine.system import EngineSystem
-from suite.engine.train import Engine
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(data=2, inter=2)]
 DOUBLE = torch.float64
 
 
-def alone() -> loopback.LoopbackWorld:
-    return loopback.LoopbackWorld(loopback.Hub(1), 0)
+def alone() -> threads.LoopbackWorld:
+    return threads.LoopbackWorld(threads.Hub(1), 0)
 
 
-def engine_of(case: Case, world: loopback.LoopbackWorld, grid: Grid | None = None, **more: Any) -> Engine:
+def engine_of(case: Case, world: threads.LoopbackWorld, grid: Grid | None = None, **more: Any) -> Engine:
     more = {"optimizer": SGD(0.1), "microbatch": case.microbatch, "tied": case.ties, "seed": 4, **more}
     return Engine(case.layers, loss=case.loss, grid=grid or Grid(), world=world, **more)
 
@@ -63,14 +63,14 @@ def test_train_is_lazy_and_in_order() -> None:
 def test_every_rank_is_told_the_same_loss(grid: Grid) -> None:
     case = odd_case(torch.float32)
 
-    def rank(world: loopback.LoopbackWorld) -> list[float]:
+    def rank(world: threads.LoopbackWorld) -> list[float]:
         engine = engine_of(case, world, grid)
         batches = [case.batch(number, count, grid.data) for number, count in enumerate((3, 1, 2))]
         told = [*engine.train(batches), engine.evaluate(batches[:2])]
         engine.close()
         return told
 
-    told = loopback.run(grid.size, rank)
+    told = threads.run(grid.size, rank)
     assert all(losses == told[0] for losses in told)
     assert len(set(told[0])) == 4
 
@@ -83,7 +83,7 @@ def test_a_batch_that_does_not_divide_is_refused(samples: int, legal: int) -> No
     case = odd_case(torch.float32)
     x, y = case.sample(torch.Generator().manual_seed(0), max(samples, legal))
 
-    def rank(world: loopback.LoopbackWorld) -> None:
+    def rank(world: threads.LoopbackWorld) -> None:
         engine = engine_of(case, world, Grid(data=2), microbatch=2)
         rule = "replicas . microbatch divides the batch"
         said = f"a batch of {samples} samples on 2 replicas of microbatch 2; rule: {rule}; legal: a batch of {legal}$"
@@ -93,17 +93,17 @@ def test_a_batch_that_does_not_divide_is_refused(samples: int, legal: int) -> No
         assert engine.train_batch((x[:legal], y[:legal])) > 0
         engine.close()
 
-    loopback.run(2, rank)
+    threads.run(2, rank)
 
 
 def test_more_stages_than_layers_are_refused() -> None:
     case = gpt_case("untied", "float32", tied=False, layers=1)
 
-    def rank(world: loopback.LoopbackWorld) -> None:
+    def rank(world: threads.LoopbackWorld) -> None:
         with pytest.raises(InvalidRequest, match=r"=4 for 3 layers; .*=3"):
             engine_of(case, world, Grid(inter=4))
 
-    loopback.run(4, rank)
+    threads.run(4, rank)
 
 
 @pytest.mark.parametrize("grid", GRIDS[1:], ids=str)
@@ -160,7 +160,7 @@ def test_two_engines_in_one_process_do_not_meet() -> None:
 def test_two_engines_in_one_world_take_turns() -> None:
     case = gpt_case("tied", "float64")
 
-    def rank(world: loopback.LoopbackWorld) -> list[float]:
+    def rank(world: threads.LoopbackWorld) -> list[float]:
         grid = Grid(data=2, inter=2)
         engines = [engine_of(case, world, grid, optimizer=SGD(lr)) for lr in (0.1, 0.5, 0.1)]
         losses = [engine.train_batch(case.batch(n, 3, 2)) for n in range(2) for engine in engines]
@@ -168,7 +168,7 @@ def test_two_engines_in_one_world_take_turns() -> None:
             engine.close()
         return losses
 
-    for losses in loopback.run(4, rank):
+    for losses in threads.run(4, rank):
         assert losses[0] == losses[1] == losses[2]
         assert losses[3] == losses[5] != losses[4]
 
@@ -220,7 +220,7 @@ def trained(
 ) -> list[tuple[list[float], dict[str, torch.Tensor]]]:
     """Of every rank: its losses, and its weights by their names in the whole model."""
 
-    def rank(world: loopback.LoopbackWorld) -> tuple[list[float], dict[str, torch.Tensor]]:
+    def rank(world: threads.LoopbackWorld) -> tuple[list[float], dict[str, torch.Tensor]]:
         optimizer = SGD(0.3, momentum=0.9)
         engine = Engine(
             layers(), loss=F.cross_entropy, optimizer=optimizer, microbatch=3, grid=grid, world=world, **more
@@ -233,7 +233,7 @@ def trained(
         engine.close()
         return losses, weights
 
-    return loopback.run(grid.size, rank)
+    return threads.run(grid.size, rank)
 
 
 def assert_equals_one_leaf(results: list[tuple[list[float], dict[str, torch.Tensor]]], layers: list[nn.Module]) -> None:
@@ -329,7 +329,7 @@ def test_replicas_start_from_replica_0_whatever_each_has_made(grid: Grid) -> Non
                     tensor.data = torch.randn(tensor.shape, generator=generator)
         return layers
 
-    def rank(world: loopback.LoopbackWorld) -> None:
+    def rank(world: threads.LoopbackWorld) -> None:
         layers = made(world.rank)
         own = copy.deepcopy(layers)
         engine = Engine(layers, loss=F.mse_loss, optimizer=SGD(0.1), microbatch=1, grid=grid, world=world)
@@ -341,19 +341,19 @@ def test_replicas_start_from_replica_0_whatever_each_has_made(grid: Grid) -> Non
                     assert not torch.equal(tensor, own[number].state_dict()[name])
         engine.close()
 
-    loopback.run(grid.size, rank)
+    threads.run(grid.size, rank)
 
 
 def test_both_ends_of_a_tie_start_as_the_first() -> None:
     case = gpt_case("tied", "float32")
 
-    def rank(world: loopback.LoopbackWorld) -> torch.Tensor:
+    def rank(world: threads.LoopbackWorld) -> torch.Tensor:
         engine = engine_of(case, world, Grid(inter=2))
         name = "token.weight" if world.rank == 0 else "weight"
         engine.close()
         return engine.stage.layers[0 if world.rank == 0 else -1].get_parameter(name)
 
-    first, last = loopback.run(2, rank)
+    first, last = threads.run(2, rank)
     assert torch.equal(first, last)
     assert torch.equal(first, engine_of(case, alone()).stage.layers[0].token.weight)
 
@@ -372,7 +372,7 @@ class Restless(nn.Module):
         return F.dropout(self.linear(self.norm(x)), 0.5, self.training)
 
 
-def restless(world: loopback.LoopbackWorld, grid: Grid) -> Engine:
+def restless(world: threads.LoopbackWorld, grid: Grid) -> Engine:
     layers = [Restless, Restless, lambda: nn.Linear(7, 3)]
     return Engine(layers, loss=F.cross_entropy, optimizer=AdamW(0.01), microbatch=3, grid=grid, world=world)
 
@@ -391,7 +391,7 @@ def test_evaluation_changes_no_training_state(grid: Grid) -> None:
         )
         return [tensor.clone() for tensor in tensors]
 
-    def rank(world: loopback.LoopbackWorld) -> tuple[list[float], list[torch.Tensor], float]:
+    def rank(world: threads.LoopbackWorld) -> tuple[list[float], list[torch.Tensor], float]:
         engine = restless(world, grid)
         losses, scores = [], set()
         for batch in batches:
@@ -405,13 +405,13 @@ def test_evaluation_changes_no_training_state(grid: Grid) -> None:
         engine.close()
         return losses, state(engine), scores.pop()
 
-    def undisturbed_rank(world: loopback.LoopbackWorld) -> tuple[list[float], list[torch.Tensor]]:
+    def undisturbed_rank(world: threads.LoopbackWorld) -> tuple[list[float], list[torch.Tensor]]:
         engine = restless(world, grid)
         losses = [*engine.train(batches)]
         engine.close()
         return losses, state(engine)
 
-    watched, plain = loopback.run(grid.size, rank), loopback.run(grid.size, undisturbed_rank)
+    watched, plain = threads.run(grid.size, rank), threads.run(grid.size, undisturbed_rank)
     for (losses, tensors, _), (alone_losses, alone_tensors) in zip(watched, plain, strict=True):
         assert losses == alone_losses
         assert all(torch.equal(a, b) for a, b in zip(tensors, alone_tensors, strict=True))
@@ -479,7 +479,7 @@ def test_adamw_has_the_losses_of_plain_pytorch(
 ) -> None:
     own = config.changed({"grid.data": grid.data, "grid.inter": grid.inter})
 
-    def rank(world: loopback.LoopbackWorld) -> tuple[list[float], float]:
+    def rank(world: threads.LoopbackWorld) -> tuple[list[float], float]:
         system = EngineSystem(world, own)
         losses = [system.train_batch(batch) for batch in ten_batches], system.evaluate(ten_batches[:2])
         system.close()
@@ -487,6 +487,6 @@ def test_adamw_has_the_losses_of_plain_pytorch(
 
     right, score = reference
     assert right[-1] < right[0] - 0.01
-    for losses, ours in loopback.run(grid.size, rank):
+    for losses, ours in threads.run(grid.size, rank):
         assert losses == pytest.approx(right, rel=1e-5)
         assert ours == pytest.approx(score, rel=1e-5)

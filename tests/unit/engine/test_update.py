@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from suite.comm import loopback
-from suite.comm.process_group import Done
+from suite.comm.collective.process_group import Done
+from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
-from suite.engine.optimizer import SGD, Adam, AdamW
-from suite.engine.scale import Dynamic, unscaled
-from suite.engine.state import ModelState
-from suite.engine.update import Update, without
+from suite.engine.optim.loss_scaler import Dynamic, unscaled
+from suite.engine.optim.optimizer import SGD, Adam, AdamW
+from suite.engine.optim.update import Update, without
+from suite.engine.states.state import ModelState
 from suite.memory.layout import offloaded, resident
 
 BIG = 2.0**53  # BIG + 1 rounds to BIG in float64: sums tell in which order they were made
@@ -27,7 +27,7 @@ def parameter(*values: float) -> nn.Parameter:
 
 
 def update_of(
-    world: loopback.LoopbackWorld,
+    world: threads.LoopbackWorld,
     parameters: Sequence[nn.Parameter],
     *,
     column: Sequence[int] = (0,),
@@ -47,8 +47,8 @@ def update_of(
     return Update(state, rule, **groups, ties=ties, transport=transport, everyone=everyone, **more)
 
 
-def alone() -> loopback.LoopbackWorld:
-    return loopback.LoopbackWorld(loopback.Hub(1), 0)
+def alone() -> threads.LoopbackWorld:
+    return threads.LoopbackWorld(threads.Hub(1), 0)
 
 
 def test_a_tie_on_one_stage_is_summed_input_part_then_output_part() -> None:
@@ -69,25 +69,25 @@ def test_replicas_are_added_before_the_tie() -> None:
     """Two replicas that hold both ends: (BIG + 1) + (0 - BIG) is 0, and (BIG - BIG) + (1 + 0), the tie first, is 1."""
     parts = [(BIG, -BIG), (1.0, 0.0)]
 
-    def rank(world: loopback.LoopbackWorld) -> list[float]:
+    def rank(world: threads.LoopbackWorld) -> list[float]:
         first, last = parameter(0.0), parameter(0.0)
         update = update_of(world, [first, last], column=(0, 1), ties=[(first, last)])
         update.state.gradient.copy_(torch.tensor(parts[world.rank]))
         list(update.run(step=False))
         return update.state.gradient.tolist()
 
-    assert loopback.run(2, rank) == [[0.0, 0.0], [0.0, 0.0]]
+    assert threads.run(2, rank) == [[0.0, 0.0], [0.0, 0.0]]
 
 
 def test_a_tie_of_two_ranks_is_summed_over_the_ends() -> None:
-    def rank(world: loopback.LoopbackWorld) -> list[float]:
+    def rank(world: threads.LoopbackWorld) -> list[float]:
         tied, other = parameter(0.0, 0.0), parameter(0.0)
         update = update_of(world, [other, tied], column=(world.rank,), ends=(0, 1), ties=[(tied,)])
         update.state.gradient.copy_(torch.tensor([10.0, 1.0, 2.0]) * (world.rank + 1))
         list(update.run(step=False))
         return update.state.gradient.tolist()
 
-    assert loopback.run(2, rank) == [[10.0, 3.0, 6.0], [20.0, 3.0, 6.0]]
+    assert threads.run(2, rank) == [[10.0, 3.0, 6.0], [20.0, 3.0, 6.0]]
 
 
 def test_a_middle_stage_has_no_part_in_a_tie() -> None:
@@ -110,13 +110,13 @@ def test_a_replaced_gradient_is_refused(replacement: torch.Tensor | None) -> Non
 
 @pytest.mark.parametrize("rule", [SGD(0.1, momentum=0.9, weight_decay=0.1), Adam(0.1, weight_decay=0.1)], ids=str)
 def test_a_stage_without_weights_steps(rule: SGD | Adam) -> None:
-    def rank(world: loopback.LoopbackWorld) -> tuple[int, bool]:
+    def rank(world: threads.LoopbackWorld) -> tuple[int, bool]:
         update = update_of(world, [], column=(0, 1), rule=rule)
         for _ in range(2):
             list(update.run())
         return update.state.rule.updates, update.reduces
 
-    assert loopback.run(2, rank) == [(2, False)] * 2
+    assert threads.run(2, rank) == [(2, False)] * 2
 
 
 # -- slices of the flat order ----------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ RULES = [SGD(0.3, momentum=0.9, weight_decay=0.01), Adam(0.1), AdamW(0.1)]
 
 
 def trained(
-    world: loopback.LoopbackWorld, rule: Any, *, half: torch.dtype | None, batches: int = 3, **more: Any
+    world: threads.LoopbackWorld, rule: Any, *, half: torch.dtype | None, batches: int = 3, **more: Any
 ) -> list[list[float]]:
     """Full-precision weights and moments after some updates of gradients that differ by rank and batch."""
     generator = torch.Generator().manual_seed(3)
@@ -176,7 +176,7 @@ def trained(
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_every_bucket_and_chunk_gives_the_same_bits(rule: Any, half: torch.dtype | None, replicas: int) -> None:
     def runs(**more: Any) -> Any:
-        return loopback.run(replicas, partial(trained, rule=rule, half=half, **more))
+        return threads.run(replicas, partial(trained, rule=rule, half=half, **more))
 
     whole = runs()
     assert all(rank == whole[0] for rank in whole)
@@ -225,7 +225,7 @@ def test_reductions_begin_before_the_step_before_them_ends() -> None:
 def test_an_overflow_anywhere_moves_nothing(layout: Any, value: float, where: int, culprit: int) -> None:
     """Ranks 0 and 1 are replicas; 40000 is finite in float16 and the sum of two of them is not."""
 
-    def rank(world: loopback.LoopbackWorld) -> list[Any]:
+    def rank(world: threads.LoopbackWorld) -> list[Any]:
         own = nn.Parameter(torch.linspace(-1, 1, 10))
         scaler = Dynamic(start=8.0)
         update = update_of(
@@ -256,24 +256,24 @@ def test_an_overflow_anywhere_moves_nothing(layout: Any, value: float, where: in
         assert update.skipped == 1
         return [entry.tolist() for entry in last[0]]
 
-    first, second = loopback.run(2, rank)
+    first, second = threads.run(2, rank)
     assert first == second
 
 
 def test_a_gradient_that_two_replicas_can_add_is_no_overflow() -> None:
-    def rank(world: loopback.LoopbackWorld) -> int:
+    def rank(world: threads.LoopbackWorld) -> int:
         update = update_of(world, [parameter32(1.0)], column=(0, 1), half=torch.float16, scaler=unscaled())
         update.state.gradient.fill_(32000.0)
         list(update.run())
         return update.skipped
 
-    assert loopback.run(2, rank) == [0, 0]
+    assert threads.run(2, rank) == [0, 0]
 
 
 def test_the_tie_counts_as_an_addend() -> None:
     """30000 and 30000 add up; with two replicas and both ends of a tie it would be 120000."""
 
-    def rank(world: loopback.LoopbackWorld) -> int:
+    def rank(world: threads.LoopbackWorld) -> int:
         first, last = parameter32(1.0), parameter32(1.0)
         update = update_of(
             world, [first, last], column=(0, 1), ties=[(first, last)], half=torch.float16, scaler=unscaled()
@@ -282,7 +282,7 @@ def test_the_tie_counts_as_an_addend() -> None:
         list(update.run())
         return update.skipped
 
-    assert loopback.run(2, rank) == [1, 1]
+    assert threads.run(2, rank) == [1, 1]
 
 
 def parameter32(*values: float) -> nn.Parameter:
@@ -296,7 +296,7 @@ def parameter32(*values: float) -> nn.Parameter:
 def test_clipping_is_by_the_norm_of_all_ranks_and_a_tie_counts_once(half: torch.dtype | None) -> None:
     """Two stages of one pipeline: gradients 3 and 4 of own weights, 12 / 2 at either end of a tie: norm 13."""
 
-    def rank(world: loopback.LoopbackWorld) -> list[float]:
+    def rank(world: threads.LoopbackWorld) -> list[float]:
         own, tied = parameter32(0.0), parameter32(0.0)
         update = update_of(
             world,
@@ -316,20 +316,20 @@ def test_clipping_is_by_the_norm_of_all_ranks_and_a_tie_counts_once(half: torch.
         list(update.run())
         return [float(update.state.export(p)["weight"]) for p in (own, tied)]
 
-    (first, tied), (second, tied_too) = loopback.run(2, rank)
+    (first, tied), (second, tied_too) = threads.run(2, rank)
     assert tied == tied_too == pytest.approx(-12 / 13, rel=1e-6)
     assert (first, second) == (pytest.approx(-3 / 13, rel=1e-6), pytest.approx(-4 / 13, rel=1e-6))
 
 
 def test_replicas_do_not_count_twice_in_a_norm() -> None:
-    def rank(world: loopback.LoopbackWorld) -> float:
+    def rank(world: threads.LoopbackWorld) -> float:
         own = parameter32(0.0)
         update = update_of(world, [own], column=(0, 1), rule=SGD(1.0), clip=2.0, own=world.rank == 0)
         update.state.gradient.fill_(1.0)
         list(update.run())
         return own.item()
 
-    assert loopback.run(2, rank) == [pytest.approx(-2.0, rel=1e-6)] * 2
+    assert threads.run(2, rank) == [pytest.approx(-2.0, rel=1e-6)] * 2
 
 
 def test_a_small_gradient_is_not_clipped() -> None:
@@ -341,11 +341,11 @@ def test_a_small_gradient_is_not_clipped() -> None:
 
 
 def test_what_the_record_says_of_overlap() -> None:
-    def rank(world: loopback.LoopbackWorld) -> list[str]:
+    def rank(world: threads.LoopbackWorld) -> list[str]:
         settings: list[dict[str, Any]] = [{}, {"chunk": 2}, {"chunk": 5}, {"chunk": 2, "clip": 1.0}, {"clip": 1.0}]
         column = range(world.size)
         return [update_of(world, [parameter(*range(5))], bucket=1, column=column, **s).overlap for s in settings]
 
     clipped, one = "off (clipping)", "off (one chunk holds everything)"
-    assert loopback.run(2, rank)[0] == ["off", "chunks of 2 buckets of 1", one, clipped, "off"]
-    assert loopback.run(1, rank)[0] == ["off", *["off (nothing is reduced)"] * 2, clipped, "off"]
+    assert threads.run(2, rank)[0] == ["off", "chunks of 2 buckets of 1", one, clipped, "off"]
+    assert threads.run(1, rank)[0] == ["off", *["off (nothing is reduced)"] * 2, clipped, "off"]

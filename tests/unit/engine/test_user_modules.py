@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from suite import SGD, AdamW, Engine, Grid, Magnitude, Pruning
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.memory.layout import offloaded
 
@@ -135,7 +135,7 @@ def test_each_rank_trains_its_own_stage_in_place(stages: int) -> None:
         assert_close(got, {name: tensor for name, tensor in right.items() if name in got})
         made.close()
 
-    loopback.run(stages, rank)
+    threads.run(stages, rank)
 
 
 def test_a_second_engine_goes_on_where_the_first_stopped() -> None:
@@ -181,7 +181,7 @@ def test_running_statistics_on_two_stages_are_refused() -> None:
         with pytest.raises(InvalidRequest, match="running statistics"):
             engine(twice(), grid=Grid(inter=2), world=world)
 
-    loopback.run(2, rank)
+    threads.run(2, rank)
 
 
 def test_functions_that_share_a_weight_are_refused() -> None:
@@ -198,7 +198,7 @@ def test_a_tie_of_which_one_end_is_frozen_is_refused() -> None:
             engine([table, head], tied=[(0, "weight", 1, "weight")], grid=Grid(inter=world.size), world=world)
 
     for ranks in (1, 2):
-        loopback.run(ranks, rank)
+        threads.run(ranks, rank)
 
 
 # -- mixed precision -------------------------------------------------------------------------------------------------

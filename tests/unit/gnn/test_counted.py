@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from suite.bench.runs import freeze
 from suite.config.compose import composed
 from suite.config.run import RunConfig
 from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.core.protocols import Carried
 from suite.core.record import Source
 from suite.data.graphs import Graph, operator
-from suite.gnn import prepare
-from suite.gnn.counted import Counted
+from suite.gnn import partition_data
 from suite.gnn.plan import Placement, volumes
+from suite.gnn.volume_executor import Counted
+from suite.runner.runs import freeze
 
 SMALL = ["graph=planted", "graph.source.vertices=512", "graph.source.blocks=16"]
 
@@ -44,9 +44,9 @@ def test_rows_are_those_of_the_plan(processes: int, c: int, tmp_path: Path) -> N
     asked = ["system=sparsity_aware", f"grid.data={processes}", f"exchange.replication={c}"]
     found = carried(*asked, reports=tmp_path)
     settings = config(*asked, reports=tmp_path)
-    _, matrix = prepare.graph_of(settings)
+    _, matrix = partition_data.graph_of(settings)
     k = processes // c
-    parts = prepare.partition_of(settings, k).parts
+    parts = partition_data.partition_of(settings, k).parts
     plan = volumes(matrix, parts, k, Placement(k, c))
     assert value(found, "rows_sent") == plan.total
     assert value(found, "max_send") == plan.send.max()

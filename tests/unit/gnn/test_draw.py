@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from suite.cli.draw import draw
 from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
-from suite.draw import draw
-from suite.gnn import prepare
+from suite.gnn import partition_data
 from suite.gnn.draw import chart, tables
 from suite.gnn.plan import Placement, Plan
 
@@ -70,5 +70,5 @@ def test_a_directed_graph_is_drawn_as_it_is_trained(tmp_path: Path) -> None:
     ]
     draw([*overrides, f"draw.plan={tmp_path / 'plan.npz'}"])
     found = Plan.load(tmp_path / "plan.npz").volumes
-    made = prepare.Prepared(resolve(overrides), tmp_path / "own").metrics
+    made = partition_data.Prepared(resolve(overrides), tmp_path / "own").metrics
     assert (found.total, found.send.max()) == (made["rows_sent"].values[0], made["max_send"].values[0])

@@ -10,10 +10,10 @@ import pytest
 from graphs import held, problem, trainers, uneven
 from scipy.sparse import csr_array
 
-from suite.engine.optimizer import Adam
-from suite.gnn.holding import Holding
+from suite.engine.optim.optimizer import Adam
 from suite.gnn.memory import predicted
 from suite.gnn.plan import Placement
+from suite.gnn.rank_shard import Holding
 from suite.workload.gcn import GCN
 
 
@@ -48,7 +48,7 @@ def test_memory_grows_with_own_rows_and_halo(processes: int) -> None:
     """Of a ring every part needs two rows: what a process holds is its own 64 vertices', however many there are."""
     n = 64 * processes
     at = np.arange(n)
-    from suite.gnn.holding import holdings, plans
+    from suite.gnn.rank_shard import holdings, plans
 
     masks = {name: at % 3 == number for number, name in enumerate(("train", "validation", "test"))}
     forward, backward = plans(ring(n), at // 64, Placement(processes))

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from suite.bench.rank import GraphRank, kind_of
-from suite.bench.runs import Run, freeze
-from suite.bench.store import Store
-from suite.bench.unranked import carried
 from suite.config.compose import composed, resolve
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
 from suite.core.record import Outcome
-from suite.gnn import prepare
-from suite.gnn.holding import Holding, holdings, plans
+from suite.gnn import partition_data
 from suite.gnn.plan import Placement
+from suite.gnn.rank_shard import Holding, holdings, plans
 from suite.gnn.settings import graph_settings
+from suite.runner.executors.in_process import carried
+from suite.runner.ranks.rank import GraphRank, kind_of
+from suite.runner.runs import Run, freeze
+from suite.runner.store import Store
 
 TINY = ["graph=rmat", "graph.source.vertices=256", "graph.source.features=6", "graph.source.classes=3"]
 
@@ -78,7 +78,7 @@ def test_a_run_of_another_kind_says_nothing_of_graphs() -> None:
 
 def test_what_is_prepared_is_what_ranks_read(tmp_path: Path) -> None:
     config = config_of("grid.data=4", "exchange.replication=2", f"reports={tmp_path}", "partitioner=metis")
-    made = prepare.Prepared(config, tmp_path / "own")
+    made = partition_data.Prepared(config, tmp_path / "own")
     held = [Holding.load(tmp_path / "own" / f"rank-{rank}.npz") for rank in range(4)]
     assert sum(len(own.vertices) for own in held) == 2 * 256
     assert sorted(np.concatenate([own.vertices for own in held[::2]])) == list(range(256))
@@ -88,7 +88,7 @@ def test_what_is_prepared_is_what_ranks_read(tmp_path: Path) -> None:
     assert made.provenance["random"] == ["features", "labels"]
     assert any("random features and labels" in note for note in made.notes)
     assert all(len(ranks) == 4 for ranks in made.memory.values())
-    again = prepare.Prepared(config, tmp_path / "again")
+    again = partition_data.Prepared(config, tmp_path / "again")
     assert again.partition.cached
     assert again.metrics["partition_time"].note == "kept from before"
 
@@ -106,7 +106,7 @@ def test_a_graph_without_labels_or_anything_to_learn_is_refused(tmp_path: Path) 
     if "features" in graph_settings(config).source.arguments:
         config = config.changed({"graph.source.features": 0, "graph.source.classes": 0})
     with pytest.raises(InvalidRequest, match=r"features|labels|classes"):
-        prepare.Prepared(config, tmp_path / "own")
+        partition_data.Prepared(config, tmp_path / "own")
 
 
 def test_a_vertex_that_is_asked_for_has_a_label() -> None:
@@ -140,12 +140,12 @@ def test_a_directed_graph_is_partitioned_for_its_forward_product(tmp_path: Path)
             f"reports={tmp_path}",
         ]
     )
-    made = prepare.Prepared(config, tmp_path / "own")
+    made = partition_data.Prepared(config, tmp_path / "own")
     assert not made.provenance["symmetric"]
     for ours, theirs in (("partition_total", "rows_sent"), ("partition_max_send", "max_send")):
         assert made.metrics[ours].values == made.metrics[theirs].values
-    _, matrix = prepare.graph_of(config)
-    assert (prepare.forward_of(config) != matrix.T).nnz == 0
+    _, matrix = partition_data.graph_of(config)
+    assert (partition_data.forward_of(config) != matrix.T).nnz == 0
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_directed_graph_is_partitioned_for_its_forward_product(tmp_path: Path)
 )
 def test_what_is_counted_without_ranks_is_what_is_prepared_for_them(tmp_path: Path, overrides: list[str]) -> None:
     config = config_of("grid.data=4", f"reports={tmp_path}", *overrides)
-    made = prepare.Prepared(config, tmp_path / "own")
+    made = partition_data.Prepared(config, tmp_path / "own")
     counted = config_of("grid.data=4", f"reports={tmp_path}", "executor=volumes", *overrides)
     found = counted.executor.build().run(counted)
     assert found.metrics["planned_bytes"].values == made.metrics["planned_bytes"].values

@@ -14,7 +14,7 @@ from suite.core.op import Place, Work
 from suite.memory import Budget, dense, offloaded, resident
 from suite.memory.stage_budget import stage_budget
 from suite.schedule import MessageDriven, OneFOneB
-from suite.workload.held import Held
+from suite.workload.stage_memory import Held
 
 LAYOUT = dense(10, ("velocity",))
 HELD = Held(kept=100, working=20, entering=8)

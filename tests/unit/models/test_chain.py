@@ -13,7 +13,7 @@ from torch import nn
 from suite.models import chain, convnet
 from suite.models.chain import Chained, layers, loss, ties
 from suite.workload import VGG, AlexNet, GoogLeNet, InceptionV3, ResNet
-from suite.workload.chain import Branches, Convolution, Pooling, after
+from suite.workload.conv_spec import Branches, Convolution, Pooling, after
 
 SMALL: dict[str, Any] = {"colours": 1, "classes": 10}
 ALEXNET = AlexNet((4, 6, 8, 6, 4), (5, 3, 3, 3, 3), stride=1, padding=2, hidden=12, image=16, **SMALL)

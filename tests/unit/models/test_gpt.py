@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from suite.engine.random import drawing, initial
+from suite.engine.random_state import drawing, initial
 from suite.models import gpt
 from suite.workload import Transformer, flops
 

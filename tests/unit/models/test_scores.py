@@ -5,36 +5,36 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suite.models import chain, convnet, scores
+from suite.models import accuracy, chain, convnet
 
 
 def test_by_hand() -> None:
     """Of four rows the first is right, the second second, the third fifth, the fourth sixth and last."""
     logits = torch.tensor([[5.0, 4, 3, 2, 1, 0]]).repeat(4, 1)
-    found = scores.top(logits, torch.tensor([0, 1, 4, 5]))
+    found = accuracy.top(logits, torch.tensor([0, 1, 4, 5]))
     assert found.tolist() == [25.0, 75.0]
     assert found.dtype == torch.float32
 
 
 def test_fewer_classes_than_five() -> None:
     logits = torch.tensor([[0.0, 1, 2], [2, 1, 0]])
-    assert scores.top(logits, torch.tensor([0, 0])).tolist() == [50.0, 100.0]
+    assert accuracy.top(logits, torch.tensor([0, 0])).tolist() == [50.0, 100.0]
 
 
 @pytest.mark.parametrize(("dtype", "told"), [(torch.float64, torch.float64), (torch.bfloat16, torch.float32)])
 def test_every_precision_ranks(dtype: torch.dtype, told: torch.dtype) -> None:
     """A loss and its scores travel in one tensor: none of them may lose digits by the other."""
     logits = torch.eye(7, dtype=dtype)
-    found = scores.top(logits, torch.arange(7))
+    found = accuracy.top(logits, torch.arange(7))
     assert found.tolist() == [100.0, 100.0]
     assert found.dtype == convnet.loss(logits, torch.arange(7)).dtype == told
 
 
 def test_a_network_that_has_diverged_is_right_about_nothing() -> None:
     logits = torch.full((10, 10), float("nan"))
-    assert scores.top(logits, torch.arange(10)).tolist() == [0.0, 0.0], "whichever five of them are taken"
+    assert accuracy.top(logits, torch.arange(10)).tolist() == [0.0, 0.0], "whichever five of them are taken"
     logits[9] = torch.arange(10.0)
-    assert scores.top(logits, torch.arange(10)).tolist() == pytest.approx([10.0, 10.0])
+    assert accuracy.top(logits, torch.arange(10)).tolist() == pytest.approx([10.0, 10.0])
 
 
 def test_every_network_of_images_has_them() -> None:

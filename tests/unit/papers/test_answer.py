@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from suite.cli.claims import main
 from suite.config.signature import check_names, check_values
 from suite.core.claim import AnswerRow, Check, Claim, Evidence
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.record import Metric
-from suite.papers.__main__ import main
 from suite.papers.common import claims, trace
 from suite.papers.common.answer import (
     Answer,

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from suite.comm.loopback import LoopbackTransport
+from suite.comm.p2p.threads import LoopbackTransport
 from suite.core.claim import Evidence
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op, Work
-from suite.engine import order, state
-from suite.engine.rows import Rows
-from suite.engine.state import ModelState
-from suite.engine.update import Update
+from suite.engine.batch_slicing import Rows
+from suite.engine.optim.update import Update
+from suite.engine.states import flat_layout, state
+from suite.engine.states.state import ModelState
 from suite.memory.layout import Layout
 from suite.papers.axonn import counts, formulas, probes, probes_memory, scaling
 from suite.papers.common import claims
@@ -66,7 +66,7 @@ def wider(layout: Callable[..., Layout], name: str) -> Callable[..., Layout]:
 
 @pytest.mark.parametrize(("name", "held", "each"), [("grad32", "gradient", 8), ("optimizer_state", "moment_1", 12)])
 def test_a_state_of_another_type_is_seen(monkeypatch: pytest.MonkeyPatch, name: str, held: str, each: int) -> None:
-    made = order.layout_of
+    made = flat_layout.layout_of
 
     def changed(layout: Any, *args: Any) -> Layout:
         return made(wider(layout, held), *args)

@@ -34,7 +34,7 @@ from suite.papers.samo import figures as samo
 from suite.papers.samo import panels as samo_panels
 from suite.papers.samo.ablations import VARIANTS, Variant, anchors
 from suite.schedule import MessageDriven, OneFOneB
-from suite.simulate.plan import Plan
+from suite.simulate.block_model import Plan
 from suite.simulate.worker import Simulation
 
 # what no simulation here answers: latencies of two libraries that the model takes as given, the timing protocols, and

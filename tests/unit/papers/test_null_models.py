@@ -20,7 +20,7 @@ from suite.papers.common.cluster_runs import Batch, Lab
 from suite.papers.sparse_gnn import figures as sparse_gnn
 from suite.papers.sparse_gnn import grids
 from suite.papers.sparse_gnn.figures import AWARE, CAGNET, GVB
-from suite.simulate.plan import Plan
+from suite.simulate.block_model import Plan
 from suite.simulate.worker import Simulation
 
 # a search for plans has no null model, and of these two one quantity is printed as a bound and one was fitted alone

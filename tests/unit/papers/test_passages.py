@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from suite.cli.claims import main
 from suite.core.claim import Passage
 from suite.core.errors import InvalidRequest
-from suite.papers.__main__ import main
 from suite.papers.common import claims, passages
 from suite.papers.common.passages import fingerprint, numbers_nearby, paper_words, passage_lines, places, words
 

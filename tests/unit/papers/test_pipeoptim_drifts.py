@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from suite.engine.optimizer import SGD, Adam, AdamW
+from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.papers.common.answer import Question
 from suite.papers.pipeoptim import probes_drift as drifts
 from suite.papers.pipeoptim import probes_ranks as ranks

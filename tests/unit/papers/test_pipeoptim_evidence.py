@@ -17,8 +17,8 @@ from suite.core.claim import Evidence
 from suite.core.errors import UnknownName
 from suite.core.op import Op
 from suite.core.protocols import Clock, Read
-from suite.engine import store
-from suite.engine.optimizer import SGD
+from suite.engine import weight_versions
+from suite.engine.optim.optimizer import SGD
 from suite.papers.common import claims
 from suite.papers.common.answer import Papers, Question, answer
 from suite.papers.common.figure_executor import FigureExecutor
@@ -60,8 +60,8 @@ def configure(patch: pytest.MonkeyPatch, **changed: Any) -> None:
 
 
 def predict_twice_as_far(patch: pytest.MonkeyPatch) -> None:
-    usual = store.predict
-    patch.setattr(store, "predict", lambda state, rule, ahead, into: usual(state, rule, 2 * ahead, into))
+    usual = weight_versions.predict
+    patch.setattr(weight_versions, "predict", lambda state, rule, ahead, into: usual(state, rule, 2 * ahead, into))
     ranks.known.cache_clear()
 
 
@@ -120,7 +120,7 @@ def test_versions_held_stage_by_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours(ranks.versions, points=[{"D": 4, "rank": 0}, {"D": 8, "rank": 1}], system="pipedream") == [[4, 7]]
     names = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim", "gpipe")
     assert [each / (8 * 64) for each in ours(ranks.most, terms=names)[0]] == [4, 2, 2, 2, 1]
-    monkeypatch.setattr(store.Store, "_release", lambda self: None)  # nothing is ever free again
+    monkeypatch.setattr(weight_versions.Store, "_release", lambda self: None)  # nothing is ever free again
     ranks.known.cache_clear()
     assert ours(ranks.versions, system="pipedream") != [[4], [3], [2], [1]]
 

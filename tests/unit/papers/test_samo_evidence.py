@@ -14,9 +14,9 @@ from published_runs import lab
 from suite.core.claim import Claim, Evidence
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Place, Work
-from suite.engine import train
-from suite.engine.rows import Rows
-from suite.engine.state import ModelState
+from suite.engine import engine
+from suite.engine.batch_slicing import Rows
+from suite.engine.states.state import ModelState
 from suite.memory import layout
 from suite.papers.common import claims
 from suite.papers.common.answer import Answer, Papers, Question, answer
@@ -106,7 +106,7 @@ def _moments_whole(patch: pytest.MonkeyPatch) -> None:
 
 def _not_cast(patch: pytest.MonkeyPatch) -> None:
     """The weights that passes read stay in full precision."""
-    patch.setattr(train, "cast", lambda layers, half: layers.float())
+    patch.setattr(engine, "cast", lambda layers, half: layers.float())
 
 
 def _copied(patch: pytest.MonkeyPatch) -> None:

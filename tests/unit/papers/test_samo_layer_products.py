@@ -24,8 +24,7 @@ from baselines.sputnik.layer_timing import (
     implementations_of,
     layer_of,
 )
-from suite.bench.runs import expand
-from suite.comm.loopback import Hub, LoopbackWorld
+from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.config.compose import resolve
 from suite.config.places import check_parts
 from suite.config.run import RunConfig
@@ -33,7 +32,8 @@ from suite.core.errors import InvalidRequest, RankError, UnknownName
 from suite.core.record import Source
 from suite.papers.common.claims import load
 from suite.papers.samo.layer_products import ALONE, CSR, DENSE, PRODUCTS, SPUTNIK, Products, left
-from suite.report.panels import read
+from suite.report.panels.figure_panels import read
+from suite.runner.runs import expand
 
 SMALL = {"batch": 12, "sparsity": 0.75, "dtype": "float32", "seed": 3}
 PLAN = {"batch": 576, "sparsity": 0.9, "dtype": "float32"}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from suite.engine.compress import compress
-from suite.engine.state import ModelState
+from suite.engine.states.compress import compress
+from suite.engine.states.state import ModelState
 from suite.papers.samo import probes as shown
 
 

@@ -20,7 +20,7 @@ from suite.papers.common.cluster_runs import SAMO_COUNTS
 from suite.papers.common.sensitivity import Variation, choices, modelled, variations
 from suite.papers.common.verdicts_now import source_of
 from suite.report import claim_text
-from suite.simulate.stack import Stack
+from suite.simulate.cost.efficiency import Stack
 
 STACK = Stack(
     "mine",
@@ -230,7 +230,7 @@ def test_papers_are_varied_in_processes_and_each_writes_its_file(
 
 @pytest.mark.parametrize("paper", claims.PAPERS)
 def test_every_simulated_claim_is_in_its_file(paper: str) -> None:
-    """Where this fails: python -m suite.papers sensitivity."""
+    """Where this fails: suite claims sensitivity."""
     held = {name: one for name, one in claims.sensitivities().items() if name.startswith(f"{paper}.")}
     assert set(held) == {claim.id for claim, _ in modelled(paper)}
     stacks = source(paper).stacks.values()
@@ -248,7 +248,7 @@ def turning(found: Mapping[str, Sensitivity], names: tuple[str, ...]) -> dict[st
 
 @pytest.mark.parametrize("paper", CHEAP)
 def test_recorded_turns_are_those_of_now(paper: str) -> None:
-    """Where this fails: python -m suite.papers sensitivity."""
+    """Where this fails: suite claims sensitivity."""
     pairs = [each for each in modelled(paper) if each[0].id in CHEAP[paper]]
     found = {one.claim: one for one in sensitivity.of(paper, pairs)}
     assert turning(found, CHEAP[paper]) == turning(claims.sensitivities(), CHEAP[paper])

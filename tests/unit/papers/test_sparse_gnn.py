@@ -16,7 +16,7 @@ from suite.core.expression import evaluate
 from suite.core.record import Source
 from suite.data.graphs.generate import AmazonLike, PapersLike, ProteinLike, RedditLike
 from suite.gnn.partition.metis import Metis
-from suite.gnn.partition.plain import Random
+from suite.gnn.partition.simple import Random
 from suite.gnn.plan import Placement
 from suite.papers.common import claims
 from suite.papers.common.answer import answer, of_figure
@@ -29,8 +29,8 @@ from suite.papers.sparse_gnn import probes as sparse_gnn_trained
 from suite.papers.sparse_gnn.cluster_runs import PARTITIONERS, RANDOM, Dataset, GraphLab
 from suite.papers.sparse_gnn.figure_executor import TUNED, GraphFigureExecutor
 from suite.papers.sparse_gnn.figures import AWARE, CAGNET, COMPARED, GVB, METIS, ratio, seconds
-from suite.simulate.machine import Machine
-from suite.simulate.stack import Stack
+from suite.simulate.cost.efficiency import Stack
+from suite.simulate.network.machine import Machine
 
 FIGURES_OF = ("gnn_fig3", "gnn_fig4", "gnn_fig5", "gnn_fig6", "gnn_fig7", "gnn_small", "gnn_volumes", "gnn_table2")
 # what wants published data, or the authors' own program
@@ -239,7 +239,7 @@ def test_one_sender_at_a_time_makes_sa_slower_and_one_call_does_not() -> None:
 
 def test_two_dimensions_by_hand() -> None:
     """SUMMA on 8 x 8: eight stages a product, of which each broadcasts a block of A and two of H to eight processes."""
-    from suite.simulate.exchange import Wires
+    from suite.simulate.network.exchange import Wires
 
     wires, size = Wires(machine(), stack()), Dataset.of("amazon")
     expected = 0.0

@@ -14,12 +14,12 @@ from baselines.cagnet import Oblivious
 from suite.core.claim import Claim, Evidence
 from suite.core.errors import InvalidRequest
 from suite.data.graphs.generate import AmazonLike, RedditLike
-from suite.gnn import prepare, train
+from suite.gnn import partition_data, train
 from suite.gnn.exchange import Aware, Exchange
+from suite.gnn.local_block import Share
 from suite.gnn.partition.metis import Metis
-from suite.gnn.partition.plain import Random
+from suite.gnn.partition.simple import Random
 from suite.gnn.plan import Placement, Plan
-from suite.gnn.share import Share
 from suite.papers.common import claims
 from suite.papers.common.answer import Papers, Question, function_of
 from suite.papers.sparse_gnn import printed, probes, probes_runs, probes_watch
@@ -220,20 +220,20 @@ def test_convergence_is_the_first_epoch_near_the_best(monkeypatch: pytest.Monkey
 
 def test_a_run_asks_its_partitioner_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert values("once", asked(), epochs=1) == [[1], [1]]
-    plain = prepare.partition_of
+    plain = partition_data.partition_of
 
     def twice(config: Any, k: int) -> Any:
         plain(config.model_copy(update={"reports": f"{config.reports}/other"}), k)
         return plain(config, k)
 
-    monkeypatch.setattr(prepare, "partition_of", twice)
+    monkeypatch.setattr(partition_data, "partition_of", twice)
     assert values("once", asked(), epochs=1) == [[2], [2]]
 
 
 def test_a_run_asks_for_as_many_parts_as_block_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     question = asked([{"P": 16, "c": 2}, {"P": 18, "c": 3}])
     assert values("partitions", question) == [[8, 6]]
-    monkeypatch.setattr(prepare, "placement_of", lambda config: Placement(config.grid.build().size))
+    monkeypatch.setattr(partition_data, "placement_of", lambda config: Placement(config.grid.build().size))
     assert values("partitions", question) == [[16, 18]]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from suite.core.errors import InvalidRequest
 from suite.data.graphs.generate import RMAT, Planted
-from suite.gnn.partition.plain import Random
+from suite.gnn.partition.simple import Random
 from suite.gnn.plan import Placement, Volumes, volumes
 from suite.papers.sparse_gnn.expected_volume import by_chance, scaled
 

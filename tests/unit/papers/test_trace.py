@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from suite.papers.common import trace
-from suite.simulate.stack import Stack
+from suite.simulate.cost.efficiency import Stack
 
 STACK = Stack("mine", 0.5, adapters=2, fitted={"products": ("a.x",)}, chosen={"products": ("a.y",), "lane": ("a.z",)})
 

@@ -16,7 +16,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.models import gpt
 from suite.pruning.early_bird import EarlyBird, differing, followed, packed
 from suite.pruning.magnitude import Magnitude
-from suite.pruning.ticket import Indices, View
+from suite.pruning.mask import Indices, View
 from suite.workload import Transformer
 
 

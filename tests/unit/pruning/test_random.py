@@ -8,8 +8,8 @@ from tickets import drawn, joined, same, whole
 from torch import nn
 
 from suite.core.errors import InvalidRequest
+from suite.pruning.mask import check_index
 from suite.pruning.random import Random
-from suite.pruning.ticket import check_index
 
 
 def network() -> list[nn.Module]:

@@ -11,10 +11,10 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest
 from suite.pruning.early_bird import EarlyBird
+from suite.pruning.from_file import Saved
 from suite.pruning.magnitude import Magnitude
+from suite.pruning.mask import Indices, save
 from suite.pruning.random import Random
-from suite.pruning.saved import Saved
-from suite.pruning.ticket import Indices, save
 
 
 def network(wide: int = 6, layers: int = 4) -> list[nn.Module]:

@@ -13,19 +13,8 @@ from torch import nn
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.units import most_sparse
 from suite.models.gpt import layers
+from suite.pruning.mask import Indices, View, check_index, check_model, check_some, density, kept, load, prunable, save
 from suite.pruning.random import Random
-from suite.pruning.ticket import (
-    Indices,
-    View,
-    check_index,
-    check_model,
-    check_some,
-    density,
-    kept,
-    load,
-    prunable,
-    save,
-)
 from suite.workload import Transformer
 
 KEY = (3, "qkv.weight")

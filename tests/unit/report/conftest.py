@@ -65,7 +65,7 @@ def record(
             "machine": {"name": "laptop", "cores": 2, "cpu": "a quiet processor"},
             "versions": {"python": "3.11.9", "torch": "2.11.0", "suite": "0.1.0"},
             "commit": "0123456789ab",
-            "command": f"python -m suite experiment=demo system={system} grid.inter={inter} grid.data={data}",
+            "command": f"suite run experiment=demo system={system} grid.inter={inter} grid.data={data}",
             "started": "2025-03-01T10:00:00+00:00",
             "seconds": 12.5,
         },

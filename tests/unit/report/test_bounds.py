@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from suite.core.record import Outcome
 from suite.papers.common import claims
-from suite.report import bounds, judge, page, write_report
+from suite.report import judge, write_report
 from suite.report.load import Entry, read_store
-from suite.report.view import Cell, Column, Table
+from suite.report.page import page, page_budget
+from suite.report.tables.record_tables import Cell, Column, Table
 
 NAMES = ("samo_fig6", "samo_fig8", "pipeoptim_fig2_seeds")
 SMALL = {"RUNS": 40, "EARLIER": 12, "PICTURES": 9, "BOXES": 300, "ROWS": 60}
@@ -29,7 +30,7 @@ SMALL = {"RUNS": 40, "EARLIER": 12, "PICTURES": 9, "BOXES": 300, "ROWS": 60}
 
 @given(st.lists(st.integers(0, 30), max_size=12), st.integers(0, 120))
 def test_shares_are_fair_and_nothing_is_left_over(wanted, most):
-    got = bounds.shares(wanted, most)
+    got = page_budget.shares(wanted, most)
     assert sum(got) == min(sum(wanted), most)
     assert all(0 <= have <= wish for have, wish in zip(got, wanted, strict=True))
     for have, wish in zip(got, wanted, strict=True):
@@ -38,13 +39,13 @@ def test_shares_are_fair_and_nothing_is_left_over(wanted, most):
 
 def test_a_table_that_is_cut_says_so():
     table = Table("t", (Column("c"),), tuple((Cell(str(row)),) for row in range(9)))
-    whole, none, cut = bounds.cut([table, None, table], 14)
+    whole, none, cut = page_budget.cut([table, None, table], 14)
     assert none is None
     assert whole is not None
     assert cut is not None
     assert (len(whole.rows), len(cut.rows)) == (7, 7)
     assert cut.said.startswith("7 of 9 rows stand here")
-    assert bounds.cut([table], 9) == [table]
+    assert page_budget.cut([table], 9) == [table]
 
 
 @pytest.mark.parametrize(
@@ -56,14 +57,14 @@ def test_a_table_that_is_cut_says_so():
     ],
 )
 def test_a_reason_is_shown_whole_or_says_where_the_whole_is(make, reason, said):
-    assert bounds.reason(Entry(make("a", reason=reason), "records/a.json")) == said
+    assert page_budget.reason(Entry(make("a", reason=reason), "records/a.json")) == said
 
 
 def test_a_long_traceback_keeps_its_ends_and_names_its_file(make):
-    told = bounds.reason(Entry(make("a", reason="\n".join(map(str, range(200)))), "records/a.json")).splitlines()
+    told = page_budget.reason(Entry(make("a", reason="\n".join(map(str, range(200)))), "records/a.json")).splitlines()
     assert (told[0], told[-1]) == ("0", "199")
     assert "… 160 lines more, in records/a.json …" in told
-    assert len(told) == bounds.LINES + 1
+    assert len(told) == page_budget.LINES + 1
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,7 @@ def large(tmp_path_factory) -> Path:
 def limits(**most: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**SMALL, **most}.items():
-            patch.setattr(bounds, name, value)
+            patch.setattr(page_budget, name, value)
         yield
 
 
@@ -127,7 +128,7 @@ def test_the_newest_runs_stand_and_those_that_a_verdict_rests_on(make):
         Entry(make(f"s{n} 1x1", provenance={"started": f"2026-01-{n + 1:02}T00:00:00+00:00"}), f"records/{n}.json")
         for n in range(9)
     ]
-    kept = bounds._newest(entries, 4, {"records/1.json"})
+    kept = page_budget._newest(entries, 4, {"records/1.json"})
     assert [entry.file for entry in kept] == [f"records/{n}.json" for n in (1, 6, 7, 8)]
 
 

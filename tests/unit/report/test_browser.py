@@ -18,7 +18,8 @@ from tools import needs
 from suite.core.claim import AnswerRow, Check, Claim, Evidence
 from suite.core.record import Metric, Outcome, Record
 from suite.papers.common import claims
-from suite.report import claim_text, questions, write_report
+from suite.report import claim_text, write_report
+from suite.report.tables import summary_tables
 
 DESK, PHONE = (1280, 900), (390, 844)
 SEEN = "[...document.querySelectorAll('table.claims tbody tr')].filter((row) => row.getClientRects().length)"
@@ -115,7 +116,7 @@ def test_the_page_is_quiet_and_stays_at_home(
     tab.close()
 
 
-@pytest.mark.parametrize("kind", [kind for kind, _ in questions.CARDS])
+@pytest.mark.parametrize("kind", [kind for kind, _ in summary_tables.CARDS])
 def test_tables_at_the_top_are_cards_on_a_phone(browser: Browser, page: Path, kind: str) -> None:
     """A cell stands below its heading, and nothing is wider than the window; at a desk they are tables."""
     shown = f"""(() => {{

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from suite.bundle.claims import rows
+from suite.artifact.claims import rows
 from suite.core.claim import AnswerRow, Claim, Evidence, Judged
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.papers.common import claims, reproduce_commands
 from suite.report import claim_text, judge, write_report
 from suite.report.load import Entry, Store
 
-RUN = "python -m suite experiment=demo system=axonn"
+RUN = "suite run experiment=demo system=axonn"
 EXPERIMENT = {"experiment": {"name": "demo", "expected_seconds": 90}}
 BY_FUNCTION = AnswerRow(Evidence.DERIVED, figure="demo", function="suite.papers.demo.value")
 BY_RUNS = AnswerRow(Evidence.MEASURED, experiment="demo", labels=("axonn 2x1",), metric="batch_time")
@@ -49,7 +49,7 @@ def entry_of(found: Judged, folder: Path) -> dict[str, Any]:
 
 def test_answer_has_its_own_time_next_to_the_experiments(tmp_path: Path) -> None:
     entry = entry_of(judged(claim("c.x", BY_FUNCTION), **{"c.x": value(2.25)}), tmp_path)
-    assert entry["command"] == "python -m suite.papers answer c.x"
+    assert entry["command"] == "suite claims answer c.x"
     assert (entry["answer_seconds"], entry["experiment_seconds"]) == (2.25, 90.0)
     assert "expected_seconds" not in entry
 
@@ -68,8 +68,8 @@ def test_time_that_is_no_number_is_null(tmp_path: Path, seconds: Any) -> None:
 @pytest.mark.parametrize(
     ("answers", "command"),
     [
-        ((BY_FUNCTION,), "python -m suite.papers answer c.x"),
-        ((BY_RUNS,), "python -m suite experiment=demo"),
+        ((BY_FUNCTION,), "suite claims answer c.x"),
+        ((BY_RUNS,), "suite run experiment=demo"),
         ((), ""),
     ],
 )
@@ -84,11 +84,11 @@ def test_archive_and_json_give_the_same_commands(tmp_path: Path) -> None:
     written = json.loads(claim_text.write_json(tmp_path, found).read_text(encoding="utf-8"))
     wanted = [entry["command"] or "none: no run here answers it" for entry in written]
     assert [row.command for row in rows(found, store)] == wanted
-    assert len({command.split()[2] for command in wanted if command.startswith("python")}) > 2
+    assert len({command.split()[1] for command in wanted if command.startswith("suite")}) > 2
 
 
 def test_archive_says_how_long_an_answer_and_its_experiment_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("suite.bundle.claims.expected_seconds", lambda: {"demo": 90.0})
+    monkeypatch.setattr("suite.artifact.claims.expected_seconds", lambda: {"demo": 90.0})
     record = Record("k", "demo", "axonn", "axonn 2x1", Outcome.OK, Source.ANALYTIC)
     store = Store(Path("nowhere"), (Entry(record, "records/k.json"),))
     timed = judged(claim("c.x", BY_FUNCTION), **{"c.x": value(2.25)})

@@ -14,8 +14,9 @@ from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.record import Metric, Outcome, Source
 from suite.core.trace import BACKWARD, EXCHANGE, FORWARD, WAIT, Span, Trace
-from suite.report import derive, expect, load, records, view
-from suite.report.expect import Judgement
+from suite.report import derive, expectations, load, records
+from suite.report.expectations import Judgement
+from suite.report.tables import record_tables
 
 
 def two_stages() -> Trace:
@@ -127,7 +128,7 @@ def test_a_newer_record_supersedes_an_older_one(tmp_path, make, store):
 
 
 def verdicts(tmp_path: Path) -> list[tuple[str, Judgement]]:
-    return [(finding.kind, finding.judgement) for finding in expect.findings(group_of(tmp_path))]
+    return [(finding.kind, finding.judgement) for finding in expectations.findings(group_of(tmp_path))]
 
 
 def test_expectations_are_met_up_to_their_target_and_no_further(tmp_path, make, store):
@@ -146,14 +147,14 @@ def test_limit_inside_the_interval_is_undecided(tmp_path, make, store):
     row = {"kind": "ratio", "system": "axonn 2x1", "versus": "pytorch 1x1", "at_most": 0.56}
     store(tmp_path, make("pytorch 1x1", tuple(x / 0.562 for x in reversed(SPREAD))))
     store(tmp_path, make("axonn 2x1", SPREAD))
-    finding = expect.judge(group_of(tmp_path), row)
+    finding = expectations.judge(group_of(tmp_path), row)
     assert finding.ours == pytest.approx(0.562)
     assert finding.judgement is Judgement.UNDECIDED
     assert finding.low < 0.56 < finding.high
     assert "spans 0.56" in finding.why
     wide = {**row, "at_most": 1.2}
-    assert expect.judge(group_of(tmp_path), wide).judgement is Judgement.MET
-    assert expect.judge(group_of(tmp_path), {**row, "at_most": 0.25}).judgement is Judgement.NOT_MET
+    assert expectations.judge(group_of(tmp_path), wide).judgement is Judgement.MET
+    assert expectations.judge(group_of(tmp_path), {**row, "at_most": 0.25}).judgement is Judgement.NOT_MET
 
 
 def test_same_ratio_of_steady_rounds_is_decided(tmp_path, make, store):
@@ -161,9 +162,9 @@ def test_same_ratio_of_steady_rounds_is_decided(tmp_path, make, store):
     steady = (1.0, 1.0005, 0.9995, 1.0002, 0.9998)
     store(tmp_path, make("pytorch 1x1", steady))
     store(tmp_path, make("axonn 2x1", tuple(0.562 * x for x in steady)))
-    assert expect.judge(group_of(tmp_path), row).judgement is Judgement.NOT_MET
+    assert expectations.judge(group_of(tmp_path), row).judgement is Judgement.NOT_MET
     store(tmp_path, make("axonn 2x1", tuple(0.558 * x for x in steady)))
-    assert expect.judge(group_of(tmp_path), row).judgement is Judgement.MET
+    assert expectations.judge(group_of(tmp_path), row).judgement is Judgement.MET
 
 
 def test_few_rounds_decide_nothing_however_many_batches(tmp_path, make, store):
@@ -172,7 +173,7 @@ def test_few_rounds_decide_nothing_however_many_batches(tmp_path, make, store):
     for label, seconds in (("pytorch 1x1", 1.0), ("axonn 2x1", 0.1)):
         base = make(label, (seconds,) * 12)
         store(tmp_path, replace(base, config=base.config | {"measure": {"rounds": 3}}))
-    finding = expect.judge(group_of(tmp_path), row)
+    finding = expectations.judge(group_of(tmp_path), row)
     assert (finding.judgement, finding.ours) == (Judgement.UNDECIDED, 0.1)
     assert "3 rounds decide nothing" in finding.why
     assert math.isnan(finding.low)
@@ -183,7 +184,7 @@ def test_exact_times_are_met_or_not(tmp_path, make, store, source):
     row = {"kind": "ratio", "system": "axonn 2x1", "versus": "pytorch 1x1", "at_most": 0.56}
     store(tmp_path, make("pytorch 1x1", (1.0,), source=source))
     store(tmp_path, make("axonn 2x1", (0.562,), source=source))
-    finding = expect.judge(group_of(tmp_path), row)
+    finding = expectations.judge(group_of(tmp_path), row)
     assert finding.judgement is Judgement.NOT_MET
     assert math.isnan(finding.low)
 
@@ -191,13 +192,13 @@ def test_exact_times_are_met_or_not(tmp_path, make, store, source):
 def test_ours_is_the_ratio_of_medians(tmp_path, make, store):
     store(tmp_path, make("pytorch 1x1", (1.0, 2.0, 9.0)))
     store(tmp_path, make("axonn 2x1", (3.0, 1.0, 1.0)))
-    assert expect.findings(group_of(tmp_path))[0].ours == 0.5
+    assert expectations.findings(group_of(tmp_path))[0].ours == 0.5
 
 
 def test_a_ratio_of_runs_that_did_not_take_turns_is_none(tmp_path, make, store):
     store(tmp_path, make("pytorch 1x1", (1.0,) * 4, loss=[2.0], provenance={"turns": "a"}))
     store(tmp_path, make("axonn 2x1", (0.5,) * 4, loss=[2.0], provenance={"turns": "b"}))
-    first = expect.findings(group_of(tmp_path))[0]
+    first = expectations.findings(group_of(tmp_path))[0]
     assert first.judgement is Judgement.NOT_COMPARABLE
     assert "did not take turns" in first.why
     assert verdicts(tmp_path)[1] == ("loss", Judgement.MET)  # losses need no turns
@@ -220,7 +221,7 @@ def test_a_ratio_of_runs_that_did_not_take_turns_is_none(tmp_path, make, store):
 def test_what_cannot_be_compared_says_why(tmp_path, make, store, changes, why):
     store(tmp_path, make("pytorch 1x1", (1.0,)))
     store(tmp_path, replace(make("axonn 2x1", (0.1,)), **changes))
-    finding = expect.findings(group_of(tmp_path))[0]
+    finding = expectations.findings(group_of(tmp_path))[0]
     assert finding.judgement is Judgement.NOT_COMPARABLE
     assert why in finding.why
     assert math.isnan(finding.ours)
@@ -236,8 +237,8 @@ ITSELF = {"kind": "ratio", "system": "pytorch 1x1", "versus": "pytorch 1x1", "at
 def test_an_expectation_that_is_none_is_not_comparable(tmp_path, make, store, row):
     store(tmp_path, make("pytorch 1x1", loss=[1.0]))
     group = group_of(tmp_path)
-    assert expect.judge(group, ITSELF).judgement is Judgement.MET
-    assert expect.judge(group, row).judgement is Judgement.NOT_COMPARABLE
+    assert expectations.judge(group, ITSELF).judgement is Judgement.MET
+    assert expectations.judge(group, row).judgement is Judgement.NOT_COMPARABLE
 
 
 def test_a_loss_expectation_of_no_system_is_the_worst_of_all(tmp_path, make, store):
@@ -245,14 +246,14 @@ def test_a_loss_expectation_of_no_system_is_the_worst_of_all(tmp_path, make, sto
     row = {"what": "losses", "kind": "loss", "at_most": 1e-5}
     store(tmp_path, make("pytorch 1x1", loss=[4.0, 2.0]))
     store(tmp_path, make("axonn 2x1", loss=[4.0, 2.0]))
-    assert expect.judge(group_of(tmp_path), row).judgement is Judgement.MET
+    assert expectations.judge(group_of(tmp_path), row).judgement is Judgement.MET
     store(tmp_path, make("gpipe 2x1", loss=[4.0, 2.1]))
-    finding = expect.judge(group_of(tmp_path), row)
+    finding = expectations.judge(group_of(tmp_path), row)
     assert finding.judgement is Judgement.NOT_MET
     assert finding.ours == pytest.approx(0.05)
     assert (finding.system, finding.versus) == ("every system", "pytorch 1x1")
     store(tmp_path, make("naive 2x1", loss=[4.0], outcome=Outcome.FAILED))
-    assert expect.judge(group_of(tmp_path), row).judgement is Judgement.NOT_COMPARABLE
+    assert expectations.judge(group_of(tmp_path), row).judgement is Judgement.NOT_COMPARABLE
 
 
 PREDICTED = {"what": "", "kind": "prediction", "at_most": 0.05}
@@ -269,14 +270,14 @@ def predicted(make: Any, label: str, times: tuple[float, ...], told: float | Non
 def test_a_prediction_of_no_system_is_the_worst_of_all_and_names_it(tmp_path, make, store):
     store(tmp_path, predicted(make, "gpipe 2x1", (1.04, 1.039, 1.041, 1.04, 1.04), 1.0))
     store(tmp_path, predicted(make, "axonn 2x1", (0.96,) * 4, 1.0))
-    finding = expect.judge(group_of(tmp_path), PREDICTED)
+    finding = expectations.judge(group_of(tmp_path), PREDICTED)
     assert finding.judgement is Judgement.MET
     assert finding.ours == pytest.approx(0.04)  # of the medians, too slow or too quick
     store(tmp_path, predicted(make, "axonn 2x1", (0.94,) * 4, 1.0))
-    finding = expect.judge(group_of(tmp_path), PREDICTED)
+    finding = expectations.judge(group_of(tmp_path), PREDICTED)
     assert (finding.judgement, finding.ours) == (Judgement.NOT_MET, pytest.approx(0.06))
     assert (finding.system, finding.versus) == ("axonn 2x1", "its simulation, worst of 2")
-    finding = expect.judge(group_of(tmp_path), {**PREDICTED, "system": "gpipe 2x1"})
+    finding = expectations.judge(group_of(tmp_path), {**PREDICTED, "system": "gpipe 2x1"})
     assert (finding.judgement, finding.versus) == (Judgement.MET, "its simulation")
 
 
@@ -284,19 +285,19 @@ def test_a_noisy_prediction_is_undecided(tmp_path, make, store):
     """One run of two is steady and within 5 percent, the other may be within or not."""
     store(tmp_path, predicted(make, "gpipe 2x1", (1.04,) * 5, 1.0))
     store(tmp_path, predicted(make, "axonn 2x1", (1.0, 1.03, 1.045, 1.2, 0.9), 1.0))
-    finding = expect.judge(group_of(tmp_path), PREDICTED)
+    finding = expectations.judge(group_of(tmp_path), PREDICTED)
     assert (finding.judgement, finding.ours) == (Judgement.UNDECIDED, pytest.approx(0.04))
     store(tmp_path, predicted(make, "gpipe 2x1", (1.06,) * 5, 1.0))
-    assert expect.judge(group_of(tmp_path), PREDICTED).judgement is Judgement.NOT_MET, "whatever the other is"
+    assert expectations.judge(group_of(tmp_path), PREDICTED).judgement is Judgement.NOT_MET, "whatever the other is"
 
 
 def test_a_prediction_may_be_of_bytes_and_then_exact(tmp_path, make, store):
     row = {**PREDICTED, "of": "payload_bytes", "at_most": 0.0}
     store(tmp_path, predicted(make, "gpipe 2x1", (7.0,), 1.0))
-    finding = expect.judge(group_of(tmp_path), row)
+    finding = expectations.judge(group_of(tmp_path), row)
     assert (finding.judgement, finding.ours) == (Judgement.MET, 0.0)
     store(tmp_path, predicted(make, "gpipe 2x1", (7.0,), 1.01))
-    assert expect.judge(group_of(tmp_path), row).judgement is Judgement.NOT_MET
+    assert expectations.judge(group_of(tmp_path), row).judgement is Judgement.NOT_MET
 
 
 @pytest.mark.parametrize(
@@ -313,7 +314,7 @@ def test_a_prediction_may_be_of_bytes_and_then_exact(tmp_path, make, store):
 def test_a_prediction_that_cannot_be_judged_says_why(tmp_path, make, store, changes, row, why):
     store(tmp_path, predicted(make, "gpipe 2x1", (1.0,), 1.0))
     store(tmp_path, predicted(make, "axonn 2x1", **{"times": (1.0,), "told": 1.0, **changes}))
-    finding = expect.judge(group_of(tmp_path), {**PREDICTED, **row})
+    finding = expectations.judge(group_of(tmp_path), {**PREDICTED, **row})
     assert (finding.judgement, finding.why) == (Judgement.NOT_COMPARABLE, why)
 
 
@@ -323,7 +324,7 @@ def test_a_run_shows_its_prediction_beside_its_time(tmp_path, make, store):
     assert row_of(tmp_path, "gpipe 2x1")["simulated_time"] == 1.0
     assert math.isnan(row_of(tmp_path, "pytorch 1x1")["simulated_time"])
     rows = [derive.derive(entry, None) for entry in group_of(tmp_path).entries]
-    shown = [cells[2].detail for cells in view.systems(rows, "", {}).rows]
+    shown = [cells[2].detail for cells in record_tables.systems(rows, "", {}).rows]
     assert [row.label for row in rows] == ["pytorch 1x1", "gpipe 2x1"]
     assert "simulated" not in shown[0]
     assert shown[1].endswith("simulated 1 s (+2.0 %)")
@@ -339,15 +340,15 @@ def test_a_ratio_to_several_systems_is_one_to_the_quickest(tmp_path, make, store
         ("c 2x1", (3.0,) * 5),
     ):
         store(tmp_path, make(label, times))
-    finding = expect.judge(group_of(tmp_path), row)
+    finding = expectations.judge(group_of(tmp_path), row)
     assert (finding.ours, finding.versus) == (0.5, "b 2x1, the quickest of 3")
     assert finding.judgement is Judgement.MET
-    assert expect.judge(group_of(tmp_path), {**row, "at_most": 0.45}).judgement is Judgement.NOT_MET
-    assert expect.judge(group_of(tmp_path), {**row, "at_most": 0.49}).judgement is Judgement.UNDECIDED
+    assert expectations.judge(group_of(tmp_path), {**row, "at_most": 0.45}).judgement is Judgement.NOT_MET
+    assert expectations.judge(group_of(tmp_path), {**row, "at_most": 0.49}).judgement is Judgement.UNDECIDED
     for broken in ({"versus": []}, {"versus": ["a 2x1", 3]}, {"kind": "loss"}, {"versus": ["a 2x1", "d 2x1"]}):
-        assert expect.judge(group_of(tmp_path), {**row, **broken}).judgement is Judgement.NOT_COMPARABLE
+        assert expectations.judge(group_of(tmp_path), {**row, **broken}).judgement is Judgement.NOT_COMPARABLE
     store(tmp_path, make("b 2x1", (2.0,), outcome=Outcome.TIMEOUT))
-    finding = expect.judge(group_of(tmp_path), row)
+    finding = expectations.judge(group_of(tmp_path), row)
     assert finding.judgement is Judgement.NOT_COMPARABLE
     assert finding.why == "b 2x1: outcome timeout"
 
@@ -368,12 +369,12 @@ def compressing(make: Any, compress: Sequence[float], expand: Sequence[float], *
 
 def test_a_share_is_of_all_its_times_in_the_median_batch(tmp_path, make, store):
     store(tmp_path, compressing(make, (0.06, 0.06, 0.06, 0.06, 0.061), (0.04,) * 5))
-    finding = expect.judge(group_of(tmp_path), SHARE)
+    finding = expectations.judge(group_of(tmp_path), SHARE)
     assert (finding.ours, finding.versus) == (pytest.approx(0.1), "its batch time")
     assert finding.judgement is Judgement.UNDECIDED, "exactly at the limit, with some noise"
-    assert expect.judge(group_of(tmp_path), {**SHARE, "at_most": 0.11}).judgement is Judgement.MET
-    assert expect.judge(group_of(tmp_path), {**SHARE, "at_most": 0.09}).judgement is Judgement.NOT_MET
-    assert expect.judge(group_of(tmp_path), {**SHARE, "of": ["expand_time"]}).ours == 0.04
+    assert expectations.judge(group_of(tmp_path), {**SHARE, "at_most": 0.11}).judgement is Judgement.MET
+    assert expectations.judge(group_of(tmp_path), {**SHARE, "at_most": 0.09}).judgement is Judgement.NOT_MET
+    assert expectations.judge(group_of(tmp_path), {**SHARE, "of": ["expand_time"]}).ours == 0.04
 
 
 @pytest.mark.parametrize(
@@ -393,5 +394,5 @@ def test_a_share_is_of_all_its_times_in_the_median_batch(tmp_path, make, store):
 )
 def test_a_share_that_cannot_be_judged_says_why(tmp_path, make, store, changes, row, why):
     store(tmp_path, compressing(make, **{"compress": (0.01,), "expand": (0.01,), **changes}))
-    finding = expect.judge(group_of(tmp_path), {**SHARE, **row})
+    finding = expectations.judge(group_of(tmp_path), {**SHARE, **row})
     assert (finding.judgement, finding.why) == (Judgement.NOT_COMPARABLE, why)

@@ -11,9 +11,12 @@ import pytest
 
 from suite.core.claim import Check, Claim, Evidence, Judged, Scope, Verdict
 from suite.core.record import Source
-from suite.report import bounds, displays, page, pictures, questions, view
 from suite.report.load import read_store
-from suite.report.view import Cell, Column, Table
+from suite.report.page import page, page_budget
+from suite.report.panels import published_figures
+from suite.report.plots import plots
+from suite.report.tables import record_tables, summary_tables
+from suite.report.tables.record_tables import Cell, Column, Table
 
 FACTS = "quantity=batch time;scale=;evidence=simulated"
 
@@ -39,8 +42,8 @@ def judged(item: Claim, verdict: Verdict, *ours: float, evidence: Evidence = Evi
 
 
 def test_no_limit_on_pictures_cuts_a_published_figure(make, store, tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures, "MOST_PANELS", 2)
-    monkeypatch.setattr(bounds, "PICTURES", 1)
+    monkeypatch.setattr(plots, "MOST_PANELS", 2)
+    monkeypatch.setattr(page_budget, "PICTURES", 1)
     published = [f"Figure 6 of SAMO: panel {number}" for number in range(5)]
     store(tmp_path, figure(make, "own", series("What if: a", "What if: b", "What if: c") | series(*published)))
     html = page.render(read_store(tmp_path))
@@ -114,7 +117,7 @@ def test_a_figure_without_panels_takes_those_of_its_experiment_once(filled):
     ],
 )
 def test_a_place_names_its_figures(where, names):
-    assert displays.named(where) == names
+    assert published_figures.named(where) == names
 
 
 # tables
@@ -124,12 +127,12 @@ def test_columns_and_tables_without_values_are_left_out():
     dash = Cell("–", tone="faint")
     columns = (Column("system"), Column("time"), Column("loss"))
     table = Table("t", columns, ((Cell("a"), Cell("1", 1.0), dash), (Cell("b"), dash, Cell(""))))
-    kept = view.with_values(table)
+    kept = record_tables.with_values(table)
     assert kept is not None
     assert [column.name for column in kept.columns] == ["system", "time"]
     assert [[cell.text for cell in row] for row in kept.rows] == [["a", "1"], ["b", "–"]]
-    assert view.with_values(Table("t", columns, ((Cell("a"), dash, dash),))) is None
-    assert view.with_values(None) is None
+    assert record_tables.with_values(Table("t", columns, ((Cell("a"), dash, dash),))) is None
+    assert record_tables.with_values(None) is None
 
 
 def test_no_table_of_a_page_is_all_dashes(filled):
@@ -156,15 +159,18 @@ def test_every_wide_table_scrolls_in_a_region_that_can_say_so(filled):
 
 
 def test_distance_is_that_of_the_nearest_printed_value():
-    assert displays.distance(judged(claim("a"), Verdict.NOT_MATCHED, 9.0, 13.0)) == pytest.approx(0.3)
+    assert published_figures.distance(judged(claim("a"), Verdict.NOT_MATCHED, 9.0, 13.0)) == pytest.approx(0.3)
     spread = claim("b", value=(10.0, 20.0), check=Check.RANGE)
-    assert displays.distance(judged(spread, Verdict.MATCHED, 12.0)) == 0.0
-    assert displays.distance(judged(spread, Verdict.NOT_MATCHED, 25.0, 8.0)) == pytest.approx(0.25)
+    assert published_figures.distance(judged(spread, Verdict.MATCHED, 12.0)) == 0.0
+    assert published_figures.distance(judged(spread, Verdict.NOT_MATCHED, 25.0, 8.0)) == pytest.approx(0.25)
     assert (
-        displays.distance(judged(claim("c", value=(2.0, math.inf), check=Check.RANGE), Verdict.NOT_MATCHED, 1.0)) == 0.5
+        published_figures.distance(
+            judged(claim("c", value=(2.0, math.inf), check=Check.RANGE), Verdict.NOT_MATCHED, 1.0)
+        )
+        == 0.5
     )
-    assert math.isnan(displays.distance(judged(claim("d", value="a < b"), Verdict.MATCHED, 1.0)))
-    assert math.isnan(displays.distance(judged(claim("e"), Verdict.NOT_RUN)))
+    assert math.isnan(published_figures.distance(judged(claim("d", value="a < b"), Verdict.MATCHED, 1.0)))
+    assert math.isnan(published_figures.distance(judged(claim("e"), Verdict.NOT_RUN)))
 
 
 def test_the_figure_that_is_matched_worst_stands_first(make, store, tmp_path):
@@ -173,8 +179,8 @@ def test_the_figure_that_is_matched_worst_stands_first(make, store, tmp_path):
         judged(claim("samo.far", where="Figure 7"), Verdict.NOT_MATCHED, 30.0),
         judged(claim("samo.order", where="Figure 8", value="a < b"), Verdict.MATCHED, 1.0),
     ]
-    near = displays.verdicts.around(read_store(tmp_path), {}, found, ())
-    table = questions.worst(displays.papers([], found, near))
+    near = published_figures.claim_tables.around(read_store(tmp_path), {}, found, ())
+    table = summary_tables.worst(published_figures.papers([], found, near))
     assert table is not None
     shown = [(row[0].links[0][1], row[1].text, row[3].text, row[4].text, row[5].text) for row in table.rows]
     assert shown == [
@@ -192,13 +198,13 @@ def test_the_top_says_what_is_measured_and_what_is_contradicted(tmp_path):
         judged(claim("samo.x"), Verdict.DIFFERS, 3.0, evidence=Evidence.MEASURED),
         judged(claim("samo.c"), Verdict.CONTRADICTED, 12.0, evidence=Evidence.PRINTED),
     ]
-    [(heading, table)] = questions.measured(found, displays.verdicts.Around())
+    [(heading, table)] = summary_tables.measured(found, published_figures.claim_tables.Around())
     assert heading == "SAMO: 1 reproduced"
     assert [(row[0].links[0][1], row[1].text, row[2].text, row[3].text) for row in table.rows] == [
         ("samo.m", "It takes ten seconds.", "10", "10.2")
     ]
     assert [row[6].text for row in table.rows] == ["as published"]
-    against = questions.contradicted(found)
+    against = summary_tables.contradicted(found)
     assert against is not None
     assert [(row[0].links[0][1], row[2].text, row[3].text) for row in against.rows] == [("samo.c", "10", "12")]
     html = page.render(read_store(tmp_path), judged=found)
@@ -231,14 +237,14 @@ def test_measured_claim_shows_its_scope_and_the_machine_of_a_committed_record(
     (committed / "a.jsonl").write_text(make("b").to_line())
     found = judged(claim("samo.m"), Verdict.REPRODUCED, 10.0, evidence=Evidence.MEASURED)
     found = replace(found, record=file, **changes)
-    near = displays.verdicts.around(read_store(tmp_path), {}, [found], ())
-    [(_, table)] = questions.measured([found], near)
+    near = published_figures.claim_tables.around(read_store(tmp_path), {}, [found], ())
+    [(_, table)] = summary_tables.measured([found], near)
     (row,) = table.rows
     assert (row[6].text, row[6].detail) == (text, detail)
 
 
 def test_values_of_several_terms_stand_each_next_to_its_name():
     found = judged(claim("samo.c", terms=("L = 2", "L = 3")), Verdict.CONTRADICTED, 1.0, evidence=Evidence.DERIVED)
-    table = questions.contradicted([replace(found, ours=((4.0, 6.0),))])
+    table = summary_tables.contradicted([replace(found, ours=((4.0, 6.0),))])
     assert table is not None
     assert table.rows[0][3].text == "L = 2: 4, L = 3: 6"

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from suite.cli.report import main
 from suite.core.claim import Evidence, Verdict
 from suite.core.errors import InvalidRequest
-from suite.core.exits import Exit
-from suite.report import claim_text, evidence_table
-from suite.report.__main__ import main
+from suite.core.exit_codes import Exit
+from suite.report import claim_text
+from suite.report.tables import evidence_table
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = [

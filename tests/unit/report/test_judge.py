@@ -73,7 +73,7 @@ def entry(values: Sequence[float], source: Source = Source.ANALYTIC, name: str =
     """A record with a value of claim `name`; file, machine and started name its entry and its time."""
     file, machine = changes.pop("file", "records/k.json"), changes.pop("machine", "")
     unit, evidence = changes.pop("unit", "second"), changes.pop("evidence", "")
-    provenance = {"started": changes.pop("started", "2025-01-01"), "command": "python -m suite experiment=demo"}
+    provenance = {"started": changes.pop("started", "2025-01-01"), "command": "suite run experiment=demo"}
     provenance["turns"] = changes.pop("turns", "one call")
     fed_by, null = tuple(changes.pop("fed_by", ())), tuple(changes.pop("null", ()))
     metric = Metric(unit, "lower", tuple(values), evidence=evidence, fed_by=fed_by, null=null)
@@ -627,7 +627,7 @@ def test_only_an_identity_leaves_the_stand_in_behind() -> None:
 def test_a_judged_claim_says_where_its_value_comes_from() -> None:
     judged = found(BASE, entry([50.0], file="measured/h200/a.json", machine="h200"))
     assert (judged.record, judged.experiment) == ("measured/h200/a.json", "demo")
-    assert judged.command == "python -m suite experiment=demo"
+    assert judged.command == "suite run experiment=demo"
     assert judged.ours == ((50.0,),)
 
 

@@ -20,15 +20,15 @@ import matplotlib as mpl
 import pytest
 from matplotlib import pyplot
 
+from suite.cli.report import main
 from suite.core.errors import InvalidRequest
-from suite.core.exits import Exit
+from suite.core.exit_codes import Exit
 from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.record import Metric, Outcome
 from suite.core.trace import FORWARD, Span, Trace
 from suite.report import write_report
-from suite.report.__main__ import main
-from suite.report.perfetto import events
+from suite.report.plots.perfetto import events
 
 
 class Seen(HTMLParser):
@@ -97,7 +97,7 @@ def test_the_page_holds_every_part(built):
         "rank 1 not done after 60 s",
         "records/cut.json",
         "other schema version",
-        "python -m suite experiment=demo system=gpipe grid.inter=2 grid.data=1",
+        "suite run experiment=demo system=gpipe grid.inter=2 grid.data=1",
         "Weak scaling, simulated",
         "a quiet processor",
         "float32 product of 1024 x 1024 matrices, 2 threads",
@@ -295,7 +295,7 @@ def test_the_command_prints_the_path(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("where", ["nowhere", "empty", "file", "file/below", "ring", "records is a file"])
-@pytest.mark.parametrize("command", ["suite.report.__main__", "suite.bundle.__main__"])
+@pytest.mark.parametrize("command", ["suite.cli.report", "suite.cli.artifact"])
 def test_a_folder_without_records_is_refused(command, where, tmp_path, capsys):
     (tmp_path / "empty" / "records").mkdir(parents=True)
     (tmp_path / "file").touch()

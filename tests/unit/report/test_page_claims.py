@@ -28,9 +28,9 @@ from suite.core.record import Metric, Source
 from suite.papers.common import claims
 from suite.report import write_report
 from suite.report.load import read_store
-from suite.report.page import breakable, render
-from suite.report.scorecard import SIGNS, TONES, scores
-from suite.report.verdicts import anchor, plain, published, setting, short
+from suite.report.page.page import breakable, render
+from suite.report.tables.claim_tables import anchor, plain, published, setting, short
+from suite.report.tables.scorecard import SIGNS, TONES, scores
 
 DECISIONS = (
     Decision(
@@ -177,7 +177,7 @@ def answered(tmp_path: Path, make: Callable[..., Any], store: Callable[..., Path
     run = {
         "record": "records/a b#c.json",
         "experiment": "demo",
-        "command": "python -m suite experiment=demo",
+        "command": "suite run experiment=demo",
     }
     smaller = {"scope": Scope.STAND_IN, "stand_in": "a smaller model"}
     row = AnswerRow(Evidence.MEASURED, experiment="demo", labels=("x",), metric="batch_time")
@@ -206,7 +206,7 @@ def test_a_claim_stands_with_its_values_and_the_way_to_their_record(answered) ->
         "measured",
         "stand-in | a smaller model",
         "≈ trend only",
-        "our 1.25 is outside | details decision A1 python -m suite experiment=demo",
+        "our 1.25 is outside | details decision A1 suite run experiment=demo",
     ]
     links = cells.links["Every claim"][1]
     assert links == ["./records/a%20b%23c.json", "#e1-r1", "#decision-A1"]
@@ -231,7 +231,7 @@ def test_a_run_shows_its_config_and_the_numbers_lead_to_it(answered) -> None:
     folder, found = answered
     cells = Cells(render(read_store(folder), judged=found))
     (run,) = cells.rows("Runs and the commands that make them")
-    assert run[3] == "python -m suite experiment=demo system=axonn grid.inter=2 grid.data=1"
+    assert run[3] == "suite run experiment=demo system=axonn grid.inter=2 grid.data=1"
     assert run[4].startswith("| config")
     assert "grid.inter=2" in run[4].split()
     assert cells.links["Systems side by side"][1] == ["#e1-r1"]
@@ -254,7 +254,7 @@ def test_what_a_record_says_of_a_value_stands_beside_it(tmp_path, make, store) -
     store(tmp_path, answer)
     found = [judged(item, Verdict.REPRODUCED, ours=((1.5,),), record="records/x.json", experiment="demo")]
     page = render(read_store(tmp_path), judged=found)
-    why = "the reason | details Value: counted twice python -m suite experiment=demo"
+    why = "the reason | details Value: counted twice suite run experiment=demo"
     assert Cells(page).rows("Every claim")[0][10] == why
     assert "<li><b>x</b>: other: a note</li>" in page
     assert "demo.counted: counted twice" not in page
@@ -280,7 +280,7 @@ def test_a_claim_unfolds_what_is_asserted_its_limits_and_its_command(tmp_path: P
     (shown,) = Cells(render(read_store(tmp_path), judged=[found])).rows("Every claim")
     assert shown[10] == (
         "the reason | details The paper asserts: Axonn is quick. Hedge: may"
-        " Limits of this check: The batch is smaller. python -m suite.papers answer demo.x"
+        " Limits of this check: The batch is smaller. suite claims answer demo.x"
     )
 
 
@@ -337,12 +337,10 @@ def test_the_contents_count_what_was_met_and_claimed(answered) -> None:
 
 
 def test_a_value_of_no_run_on_the_page_keeps_its_command(tmp_path: Path) -> None:
-    item = judged(
-        claim(), Verdict.REPRODUCED, ours=((1.5,),), record="records/x.json", command="python -m suite.papers"
-    )
+    item = judged(claim(), Verdict.REPRODUCED, ours=((1.5,),), record="records/x.json", command="suite claims")
     (row,) = Cells(render(read_store(tmp_path), judged=[item])).rows("Every claim")
     assert row[5] == "1.5"
-    assert row[10] == "the reason | details python -m suite.papers"
+    assert row[10] == "the reason | details suite claims"
 
 
 def test_a_contradiction_names_its_claims(answered) -> None:

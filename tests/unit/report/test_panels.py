@@ -16,10 +16,12 @@ from xml.etree import ElementTree
 import pytest
 
 from suite.core.record import Outcome, Record, Source
-from suite.report import curves, page, panels, pictures
-from suite.report import figure as palette
 from suite.report.load import read_store
-from suite.report.panels import NULL, OURS, PAPER, Panel
+from suite.report.page import page
+from suite.report.panels import figure_panels
+from suite.report.panels.figure_panels import NULL, OURS, PAPER, Panel
+from suite.report.plots import curves, plots
+from suite.report.plots import figure as palette
 
 NAN = math.nan
 HEAD = "Percent of peak|percent|64,128,256"
@@ -44,7 +46,7 @@ def figure(make: Make, series: Mapping[str, Sequence[float]], label: str = "fig_
 
 
 def only(make: Make, series: Mapping[str, Sequence[float]]) -> Panel:
-    [panel] = panels.read(figure(make, series))
+    [panel] = figure_panels.read(figure(make, series))
     return panel
 
 
@@ -57,7 +59,9 @@ def drawn(panel: Panel) -> tuple[ElementTree.Element, dict[str, ElementTree.Elem
     looks = {name: place for place, name in enumerate(panel.systems)}
     root = ElementTree.fromstring(curves.picture(panel, looks, "simulated", "s"))
     groups = {group.get("id", "").removeprefix("s-"): group for group in root.iter("g")}
-    return root, {name: group for name, group in groups.items() if name.startswith((*panels.CURVES, "calibrated"))}
+    return root, {
+        name: group for name, group in groups.items() if name.startswith((*figure_panels.CURVES, "calibrated"))
+    }
 
 
 def texts(root: ElementTree.Element) -> list[str]:
@@ -132,12 +136,12 @@ def test_the_points_may_be_named(make):
     panel = only(make, {"a|s|GPUs: 1,2|ours|x": [2.0, 1.0]})
     assert (panel.axis, panel.x) == ("GPUs", ("1", "2"))
     assert "GPUs" in texts(drawn(panel)[0])
-    assert panels.values(panel, "simulated").columns[0].name == "GPUs"
+    assert figure_panels.values(panel, "simulated").columns[0].name == "GPUs"
 
 
 def test_panels_come_in_the_order_of_their_numbers(make):
     series = {f"size {size}|s|1|ours|x": [1.0] for size in (13, 2, 6)}
-    assert [panel.title for panel in panels.read(figure(make, series))] == ["size 2", "size 6", "size 13"]
+    assert [panel.title for panel in figure_panels.read(figure(make, series))] == ["size 2", "size 6", "size 13"]
 
 
 @pytest.mark.parametrize(
@@ -161,8 +165,8 @@ def test_panels_come_in_the_order_of_their_numbers(make):
     ],
 )
 def test_what_does_not_follow_the_convention_is_no_panel(make, key, values):
-    assert panels.read(figure(make, {key: values})) == []
-    assert len(panels.read(figure(make, SERIES | {key: values}))) == 1
+    assert figure_panels.read(figure(make, {key: values})) == []
+    assert len(figure_panels.read(figure(make, SERIES | {key: values}))) == 1
 
 
 def test_marks_that_point_nowhere_are_dropped(make):
@@ -176,7 +180,7 @@ def test_marks_that_point_nowhere_are_dropped(make):
 def test_errors_are_the_hand_computed_ones(make):
     # 50 / 40 - 1 = 25 %, 10 points; the null model starts at the paper's value; 30 / 32 - 1 = -6.25 %
     panel = only(make, SERIES)
-    table = panels.compared(panel, "simulated")
+    table = figure_panels.compared(panel, "simulated")
     assert rows(table) == [
         ["axonn", "64 calibrated", "40", "50", "+25.0 % +10.0 pt", "40", "+0.0 % +0.0 pt"],
         ["axonn", "256", "32", "30", "-6.2 % -2.0 pt", "24", "-25.0 % -8.0 pt"],
@@ -186,8 +190,8 @@ def test_errors_are_the_hand_computed_ones(make):
     ]  # fmt: skip
     assert [column.detail for column in table.columns[2:4]] == ["percent", "percent"]
     assert table.rows[0][4].value == pytest.approx(25.0)
-    assert panels.rest(panel)
-    assert rows(panels.values(panel, "simulated")) == [
+    assert figure_panels.rest(panel)
+    assert rows(figure_panels.values(panel, "simulated")) == [
         ["64", "50 null model 40 calibrated", "40"],
         ["128", "42 null model 36", "30"],
         ["256", "30 null model 24", "20"],
@@ -195,21 +199,21 @@ def test_errors_are_the_hand_computed_ones(make):
 
 
 def test_points_are_told_of_percentages_alone_and_no_null_model_has_no_column(make):
-    table = panels.compared(only(make, {"a|s|1|ours|x": [0.6411], "a|s|1|paper|x": [0.62]}), "simulated")
+    table = figure_panels.compared(only(make, {"a|s|1|ours|x": [0.6411], "a|s|1|paper|x": [0.62]}), "simulated")
     assert rows(table) == [["x", "1", "0.62", "0.6411", "+3.4 %"]]
     assert table.columns[2].detail == "seconds"
 
 
 def test_a_panel_without_printed_values_has_no_comparison(make):
     panel = only(make, {"a|day|1|ours|x": [3.0]})
-    assert panels.compared(panel, "simulated") is None
-    assert panels.caption(panel, "simulated") == ("Values simulated, in days. The paper prints none of them.")
+    assert figure_panels.compared(panel, "simulated") is None
+    assert figure_panels.caption(panel, "simulated") == ("Values simulated, in days. The paper prints none of them.")
     of_figure = only(make, {"Figure 9 of AxoNN: days|day|1|ours|x": [3.0]})
-    assert "The paper draws these curves and prints no number" in panels.caption(of_figure, "simulated")
-    told = panels.caption(of_figure, "simulated", "on a model of summit", printed=True)
+    assert "The paper draws these curves and prints no number" in figure_panels.caption(of_figure, "simulated")
+    told = figure_panels.caption(of_figure, "simulated", "on a model of summit", printed=True)
     assert told.startswith("Values simulated on a model of summit, in days.")
     assert "the claims below hold what it does print" in told
-    assert not panels.rest(only(make, {"a|day|1|ours|x": [3.0], "a|day|1|paper|x": [3.0]}))
+    assert not figure_panels.rest(only(make, {"a|day|1|ours|x": [3.0], "a|day|1|paper|x": [3.0]}))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +229,7 @@ def test_a_panel_without_printed_values_has_no_comparison(make):
     ],
 )
 def test_errors_at_the_edge(ours, paper, unit, shown):
-    cell = panels.error(ours, paper, unit)
+    cell = figure_panels.error(ours, paper, unit)
     assert (cell.text, cell.detail) == shown
     assert cell.value is None or math.isfinite(cell.value)
 
@@ -303,7 +307,7 @@ def test_only_rising_numbers_are_a_numeric_axis(x, numbers):
     ("x", "joined"), [("gnmt_8,gnmt_16", 0), ("12b,24b", 0), ("axonn,gpipe", 0), ("stage 0,stage 1", 0), ("8,16", 1)]
 )
 def test_no_line_joins_networks_systems_or_stages(make, x, joined):
-    values = {f"a|s|{x}|{curve}|{name}": [2.0, 3.0] for curve in panels.CURVES for name in ("one", "two")}
+    values = {f"a|s|{x}|{curve}|{name}": [2.0, 3.0] for curve in figure_panels.CURVES for name in ("one", "two")}
     _, lines = drawn(only(make, values))
     assert len(lines) == 6
     assert [len(line.findall("path")) for name, line in lines.items() if "paper" not in name] == [joined] * 4
@@ -336,7 +340,7 @@ def test_panels_of_one_figure_share_their_scale(make, store, tmp_path):
     store(tmp_path, figure(make, series))
     html = page.render(read_store(tmp_path))
     assert html.count(">Batch time (s), log scale<") == 2
-    ends = curves.frame(panels.read(figure(make, series)))
+    ends = curves.frame(figure_panels.read(figure(make, series)))
     assert (ends.low, ends.high, ends.log) == (1.0, 90.0, True)
 
 
@@ -344,9 +348,9 @@ def test_a_table_of_times_says_which_is_the_quickest(make):
     facts = "quantity=batch time;scale=;evidence="
     times = {"axonn": [2.0, 1.0], "gpipe": [1.0, 1.0]}
     panel = only(make, {f"a|s|8,16|ours|{name}|{facts}": values for name, values in times.items()})
-    assert rows(panels.values(panel, "simulated")) == [["8", "2", "1 quickest"], ["16", "1", "1"]]
+    assert rows(figure_panels.values(panel, "simulated")) == [["8", "2", "1 quickest"], ["16", "1", "1"]]
     rates = only(make, {f"a|sample/s|8,16|ours|{name}|{facts}": values for name, values in times.items()})
-    assert "quickest" not in str(rows(panels.values(rates, "simulated")))
+    assert "quickest" not in str(rows(figure_panels.values(rates, "simulated")))
 
 
 def test_more_systems_than_colours_look_different():
@@ -479,7 +483,7 @@ def test_any_numbers_make_a_picture(make, values):
     panel = only(make, {f"a|percent|1,2|{curve}|x": values for curve in ("ours", "paper", "null")})
     root, _ = drawn(panel)
     assert "nan" not in "".join(path.attrib.get("d", "") for path in root.iter("path"))
-    assert rows(panels.compared(panel, "simulated"))
+    assert rows(figure_panels.compared(panel, "simulated"))
 
 
 def test_far_too_much_is_cut_and_says_so(make, store, tmp_path, monkeypatch):
@@ -488,12 +492,12 @@ def test_far_too_much_is_cut_and_says_so(make, store, tmp_path, monkeypatch):
     panel = only(make, crowd)
     assert len(panel.x) == 64
     assert len(panel.systems) == 12
-    assert "The record holds more curves or points than stand here." in panels.caption(panel, "simulated")
+    assert "The record holds more curves or points than stand here." in figure_panels.caption(panel, "simulated")
     begun = time.process_time()
     root, _ = drawn(panel)
     assert time.process_time() - begun < 2
     assert len([text for text in texts(root) if text.isdecimal()]) < 40  # names that do not run into each other
-    monkeypatch.setattr(pictures, "MOST_PANELS", 3)
+    monkeypatch.setattr(plots, "MOST_PANELS", 3)
     store(tmp_path, figure(make, {f"p{n}|s|1|ours|x": [1.0] for n in range(5)}))
     seen = build(tmp_path)
     assert seen.tags["svg"] == 3
@@ -502,7 +506,7 @@ def test_far_too_much_is_cut_and_says_so(make, store, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("told", [None, "text", 7, [], [1], {"a": "b"}, ["x"] * 5000])
 def test_any_provenance_is_borne(make, told):
-    found = panels.fitted(make("x", provenance={"calibrated_on": told}))
+    found = figure_panels.fitted(make("x", provenance={"calibrated_on": told}))
     assert len(found) == (isinstance(told, list) and "x" in told)
     assert all(len(text) < 400 for text in found)
 
@@ -510,5 +514,5 @@ def test_any_provenance_is_borne(make, told):
 def test_null_in_the_file_is_a_point_without_a_value(make):
     data = json.loads(figure(make, SERIES).to_json())
     assert data["series"][f"{HEAD}|paper|axonn"] == [40.0, None, 32.0]
-    [panel] = panels.read(Record.from_json(json.dumps(data)))
+    [panel] = figure_panels.read(Record.from_json(json.dumps(data)))
     assert math.isnan(panel.at(PAPER, "axonn", 1))

@@ -11,7 +11,7 @@ from chrome import faults, overlaps
 from masked import Given, random_ticket
 from resuming import engine_of
 
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.trace import (
@@ -28,11 +28,11 @@ from suite.core.trace import (
     WAIT,
     Trace,
 )
-from suite.engine.optimizer import AdamW
+from suite.engine.optim.optimizer import AdamW
 from suite.engine.prune import Pruning
 from suite.memory.layout import compressed
 from suite.report.load import read_store
-from suite.report.perfetto import events
+from suite.report.plots.perfetto import events
 
 ROOT = Path(__file__).parents[3]
 CASE = gpt_case("tied", "float32")
@@ -50,7 +50,7 @@ def tracks(found: list[dict[str, Any]]) -> dict[int, str]:
 def traced(grid: Grid, **more: Any) -> Trace:
     """The second batch of a pruned network, on threads."""
 
-    def rank(world: loopback.LoopbackWorld) -> Trace:
+    def rank(world: threads.LoopbackWorld) -> Trace:
         with_ticket = {"memory": compressed, "pruning": Pruning(Given(TICKET), 0.8)}
         engine = engine_of(CASE, world, grid, optimizer=AdamW(0.01), **with_ticket, **more)
         for number in range(2):
@@ -58,7 +58,7 @@ def traced(grid: Grid, **more: Any) -> Trace:
             engine.train_batch(CASE.batch(number, 4, grid.data))
         return engine.trace
 
-    return Trace(span for found in loopback.run(grid.size, rank) for span in found).shifted()
+    return Trace(span for found in threads.run(grid.size, rank) for span in found).shifted()
 
 
 @pytest.mark.parametrize(

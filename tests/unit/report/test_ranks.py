@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 from scipy import stats
 
-from suite.report.ranks import MOST_SEEDS, Decision, compared
+from suite.stats.rank_test import MOST_SEEDS, Decision, compared
 
 
 def dealt(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:

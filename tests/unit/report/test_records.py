@@ -23,7 +23,7 @@ CONFIG = {
     "precision": {"name": "bf16"},
     "executor": {"name": "simulated", "machine": {"name": "summit"}},
     "schedule": {"_target_": "suite.schedule.MessageDriven"},
-    "optimizer": {"_target_": "suite.engine.optimizer.AdamW", "lr": 0.001},
+    "optimizer": {"_target_": "suite.engine.optim.optimizer.AdamW", "lr": 0.001},
     "activation_checkpointing": 4,
     "pruning": {"name": "none", "sparsity": 0.0},
     "update_interval": None,

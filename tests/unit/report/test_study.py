@@ -13,8 +13,10 @@ import pytest
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.papers.common import claims
-from suite.report import derive, learned, page, study
+from suite.report import derive
 from suite.report.load import Entry, Store, read_store
+from suite.report.page import page
+from suite.report.panels import learning_curves, seed_study
 
 ASKED = {"scores": ["top_1"], "ours": "pipeoptim", "like": "naive", "names": {"naive": "gpipe"}}
 HIGH, LOW = (90.0, 91.0, 92.0, 93.0, 94.0), (80.0, 81.0, 82.0, 83.0, 84.0)
@@ -34,7 +36,7 @@ def run(make: Make) -> Run:
         config = {
             "model": {"name": "alexnet_narrow"},
             "data": {"name": "digits"},
-            "optimizer": {"_target_": "suite.engine.optimizer.SGD", "lr": 0.01, "weight_decay": 0.0005},
+            "optimizer": {"_target_": "suite.engine.optim.optimizer.SGD", "lr": 0.01, "weight_decay": 0.0005},
             "batch": {"size": 56, "microbatch": 56},
             "measure": {"rounds": len(curve), "batches": 29, "discard_first": 0, "validate": "every_round"},
             "seed": seed,
@@ -54,21 +56,21 @@ def groups(*records: Record) -> list[derive.Group]:
     return derive.groups(Store(Path(), tuple(Entry(r, f"{n}.json") for n, r in enumerate(records))))
 
 
-def tasks(*records: Record, asked: Mapping[str, Any] = ASKED) -> list[study.Task]:
-    found, remarks = study.tasks(study.parse(asked), groups(*records))
+def tasks(*records: Record, asked: Mapping[str, Any] = ASKED) -> list[seed_study.Task]:
+    found, remarks = seed_study.tasks(seed_study.parse(asked), groups(*records))
     assert remarks == []
     return found
 
 
-def read(*records: Record, name: str = "demo") -> tuple[dict[str, learned.Learned], list[tuple[str, str]]]:
+def read(*records: Record, name: str = "demo") -> tuple[dict[str, learning_curves.Learned], list[tuple[str, str]]]:
     every = groups(*records)
     [own] = [one for one in every if one.name == name]
-    found, remarks = learned.read(own, every, claims.settings(), {}, "s")
+    found, remarks = learning_curves.read(own, every, claims.settings(), {}, "s")
     assert len({one.title for one in found}) == len(found)
     return {one.title: one for one in found}, remarks
 
 
-def rows(found: learned.Learned) -> list[list[str]]:
+def rows(found: learning_curves.Learned) -> list[list[str]]:
     return [[cell.text for cell in row] for row in found.table.rows]
 
 
@@ -82,7 +84,7 @@ def test_best_and_final_stand_apart_with_their_spread(run: Run) -> None:
 
 
 def test_a_curve_is_the_median_and_the_ends_of_each_epoch(run: Run) -> None:
-    assert study.band([(1, 5, 9), (3, 4, 8), (2, 9, 1)]) == ([1, 4, 1], [2, 5, 8], [3, 9, 9])
+    assert seed_study.band([(1, 5, 9), (3, 4, 8), (2, 9, 1)]) == ([1, 4, 1], [2, 5, 8], [3, 9, 9])
     found, _ = read(run("naive", 0, (50, 70, 60)), run("naive", 1, (40, 50, 80)))
     drawn = found["Top-1 accuracy over epochs: alexnet_narrow on digits with SGD"]
     assert [[cell.text for cell in row] for row in drawn.table.rows] == [["1", "45.00"], ["2", "60.00"], ["3", "70.00"]]
@@ -114,7 +116,7 @@ def test_planted_seeds_are_decided_and_two_are_not(run: Run) -> None:
     [
         {"batch": {"size": 28, "microbatch": 28}},
         {"model": {"name": "alexnet_narrow", "dropout": 0.5}},
-        {"optimizer": {"_target_": "suite.engine.optimizer.SGD", "lr": 0.02, "weight_decay": 0.0005}},
+        {"optimizer": {"_target_": "suite.engine.optim.optimizer.SGD", "lr": 0.02, "weight_decay": 0.0005}},
         {"measure": {"rounds": 2, "batches": 30, "discard_first": 0, "validate": "every_round"}},
     ],
 )
@@ -127,7 +129,7 @@ def test_what_was_trained_otherwise_is_another_task(run: Run, changes: dict[str,
 
 
 def test_milestones_count_updates_so_that_they_may_differ(run: Run) -> None:
-    rate = {"_target_": "suite.engine.rate.Steps", "lr": 0.01, "factor": 0.1}
+    rate = {"_target_": "suite.engine.optim.lr_schedule.Steps", "lr": 0.01, "factor": 0.1}
     made = [
         run(name, 0, (1, 2), optimizer={"_target_": "x.SGD", "lr": rate | {"milestones": at}})
         for name, at in (("naive", [40]), ("pipedream_2bw", [10]))
@@ -142,7 +144,7 @@ def test_milestones_count_updates_so_that_they_may_differ(run: Run) -> None:
 
 def test_a_seed_that_ran_twice_counts_for_nothing(run: Run) -> None:
     records = [run("naive", 0, (1, 2)), run("naive", 0, (3, 4), label=" again"), run("naive", 1, (5, 6))]
-    found, remarks = study.tasks(study.parse(ASKED), groups(*records))
+    found, remarks = seed_study.tasks(seed_study.parse(ASKED), groups(*records))
     assert [task.final("gpipe", "top_1") for task in found] == [[6]]
     assert remarks == [("alexnet_narrow on digits with SGD", "gpipe has two runs of seed 0; none of them counts")]
 
@@ -207,7 +209,7 @@ def test_time_to_target_is_epochs_times_the_simulated_time_of_one(run: Run) -> N
 def test_a_study_gathers_other_experiments_and_names_those_that_did_not_run(run: Run) -> None:
     asked = ASKED | {"of": ["one", "two", "three"], "curves": False, "stands_for": {"alexnet_narrow": "alexnet"}}
     lead = run("naive", 5, (), asked=asked, source=Source.SIMULATED)
-    adam = {"_target_": "suite.engine.optimizer.Adam", "lr": 0.001}
+    adam = {"_target_": "suite.engine.optim.optimizer.Adam", "lr": 0.001}
     records = [run("naive", 0, (1, 2), experiment="one"), run("naive", 0, (3, 4), experiment="two", optimizer=adam)]
     found, remarks = read(lead, *records)
     assert [row[0] for row in rows(found["Best and final scores"])] == [
@@ -228,7 +230,7 @@ def test_a_study_gathers_other_experiments_and_names_those_that_did_not_run(run:
 def test_what_is_published_is_that_of_the_same_optimizer(run: Run) -> None:
     """Of the Residual LSTM a rate is printed with Adam, and none with AdamW."""
     asked = ASKED | {"curves": False, "tables": ["settings"], "stands_for": {"residual_lstm_narrow": "residual_lstm"}}
-    rules = [{"_target_": f"suite.engine.optimizer.{name}", "lr": 0.003} for name in ("Adam", "AdamW")]
+    rules = [{"_target_": f"suite.engine.optim.optimizer.{name}", "lr": 0.003} for name in ("Adam", "AdamW")]
     model = {"name": "residual_lstm_narrow"}
     records = [run("naive", n, (1, 2), asked=asked, model=model, optimizer=rule) for n, rule in enumerate(rules)]
     found, _ = read(*records)
@@ -252,7 +254,7 @@ def test_what_is_published_is_that_of_the_same_optimizer(run: Run) -> None:
 )
 def test_what_is_malformed_is_a_remark_and_no_crash(run: Run, row: Any, told: str) -> None:
     with pytest.raises(InvalidRequest, match=told):
-        study.parse(row)
+        seed_study.parse(row)
     found, [(who, remark)] = read(run("naive", 0, (1, 2), asked=row))
     assert (found, who) == ({}, "study")
     assert told in remark
@@ -260,7 +262,7 @@ def test_what_is_malformed_is_a_remark_and_no_crash(run: Run, row: Any, told: st
 
 def test_an_unknown_field_is_named() -> None:
     with pytest.raises(UnknownName, match="score"):
-        study.parse({"score": ["top_1"]})
+        seed_study.parse({"score": ["top_1"]})
 
 
 def test_the_page_has_the_study(run: Run, store: Callable[..., Path], tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import math
 import re
 from xml.etree import ElementTree
 
-from suite.report import figure, svg
+from suite.report.plots import figure, svg
 
 LONG = [5.0 * 0.999**step + (1.5 if step == 700 else 0.0) for step in range(5000)]
 LONG[-1] *= 1.01  # neither the least nor the greatest of the last few

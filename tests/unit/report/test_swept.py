@@ -17,10 +17,12 @@ import yaml
 from suite.core.claim import Check, Claim, Judged, Verdict
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.papers.common import claims
-from suite.report import derive, page, swept
-from suite.report.asked import factor, parse
+from suite.report import derive
 from suite.report.load import Entry, Store, read_store
-from suite.report.panels import OURS, PAPER, Shown
+from suite.report.page import page
+from suite.report.panels import sweep_panels
+from suite.report.panels.figure_panels import OURS, PAPER, Shown
+from suite.report.panels.panel_spec import factor, parse
 
 NAN = math.nan
 CONF = Path(__file__).parents[3] / "conf"
@@ -76,7 +78,7 @@ def group(*records: Record) -> derive.Group:
 def read(*records: Record, known: Sequence[Claim] = ()) -> tuple[list[Shown], list[tuple[str, str]]]:
     found = group(*records)
     runs = {entry.file: f"r{number}" for number, entry in enumerate(found.entries)}
-    return swept.read(found, {item.id: item for item in known}, runs)
+    return sweep_panels.read(found, {item.id: item for item in known}, runs)
 
 
 def only(*records: Record, known: Sequence[Claim] = ()) -> Shown:

@@ -9,12 +9,12 @@ import torch
 from cases import gpt_case
 
 from baselines.gpipe import GPipe
-from suite.comm import loopback
+from suite.comm.p2p import threads
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Schedule
-from suite.engine.optimizer import SGD
-from suite.engine.train import Engine
+from suite.engine.engine import Engine
+from suite.engine.optim.optimizer import SGD
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import check
 from suite.schedule.static import fixed
@@ -30,7 +30,7 @@ def test_ops_are_counted_on_from_the_work() -> None:
 def test_ranks_run_the_order_that_the_checker_found(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three stages, two batches of different length: the trace of every rank is the checked order."""
     case = gpt_case("static", "float32", layers=4)
-    monkeypatch.setattr(loopback.LoopbackTransport, "any_order", False)
+    monkeypatch.setattr(threads.LoopbackTransport, "any_order", False)
 
     def rank_main(world: Any) -> list[list[Op]]:
         torch.set_num_threads(1)
@@ -45,7 +45,7 @@ def test_ranks_run_the_order_that_the_checker_found(schedule: Schedule, monkeypa
         engine.close()
         return ran
 
-    ran = loopback.run(3, rank_main)
+    ran = threads.run(3, rank_main)
     for batch, work in enumerate((Work(0, 6, None, 0), Work(6, 3, None, 1))):
         order = check(schedule, 3, work)
         for stage in range(3):

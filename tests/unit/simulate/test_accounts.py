@@ -25,8 +25,8 @@ from suite.core.grid import Grid
 from suite.core.protocols import Schedule
 from suite.memory import resident
 from suite.schedule import MessageDriven, OneFOneB
-from suite.simulate.layers import LayerPlan
-from suite.simulate.plan import MOMENTS, Plan
+from suite.simulate.block_model import MOMENTS, Plan
+from suite.simulate.layer_model import LayerPlan
 from suite.workload import Transformer
 
 SHAPES = [TINY, replace(TINY, tied=False), Transformer(layers=6, hidden=16, heads=4, sequence=8, vocabulary=100)]

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from modelled import FREE, machine
 
-from suite.bench.store import Store
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, Work
 from suite.core.protocols import Chunk, CostModel
 from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, TIE, WAIT, Span, Trace
+from suite.runner.store import Store
 from suite.schedule import OneFOneB
-from suite.simulate.cost import Fixed, Profiled, recorded
+from suite.simulate.cost.measured import Fixed, Profiled, recorded
 from suite.simulate.worker import Network, simulate
 
 

@@ -15,16 +15,8 @@ from modelled import machine, stack
 
 from suite.core.errors import UnknownName
 from suite.gnn.plan import Placement, Volumes
-from suite.simulate.exchange import (
-    CHAINS,
-    FORMS,
-    LINKS,
-    RINGS,
-    TREES,
-    Wires,
-    messages,
-)
-from suite.simulate.machine import Link, Machine
+from suite.simulate.network.exchange import CHAINS, FORMS, LINKS, RINGS, TREES, Wires, messages
+from suite.simulate.network.machine import Link, Machine
 
 
 def equal(parts: int, cut: int, *, rows: int = 100, replication: int = 1, assignment: str = "paper") -> Volumes:

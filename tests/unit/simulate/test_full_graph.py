@@ -11,8 +11,8 @@ from modelled import machine, stack
 
 from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.gnn.plan import Placement, Volumes
-from suite.simulate.exchange import Wires
 from suite.simulate.full_graph import FullGraph
+from suite.simulate.network.exchange import Wires
 from suite.workload.gcn import GCN
 
 SHAPE = GCN(layers=3, width=16)

@@ -20,7 +20,6 @@ from modelled import machine, stack, system, systems
 from baselines.gpipe import GPipe
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
-from suite.bench.executors import without_ranks
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
@@ -28,10 +27,11 @@ from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.protocols import Carried
 from suite.memory import resident
+from suite.runner.executors.registry import without_ranks
 from suite.schedule import OneFOneB
-from suite.simulate.layers import LayerCost, LayerPlan, run
-from suite.simulate.machine import Link
-from suite.simulate.whatif import Simulated, by_layers
+from suite.simulate.executor import Simulated, by_layers
+from suite.simulate.layer_model import LayerCost, LayerPlan, run
+from suite.simulate.network.machine import Link
 from suite.weights import Latest, Predict
 from suite.workload import LayerShape
 

@@ -12,7 +12,7 @@ from modelled import conf, machine, names, raw
 
 from suite.config.plugins import build
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.simulate.machine import Link, Machine, measured
+from suite.simulate.network.machine import Link, Machine, measured
 
 
 @pytest.mark.parametrize("name", [name for name in names("machine") if name != "local"])
@@ -28,10 +28,10 @@ def test_every_machine_of_conf_builds(name: str) -> None:
 
 def test_the_machine_here_is_known_once_it_is_measured(tmp_path: Path) -> None:
     file = tmp_path / "machine.json"
-    assert raw("machine", "local")["_target_"] == "suite.simulate.machine.measured"
+    assert raw("machine", "local")["_target_"] == "suite.simulate.network.machine.measured"
     with pytest.raises(
         InvalidRequest,
-        match=r"machine=local is not measured here .*; rule: python -m suite.doctor reports=.* writes .*; legal: ",
+        match=r"machine=local is not measured here .*; rule: suite doctor reports=.* writes .*; legal: ",
     ):
         measured(name="local", file=str(file))
     link = {"latency": 1e-6, "bandwidth": 1e9}

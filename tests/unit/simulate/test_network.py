@@ -13,9 +13,10 @@ import pytest
 from modelled import machine, stack
 
 from suite.core.errors import InvalidRequest
+from suite.simulate.cost.efficiency import Stack
 from suite.simulate.kernel import Kernel
-from suite.simulate.machine import Link, Machine
-from suite.simulate.network import (
+from suite.simulate.network.machine import Link, Machine
+from suite.simulate.network.network import (
     Fabric,
     Lane,
     Ring,
@@ -24,7 +25,6 @@ from suite.simulate.network import (
     ring_volume,
     scatter_volume,
 )
-from suite.simulate.stack import Stack
 
 # -- lanes -----------------------------------------------------------------------------------------------------------
 

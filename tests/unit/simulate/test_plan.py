@@ -18,7 +18,7 @@ from suite.core.op import Work
 from suite.memory import offloaded, pruned, sparse
 from suite.memory.checkpointing import interval
 from suite.schedule import OneFOneB
-from suite.simulate.plan import Holding, Modelled, Plan
+from suite.simulate.block_model import Holding, Modelled, Plan
 from suite.workload import Transformer
 from suite.workload.split import divide
 

@@ -15,9 +15,9 @@ from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.protocols import Chunk
 from suite.memory import mixed, offloaded, pruned, sparse
-from suite.simulate.machine import Link
-from suite.simulate.plan import Modelled, Plan
-from suite.simulate.roofline import Roofline, of
+from suite.simulate.block_model import Modelled, Plan
+from suite.simulate.cost.roofline import Roofline, of
+from suite.simulate.network.machine import Link
 from suite.workload import Transformer
 
 FAST = machine(peak={"float16": 1024.0})  # flop/s: 6.5 s for a block of TINY, 1 s for its head

@@ -14,9 +14,9 @@ from suite.core.op import Op
 from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate import search
-from suite.simulate.machine import Link
-from suite.simulate.plan import Plan
-from suite.simulate.roofline import Roofline
+from suite.simulate.block_model import Plan
+from suite.simulate.cost.roofline import Roofline
+from suite.simulate.network.machine import Link
 from suite.simulate.search import (
     MICROBATCHES,
     NEAR,

@@ -11,7 +11,7 @@ from modelled import conf, names, stack
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.papers.common import claims
-from suite.simulate.stack import Stack
+from suite.simulate.cost.efficiency import Stack
 
 WORDS = {"name", "fitted", "chosen", "reasons", "ranges"}  # that are no constants
 

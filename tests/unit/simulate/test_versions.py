@@ -10,7 +10,7 @@ from baselines.spectrain import SpecTrain
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import WeightPolicy
 from suite.schedule import OneFOneB
-from suite.simulate.versions import asked, full
+from suite.simulate.policy_overheads import asked, full
 from suite.weights import Latest, Predict
 
 STAGES = 4

@@ -12,9 +12,6 @@ from typing import Any
 import pytest
 from modelled import conf, shape, simulated
 
-from suite.bench import launch, measure
-from suite.bench.progress import Progress
-from suite.bench.runs import freeze
 from suite.config.compose import composed
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
@@ -31,10 +28,14 @@ from suite.core.trace import (
 )
 from suite.report.derive import shares
 from suite.report.load import read_store
-from suite.simulate.plan import Plan
-from suite.simulate.roofline import Roofline
+from suite.runner import interleave
+from suite.runner.launch import processes
+from suite.runner.progress import Progress
+from suite.runner.runs import freeze
+from suite.simulate.block_model import Plan
+from suite.simulate.cost.roofline import Roofline
+from suite.simulate.executor import dominating, first_replica
 from suite.simulate.search import best, plans, run
-from suite.simulate.whatif import dominating, first_replica
 from suite.workload import flops
 
 OVERRIDES = ("executor=simulated", "stack=samo", "model=gpt3_xl", "grid.inter=2", "grid.data=8", "batch.size=128")
@@ -50,7 +51,7 @@ def _no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     def started(*_: Any, **__: Any) -> None:
         raise AssertionError("a rank was started")
 
-    monkeypatch.setattr(launch.Ranks, "start", started)
+    monkeypatch.setattr(processes.Ranks, "start", started)
 
 
 def config(folder: Path, *, of: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def config(folder: Path, *, of: tuple[str, ...] = (), **changes: Any) -> dict[st
 
 
 def measured(made: dict[str, Any]) -> Record:
-    (record,) = measure.measure([freeze(made, "python -m suite")], Progress(1.0, io.StringIO()))
+    (record,) = interleave.measure([freeze(made, "suite run")], Progress(1.0, io.StringIO()))
     return record
 
 

@@ -17,8 +17,8 @@ from suite.core.op import Op, Place, Program, Work
 from suite.core.protocols import Chunk, CostModel
 from suite.core.trace import REDUCE, STEP, WAIT, Trace
 from suite.schedule import MessageDriven, OneFOneB
-from suite.simulate.cost import Fixed
-from suite.simulate.machine import Link
+from suite.simulate.cost.measured import Fixed
+from suite.simulate.network.machine import Link
 from suite.simulate.worker import Network, simulate
 
 

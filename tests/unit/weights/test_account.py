@@ -6,7 +6,7 @@ import pytest
 
 from suite.core.op import Kind, Op, Work
 from suite.weights import Latest, Ledger, Predict
-from suite.weights.account import ahead, entries, follow, one, staleness
+from suite.weights.version_table import ahead, entries, follow, one, staleness
 
 ORDER = [
     Op.parse(text) for text in ("0F0", "0F1", "0B0", "0U0", "0F2", "0B1", "0U1", "0F3", "0B2", "0U2", "0B3", "0U3")

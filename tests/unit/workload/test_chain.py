@@ -7,7 +7,7 @@ import re
 import pytest
 
 from suite.core.errors import InvalidRequest
-from suite.workload.chain import (
+from suite.workload.conv_spec import (
     Branches,
     Chain,
     Convolution,

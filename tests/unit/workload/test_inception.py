@@ -8,7 +8,7 @@ import pytest
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.workload import AlexNet, GoogLeNet, InceptionV3
-from suite.workload.chain import Pooling
+from suite.workload.conv_spec import Pooling
 from suite.workload.flops import forward
 from suite.workload.split import divide
 

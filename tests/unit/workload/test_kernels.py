@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suite.workload import Transformer
-from suite.workload.kernels import Kernels
+from suite.workload.megatron_activations import Kernels
 
 TINY = Transformer(layers=4, hidden=8, heads=2, sequence=4, vocabulary=16)  # s h = 32, a s^2 = 32
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.workload import VGG, Transformer, WideResNet
-from suite.workload.partition import Profile, Rates, any_replicas, equal
+from suite.workload.pipedream_split import Profile, Rates, any_replicas, equal
 from suite.workload.split import divide
 
 numbers = st.integers(0, 12).map(float)

@@ -8,7 +8,7 @@ import pytest
 
 from suite.core.errors import InvalidRequest
 from suite.workload import VGG, AlexNet, GoogLeNet, InceptionV3, ResNet
-from suite.workload.pixels import scaling
+from suite.workload.normalization import scaling
 
 MEAN, DEVIATION = [0.491, 0.482, 0.447], [0.247, 0.243, 0.262]  # PipeOptim's of CIFAR-100
 KINDS = (AlexNet, GoogLeNet, InceptionV3, ResNet, VGG)

@@ -13,9 +13,9 @@ from suite.config.plugins import build
 from suite.core.errors import InvalidRequest
 from suite.data.graphs import Graph, operator
 from suite.data.graphs.communities import Communities
-from suite.data.graphs.drawn import Drawn
-from suite.data.graphs.draws import Draws, blocks
 from suite.data.graphs.generate import RMAT, AmazonLike, PapersLike, Planted, ProteinLike, RedditLike
+from suite.data.graphs.stable_rng import Draws, blocks
+from suite.data.graphs.synthetic_attributes import Drawn
 
 CONF = Path(__file__).resolve().parents[4] / "conf" / "graph"
 SMALL: dict[str, Drawn] = {

@@ -17,7 +17,7 @@ import pytest
 from scipy import sparse
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.data.graphs import inert
+from suite.data.graphs import safe_pickle
 from suite.data.graphs.ogb import Ogb
 from suite.data.graphs.pyg import Planetoid, Reddit
 
@@ -277,19 +277,19 @@ def test_a_pickle_of_another_form_is_refused(tmp_path: Path, data: bytes, said: 
     (planetoid(tmp_path) / "ind.cora.graph").write_bytes(data)
     with pytest.raises(InvalidRequest, match=said):
         Planetoid(name="cora", folder=tmp_path).load()
-    assert inert.read(planetoid(tmp_path) / "ind.cora.graph")[0] == [1, 1, 2], "nothing of it stays behind"
+    assert safe_pickle.read(planetoid(tmp_path) / "ind.cora.graph")[0] == [1, 1, 2], "nothing of it stays behind"
 
 
 def test_numbers_come_out_as_they_went_in(tmp_path: Path) -> None:
     path = tmp_path / "value"
     for made in (np.arange(6.0).reshape(2, 3).T, np.array([[1, -2]], ">i2"), np.zeros((0, 3), np.float32)):
         path.write_bytes(pickle.dumps(made, protocol=2))
-        found = inert.read(path)
+        found = safe_pickle.read(path)
         assert np.array_equal(found, made)
         assert found.shape == made.shape
         assert found.dtype == made.dtype.newbyteorder("=")
     path.write_bytes(pickle.dumps((1, 2.5, "three", b"4", None, True), protocol=2))
-    assert inert.read(path) == [1, 2.5, "three", b"4", None, True]
+    assert safe_pickle.read(path) == [1, 2.5, "three", b"4", None, True]
 
 
 def test_a_graph_that_is_not_planetoid_s_is_refused(tmp_path: Path) -> None:

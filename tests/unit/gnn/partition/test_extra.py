@@ -17,7 +17,7 @@ from suite.gnn.partition.kahip import Kahip
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.mtkahypar import MtKahypar, nets
 from suite.gnn.partition.pattern import directed
-from suite.gnn.partition.plain import Random
+from suite.gnn.partition.simple import Random
 from suite.gnn.plan import volumes
 
 GRAPH = AmazonLike(vertices=1024, features=0, classes=0).load(0).adjacency

@@ -14,11 +14,11 @@ from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.protocols import Missing
 from suite.data.graphs.communities import AmazonLike
 from suite.data.graphs.generate import Planted
-from suite.gnn.partition import Quality, gvb, kernel, partition
+from suite.gnn.partition import Quality, gvb, partition, refine_numba
 from suite.gnn.partition.gvb import Gvb
-from suite.gnn.partition.levels import Level, Rule, cycle
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.pattern import Rows, directed, entries
+from suite.gnn.partition.refine import Level, Rule, cycle
 from suite.gnn.plan import volumes
 
 K = 8
@@ -134,11 +134,11 @@ def test_what_a_move_changes_is_foreseen(symmetric: bool) -> None:
     slots = np.r_[0, np.cumsum(np.minimum(np.diff(level.by_net[0]), k))]
     counts = np.zeros(slots[-1], np.int32), np.zeros(slots[-1], np.int32), np.zeros(n, np.int64)
     nets = level.owner, level.rows, *level.by_vertex, slots, *counts
-    kernel._fill(parts, np.zeros(k, np.int64), *nets)
+    refine_numba._fill(parts, np.zeros(k, np.int64), *nets)
     before = int(volumes(matrix, parts, k).send @ price)
     for x in range(n):
         gain, own = np.zeros(k, np.int64), np.zeros(k, np.int64)
-        base, every, _ = kernel._weigh(x, True, parts, price, gain, own, level.owned, *nets)
+        base, every, _ = refine_numba._weigh(x, True, parts, price, gain, own, level.owned, *nets)
         a, changes = parts[x], {}
         for b in set(range(k)) - {int(a)}:
             moved = parts.copy()
@@ -146,7 +146,7 @@ def test_what_a_move_changes_is_foreseen(symmetric: bool) -> None:
             changes[b] = int(volumes(matrix, moved, k).send @ price) - before
             assert changes[b] == base - gain[b] + price[b] * (every - own[b]) - price[a] * (every - own[a])
         load = np.zeros(k, np.int64)
-        assert kernel._choose(a, base, every, price, gain, own, load, 0)[1] == min(changes.values())
+        assert refine_numba._choose(a, base, every, price, gain, own, load, 0)[1] == min(changes.values())
         assert not gain.any()
         assert not own.any()
 

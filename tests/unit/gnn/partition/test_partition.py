@@ -14,8 +14,8 @@ from suite.core.protocols import Missing, Ready
 from suite.gnn.partition import Partitioner, Quality, partition
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.pattern import Rows, directed, entries, spread, undirected
-from suite.gnn.partition.plain import Block, External, Random
 from suite.gnn.partition.protocol import fingerprint
+from suite.gnn.partition.simple import Block, External, Random
 from suite.gnn.plan import volumes
 
 

@@ -1,0 +1,111 @@
+"""Decides how the archive is written, byte for byte the same from the same content, and how one that was handed over is
+verified: nothing is unpacked, and what could leave a folder or fill a disk is refused before it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+from suite.core.errors import InvalidRequest
+
+MANIFEST = "MANIFEST.sha256"
+MOST_FILES, MOST_BYTES = 100_000, 4 << 30  # of an archive; the suite's own have a thousandth of it
+_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+_STEP = 1 << 20
+
+
+def pack(files: Mapping[str, bytes], top: str) -> bytes:
+    """A zip of `files` below the folder `top`, in order, at no time, with the SHA-256 of each."""
+    lines = [f"{hashlib.sha256(data).hexdigest()}  {name}" for name, data in sorted(files.items())]
+    whole = {**files, MANIFEST: ("\n".join(lines) + "\n").encode()}
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for name, data in sorted(whole.items()):
+            entry = zipfile.ZipInfo(f"{top}/{name}", (1980, 1, 1, 0, 0, 0))
+            entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
+            entry.external_attr = (stat.S_IFREG | 0o644) << 16
+            archive.writestr(entry, data)
+    return out.getvalue()
+
+
+def verify(path: Path) -> int:
+    """How many files of an archive are what its manifest says. Raises InvalidRequest for one that is not, that leads
+    out of its folder, or that says it is larger than any of ours."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _verify(archive)
+    except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError) as error:
+        raise InvalidRequest(f"{path.name} cannot be read: {error}", rule="a zip that suite artifact wrote") from error
+
+
+def _verify(archive: zipfile.ZipFile) -> int:
+    entries = archive.infolist()
+    if len(entries) > MOST_FILES:
+        raise InvalidRequest(f"{len(entries)} files", rule=f"at most {MOST_FILES}")
+    if (size := sum(entry.file_size for entry in entries)) > MOST_BYTES:
+        raise InvalidRequest(f"{size} bytes unpacked", rule=f"at most {MOST_BYTES}")
+    known: dict[str, zipfile.ZipInfo] = {}
+    for entry in entries:
+        name = _inside(entry)
+        if name in known:
+            raise InvalidRequest(f"{name} stands in it twice", rule="each name once")
+        known[name] = entry
+    if MANIFEST not in known:
+        raise InvalidRequest(f"it has no {MANIFEST}", rule="the SHA-256 of every file")
+    text = _read(archive, known.pop(MANIFEST)).decode("utf-8")
+    wanted: dict[str, str] = {}
+    for line in text.splitlines():
+        found = _LINE.fullmatch(line)
+        if not found:
+            raise InvalidRequest(f"{MANIFEST} has the line {line[:80]!r}", rule="SHA256, two blanks, NAME")
+        wanted[found[2]] = found[1]
+    if apart := sorted(wanted.keys() ^ known.keys()):
+        where = "in the manifest alone" if apart[0] in wanted else "not in the manifest"
+        raise InvalidRequest(f"{apart[0]} is {where}", rule="the manifest names every file")
+    for name, entry in known.items():
+        if (digest := _digest(archive, entry)) != wanted[name]:
+            raise InvalidRequest(
+                f"{name} has SHA-256 {digest[:12]}..., the manifest {wanted[name][:12]}...", rule="the same"
+            )
+    return len(known)
+
+
+def _inside(entry: zipfile.ZipInfo) -> str:
+    """The name below the archive's own folder. Raises InvalidRequest for what is no plain file in it."""
+    name, path = entry.filename, PurePosixPath(entry.filename)
+    bad = name.startswith("/") or "\\" in name or ".." in path.parts or len(path.parts) < 2 or ":" in path.parts[0]
+    if bad or "\0" in entry.orig_filename:
+        raise InvalidRequest(f"{name[:80]!r} leads out of the archive's folder", rule="FOLDER/NAME, without ..")
+    kind = stat.S_IFMT(entry.external_attr >> 16)
+    if entry.is_dir() or kind not in (0, stat.S_IFREG):
+        raise InvalidRequest(f"{name[:80]!r} is a link, a folder or a device", rule="plain files alone")
+    return str(PurePosixPath(*path.parts[1:]))
+
+
+def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    return b"".join(_pieces(archive, entry))
+
+
+def _digest(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> str:
+    digest = hashlib.sha256()
+    for piece in _pieces(archive, entry):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _pieces(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[bytes]:
+    """A piece at a time, and never more than the entry says of itself."""
+    left = entry.file_size
+    with archive.open(entry) as file:
+        while piece := file.read(_STEP):
+            left -= len(piece)
+            if left < 0:
+                raise InvalidRequest(f"{entry.filename} unpacks to more than it says", rule=f"{entry.file_size} bytes")
+            yield piece

@@ -1,0 +1,137 @@
+"""Decides what goes into the archive: the records without this machine's names, and a page that is made from those."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import platform
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from suite.artifact import archive, readme, redact
+from suite.artifact.claims import as_csv, as_markdown, rows
+from suite.core.record import LINES
+from suite.core.resources import ROOT
+from suite.core.trace import Trace
+from suite.papers.common import claims, reproduce_commands
+from suite.report import judge, write_report
+from suite.report.files import write
+from suite.report.load import Entry, Store, read_store
+from suite.runner import provenance
+
+MADE = ("index.html", "records.csv", "claims.csv", "claims.json")
+
+
+def version() -> str:
+    """The suite's, and the commit's first digits."""
+    found = provenance.commit()
+    number = next((one.version for one in distributions(name="parallel-training-suite")), "0")
+    return f"{number}-{found['hash'][:8]}{'-dirty' if found['dirty'] else ''}" if found else number
+
+
+def make(reports: Path, doctor: Sequence[str] = ()) -> Path:
+    """reports/ae-bundle-VERSION.zip. doctor: the lines that it has found. Raises OSError, InvalidRequest."""
+    named, names, given = version(), redact.names_here(), read_store(reports)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "reports"
+        files = _reports(given, folder, names)
+        store = read_store(folder)
+    judged = reproduce_commands.filled(judge.judge(claims.load(), store), claims.settings())
+    found = rows(judged, store)
+    source, kept = _source()
+    totals = [f"{len(found)} claims; {sum(row.ours == 'no record' for row in found)} have no record here."]
+    files |= {
+        "CLAIMS.md": as_markdown(found, totals).encode(),
+        "CLAIMS.csv": as_csv(found).encode(),
+        "README.md": readme.readme(
+            version=named, source=source, store=store, rows=found, left_out=len(given.aside)
+        ).encode(),
+        "environment/packages.txt": _packages().encode(),
+        "environment/machine.json": _text(redact.value(provenance.machine(), names)).encode(),
+        "environment/doctor.txt": _doctor(doctor, names).encode(),
+        **kept,
+    }
+    for name in ("LICENSE", "CITATION.cff"):
+        if (ROOT / name).exists():
+            files[name] = (ROOT / name).read_bytes()
+    return write(reports, f"ae-bundle-{named}.zip", archive.pack(files, f"ae-bundle-{named}"))
+
+
+def _reports(given: Store, folder: Path, names: Sequence[str]) -> dict[str, bytes]:
+    """Records and traces as they may leave, and the page made from them in `folder`."""
+    folder.mkdir(parents=True)
+    files: dict[str, bytes] = {}
+    for entry in given.entries:
+        for name, data in _kept(entry, names).items():
+            earlier = files.get(f"reports/{name}", b"")  # of a file with a record per line
+            write(folder, name, earlier + data)
+            files[f"reports/{name}"] = earlier + data
+    write_report(folder)
+    exported = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.perfetto.json.gz"))
+    return files | {f"reports/{name}": (folder / name).read_bytes() for name in (*MADE, *exported)}
+
+
+def _kept(entry: Entry, names: Sequence[str]) -> dict[str, bytes]:
+    """A record by its file, and its trace: what was read of it, so that nothing comes along unseen."""
+    data = redact.value(json.loads(entry.record.to_json()), names)
+    base = f"measured/{entry.machine}" if entry.machine else "."
+    found: dict[str, bytes] = {}
+    data["trace"] = None
+    if entry.trace is not None:
+        data["trace"] = f"traces/{entry.record.key}.json.gz"
+        name = (Path(base) / data["trace"]).as_posix()
+        found[name] = _packed(entry.trace.spans, entry.trace.grid, names)
+    stem, line, _ = entry.file.partition(f"{LINES}#")  # of a file with a record per line
+    return {f"{stem}{LINES}": _line(data), **found} if line else {entry.file: _text(data).encode(), **found}
+
+
+def _packed(spans: Trace, grid: Any, names: Sequence[str]) -> bytes:
+    content = {
+        "grid": {"data": grid.data, "inter": grid.inter, "tensor": grid.tensor},
+        "spans": [redact.value(span.row(), names) for span in spans],
+    }
+    return gzip.compress(json.dumps(content).encode(), mtime=0)
+
+
+def _text(data: Any) -> str:
+    return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _line(data: Any) -> bytes:
+    return json.dumps(data, sort_keys=True, allow_nan=False).encode() + b"\n"
+
+
+def _packages() -> str:
+    """Names and versions; where they lie is no part of it."""
+    found = {(one.metadata["Name"] or "", one.version) for one in distributions()}
+    lines = [f"{name}=={number}" for name, number in sorted(found, key=lambda pair: pair[0].lower()) if name]
+    return "\n".join([f"# Python {platform.python_version()}", *lines, ""])
+
+
+def _doctor(lines: Sequence[str], names: Sequence[str]) -> str:
+    return "\n".join([*(redact.text(line, names) for line in lines or ["make doctor was not asked"]), ""])
+
+
+def _source() -> tuple[str, dict[str, bytes]]:
+    """What is said of the source, and its archive; without a git checkout there is none."""
+    found = provenance.commit()
+    if not found:
+        return "no git checkout, so that no source is in it", {}
+    line = ["git", "-C", str(ROOT), "archive", "--format=tar", "--prefix=source/", found["hash"]]
+    try:
+        data = subprocess.run(line, capture_output=True, check=True, timeout=120).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"commit {found['hash']}, which git cannot archive ({type(error).__name__})", {}
+    changed = "; files beside it were changed and are not in it" if found["dirty"] else ""
+    return f"source.tar.gz, commit {found['hash']}{changed}", {"source.tar.gz": gzip.compress(data, mtime=0)}
+
+
+def doctor(reports: Path) -> list[str]:
+    """What make doctor finds, but for what it measures."""
+    from suite.doctor.checks import checks
+
+    return [check.finding().line() for check in checks(reports)]

@@ -1,0 +1,46 @@
+"""Command line of the archive for artifact evaluators.
+
+    suite artifact                   # reports/ae-bundle-VERSION.zip, and its path
+    suite artifact --check FILE      # every file is what the manifest says; nothing is unpacked
+
+Ends with 0, or with 2 where there is no archive or it is not whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from suite.cli import Arguments, Command
+from suite.core.exit_codes import Exit
+from suite.core.files import check_folder
+
+
+def bundle(arguments: Arguments) -> int:
+    from suite.artifact.archive import verify
+    from suite.artifact.build import doctor, make
+    from suite.report.load import check_records
+
+    asked = arguments.options
+    if asked.check:
+        print(f"{verify(asked.check)} files are what the manifest says")
+        return Exit.OK
+    folder = check_folder(check_records(arguments.reports), "reports")
+    print(make(folder, () if asked.no_doctor else doctor(folder)))
+    return Exit.OK
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-doctor", action="store_true", help="do not ask what works on this machine")
+    parser.add_argument("--check", type=Path, metavar="FILE", help="verify an archive instead")
+
+
+COMMAND = Command(
+    "artifact",
+    "Pack the claims, records, page, environment and source into an archive for artifact evaluators.",
+    bundle,
+    "reports=FOLDER",
+    keys={"reports": "FOLDER   folder of the records, where the archive is written (default: reports)"},
+    options=options,
+)
+main = COMMAND.main

@@ -1,0 +1,186 @@
+"""Command for the papers: answer claims, show their passages, break the code they rest on, fit constants."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from suite.cli import Arguments, Command
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.exit_codes import Exit
+
+if TYPE_CHECKING:
+    from suite.papers.common.cluster_runs import Lab
+    from suite.papers.common.mutations import Turned
+    from suite.papers.sparse_gnn.cluster_runs import GraphLab
+
+
+def papers(arguments: Arguments) -> int:
+    options = arguments.options
+    if options.action == "mutate":
+        return _mutate(options)
+    if options.action == "sensitivity":
+        return _sensitivity(options.names)
+    if options.action == "answer":
+        return _answer(options.names)
+    if options.action == "where":
+        return max(map(_where, options.names), default=Exit.OK)
+    return _fit()
+
+
+def _sensitivity(names: Sequence[str]) -> int:
+    from suite.papers.common import claims, sensitivity
+
+    for paper in names:
+        if paper not in claims.PAPERS:
+            raise UnknownName("paper", paper, claims.PAPERS)
+    for path, found in sensitivity.remake(names or claims.PAPERS):
+        print(f"{path}: {len(found)} claims, {sum(bool(one.turns) for one in found)} turn", flush=True)
+    return Exit.OK
+
+
+def _answer(names: Sequence[str]) -> int:
+    from suite.core.claim import Verdict
+    from suite.papers.common.verdicts_now import judged
+    from suite.report.claim_text import ours, published
+
+    if not names:
+        raise InvalidRequest("no claim is named", rule="at least one id", legal="samo.eq2.samo_bytes")
+    for name, found in judged(names).items():
+        print(f"{name} ({found.claim.paper}, {found.claim.where})\n  the paper: {found.claim.asserts}")
+        for one in (found, *found.others):
+            told = f"{one.evidence}, {one.scope}{f' ({one.stand_in})' if one.stand_in else ''}" if one.evidence else ""
+            print(f"  {one.verdict}: {one.why}" + (f"; {one.note}" if one.note else ""))
+            if one.verdict is not Verdict.NOT_RUN:
+                print(f"    printed {published(found.claim)}, ours {ours(one)} {found.claim.unit}; {told}")
+    return Exit.OK
+
+
+def _mutate(options: argparse.Namespace) -> int:
+    from suite.papers.common import mutations
+
+    if options.unturned:
+        return _unturned()
+    known = mutations.load()
+    chosen = mutations.select(options.names, known)
+    if options.among:
+        among = mutations.answers(options.among)
+        return _find(mutations.run(chosen, lambda _: among), options.among)
+    asked = mutations.first_of_families(chosen) if options.first else {each.id: each.turns for each in chosen}
+    some = [each for each in chosen if asked[each.id]]
+    same = 0
+    for one in mutations.run(some, lambda each: asked[each.id]):
+        same += not one.turns
+        print(f"{one}{'' if one.turns else '  SAME'}", flush=True)
+    print(f"{len(some)} mutations, {same} verdicts that do not turn")
+    return Exit.SOME_FAILED if same else Exit.OK
+
+
+def _find(found: Iterable[Turned], among: str) -> int:
+    """Shows what each mutation turns, and writes it to the papers' files."""
+    from suite.papers.common import mutations
+
+    turned = []
+    for one in found:
+        if one.turns:
+            turned.append(one)
+        if one.turns or one.after == mutations.FAILED:
+            print(f"{one}  {one.seconds:.2f} s", flush=True)
+    for path in mutations.write(turned, among):
+        print(path)
+    return Exit.OK
+
+
+def _unturned() -> int:
+    """Lists the answers by a function that no mutation turns, by paper and function, the largest family first."""
+    from suite.papers.common import mutations
+
+    for (paper, function), names in mutations.unturned():
+        print(f"{paper:<10} {len(names):3} {function}\n" + "\n".join(f"    {name} ({kind})" for name, kind in names))
+    return Exit.OK
+
+
+def _where(name: str) -> int:
+    from suite.papers.common import claims, passages
+
+    known = {claim.id: claim for claim in claims.load()}
+    if name not in known:
+        raise UnknownName("claim", name, known)
+    claim, folder = known[name], passages.folder()
+    print(f"{claim.paper}, {claim.where}\n{claim.asserts}")
+    if folder is None:
+        raise InvalidRequest(
+            f"{passages.VARIABLE} is not set",
+            rule="the folder of the papers' texts",
+            legal=f"{passages.VARIABLE}=FOLDER",
+        )
+    print("\n".join(passages.passage_lines(claim, folder)))
+    return Exit.OK
+
+
+def _fit() -> int:
+    from suite.papers.common import claims
+    from suite.papers.common.calibrate import constants
+    from suite.papers.pipeoptim import figures as pipeoptim
+    from suite.papers.samo.ablations import VARIANTS, anchors, refitted
+    from suite.papers.sparse_gnn import calibrate as sparse_gnn_fitted
+
+    labs = [_lab("samo_clusters"), _lab("pipeoptim_clusters")]
+    printed = anchors({claim.id: claim for claim in claims.load()})
+    fitted = {**refitted(labs[0], VARIANTS[0], printed).stacks, "pipeoptim": pipeoptim.fitted(labs[1], printed)}
+    graphs = _graph_lab()
+    fitted["gnn"] = sparse_gnn_fitted.fitted(graphs, printed)
+    known = {**labs[0].stacks, **graphs.stacks}
+    for paper, stack in fitted.items():
+        for name, value in constants(stack).items():
+            print(f"{paper:<9} {name:<10} {value}   in conf/stack: {getattr(known[paper], name)}")
+    return Exit.OK
+
+
+def _lab(experiment: str) -> Lab:
+    from suite.config.compose import resolve
+    from suite.papers.common.figure_executor import FigureExecutor
+    from suite.runner.executors.registry import without_ranks
+
+    executor = without_ranks(resolve([f"experiment={experiment}"]).executor)
+    assert isinstance(executor, FigureExecutor)
+    return executor.lab
+
+
+def _graph_lab() -> GraphLab:
+    from suite.config.compose import resolve
+    from suite.papers.sparse_gnn.figure_executor import GraphFigureExecutor
+    from suite.runner.executors.registry import without_ranks
+
+    executor = without_ranks(resolve(["experiment=gnn_clusters"]).executor)
+    assert isinstance(executor, GraphFigureExecutor)
+    return executor.lab
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        choices=("answer", "where", "mutate", "sensitivity", "fit"),
+        help="answer: compute our value of claims and judge it; where: the passages of claims in the papers' texts; "
+        "mutate: break the code that verdicts rest on, one change at a time, and answer the claims again; sensitivity: "
+        "vary what simulated verdicts rest on and write each paper's sensitivity.yaml; fit: the "
+        "constants of the simulated machines, next to those of conf/stack",
+    )
+    help_of_names = "claims, such as samo.eq2.samo_bytes, mutations or papers (default: all)"
+    parser.add_argument("names", nargs="*", metavar="ID", help=help_of_names)
+    parser.add_argument("--first", action="store_true", help="mutate: ask one quick claim of each family only")
+    help_of_among = "mutate: ask all claims of this pattern and write to mutations.yaml which of them turn"
+    parser.add_argument("--among", metavar="PATTERN", help=help_of_among)
+    help_of_unturned = "mutate: list the answers that no mutation turns"
+    parser.add_argument("--unturned", action="store_true", help=help_of_unturned)
+
+
+COMMAND = Command(
+    "claims",
+    "Answer claims of the papers, show their passages, or break the code that their verdicts rest on.",
+    papers,
+    "answer samo.eq2.samo_bytes",
+    options=options,
+)
+main = COMMAND.main

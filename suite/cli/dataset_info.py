@@ -1,0 +1,64 @@
+"""Decides what is said of a data set in a folder: how many samples it has on either side, and of how many classes.
+
+    suite dataset-info cifar_100 FOLDER
+
+What a paper says of its data can be counted so, before anything is trained on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from suite.cli import Arguments, Command
+from suite.core.errors import UnknownName
+from suite.core.exit_codes import Exit
+
+
+def sources() -> Mapping[str, Any]:
+    """The data sets that can be counted, by name."""
+    from suite.data import images, sentiment, translation
+
+    parts = (images, sentiment, translation)
+    return {name: getattr(part, name) for part in parts for name in part.LAYOUTS}
+
+
+def counts(name: str, folder: str | os.PathLike[str]) -> dict[str, int]:
+    """Samples and classes of data set `name`; per class the least and the most. Raises UnknownName, and InvalidRequest
+    for a folder of another layout."""
+    import numpy as np
+
+    from suite.data import translation
+
+    known = sources()
+    if name not in known:
+        raise UnknownName("data set", name, known)
+    source = known[name](folder)
+    found = {"training samples": source.samples, "validation samples": source.held_out}
+    if isinstance(source, translation.Translation):
+        return found
+    found["classes"] = source.classes
+    for side, part in (("training", source.train), ("validation", source.validation)):
+        held = np.bincount(part.classes, minlength=source.classes)
+        found |= {f"{side} samples of the smallest class": int(held.min())}
+        found |= {f"{side} samples of the largest class": int(held.max())}
+    return found
+
+
+def count(arguments: Arguments) -> int:
+    for what, number in counts(arguments.options.name, arguments.options.folder).items():
+        print(f"{number:>10,}  {what}")
+    return Exit.OK
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="DATASET", help=f"one of {', '.join(sources())}")
+    parser.add_argument("folder", metavar="FOLDER", help="where its files are, in the published layout")
+
+
+COMMAND = Command(
+    "dataset-info", "Count the samples and classes of a data set.", count, "cifar_100 FOLDER", options=options
+)
+main = COMMAND.main

@@ -1,0 +1,218 @@
+"""Decides what `suite draw` does: prints the schedule of a config as a text grid.
+
+suite draw system=gpipe grid.inter=4 draw.microbatches=4
+suite draw system=axonn grid.inter=3 draw.microbatches=5 schedule.prefer=forward
+suite draw system=pipeoptim grid.inter=4
+suite draw system=sparsity_aware_metis graph=amazon_like grid.data=4 draw.plan=plan.npz
+
+A system that brings its own order (PyTorch's pipelines, DeepSpeed, Megatron-LM) is drawn in that order. A key that the
+drawing does not depend on is refused.
+
+A system that updates without draining also shows which version of its weights each pass reads, `2+3` for version 2
+predicted 3 updates ahead, and PipeOptim's Table II at this depth, all from the ledgers that a run keeps. A system that
+trains a whole graph shows its plan instead: which rows each process needs. `draw.plan` keeps it in a file, or reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suite.cli import Arguments, Command
+from suite.core.errors import InvalidRequest
+from suite.core.exit_codes import Exit
+from suite.core.files import check_file
+from suite.core.keys import in_config_keys
+from suite.core.op import Kind, Op, Work
+from suite.core.protocols import WeightPolicy
+from suite.runner.keys_read import BOOKKEEPING, below
+from suite.schedule.check import SHORT, Timeline, check, check_size
+from suite.schedule.draw import chart, columns
+from suite.weights import Ledger
+from suite.weights.version_table import PASSES, ahead, entries, follow, staleness
+
+if TYPE_CHECKING:
+    from suite.config.checks import Drawing
+    from suite.config.run import RunConfig
+    from suite.gnn.plan import Placement
+
+# keys that a drawing reads; a name stands for all keys below it
+ALWAYS = ("launch.python_path", "system._target_", "system.name")
+PIPELINE = (
+    *("grid", "schedule", "update_interval", "draw.microbatches", "draw.forward", "draw.backward"),
+    *(
+        "system.supports_schedules",
+        "system.order",
+        "system.processes",
+        "system.requires_full_pipeline",
+        "system.schedule",
+    ),
+    *("system.supports_streaming", "system.tensor", "system.microbatches"),
+)
+WHOLE_GRAPH = (
+    *("grid", "graph", "partitioner", "exchange.replication", "exchange.assignment", "seed", "reports"),
+    *("draw.width", "draw.plan"),
+)
+PAGES = ("experiment", "scale")  # groups of bookkeeping alone
+DEEPEST = 32  # stages of Table II: its time grows with their cube, and is seconds here
+TABLE_2 = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
+
+
+@in_config_keys()
+def draw(overrides: Sequence[str]) -> str:
+    """The grid, its makespan and idle times, and what each stage holds at most."""
+    from suite.config import checks
+    from suite.config.compose import composed
+    from suite.config.validate.batch import system_splits_layers
+    from suite.config.validate.stream import system_streams
+    from suite.runner.system_schedule import schedule_of
+
+    data = composed(overrides)
+    config, drawing = checks.checked_run(data), checks.checked(checks.Drawing, data)
+    name, grid, every = config.system.name, config.grid.build(), config.update_interval
+    if config.system.graphs:
+        check_read(overrides, name, (*ALWAYS, *WHOLE_GRAPH))
+        return graph(config, drawing, given=overrides)
+    plan = drawing.draw
+    wanted = config.system.microbatches or plan.microbatches
+    if plan.microbatches != wanted:
+        what = f"draw.microbatches={plan.microbatches} of system={name}"
+        raise InvalidRequest(what, rule=f"its batch is {wanted} per replica", legal=f"draw.microbatches={wanted}")
+    system_splits_layers(config)
+    system_streams(config)
+    policy = config.weights.build()
+    policy.check(grid.inter, every)
+    schedule = schedule_of(config, microbatches=wanted)
+    check_read(overrides, name, (*ALWAYS, *PIPELINE, *(("weights",) if every is not None else ())))
+    ticks = {Kind.FORWARD: plan.forward, Kind.BACKWARD: plan.backward}
+
+    def cost(op: Op) -> float:
+        return float(ticks.get(op.kind, 0))
+
+    stages = grid.inter
+    check_size(plan.microbatches, stages, SHORT)
+    work = Work(0, plan.microbatches, every, 0)
+    timeline = check(schedule, stages, work, cost=cost)
+    peaks = ", ".join(map(str, timeline.peak))
+    text = f"{chart(timeline.slots, stages)}\nactivations alive per stage at most {peaks}"
+    if grid.size > stages:
+        text += f"\none of {grid.size // stages} ranks per stage ({grid}), which all run this order"
+    if every is None:
+        return text
+    table = table_2(config) if stages <= DEEPEST else f"Table II is told of at most {DEEPEST} stages"
+    return f"{text}\n\n{versions(account(policy, timeline, work))}\n\n{table}"
+
+
+def check_read(overrides: Sequence[str], name: str, read: Sequence[str]) -> None:
+    """Raises InvalidRequest for the first override whose key the drawing does not read, and which is no bookkeeping of
+    a run. A group's choice is read where one of its keys is."""
+    for override in overrides:
+        key = override.lstrip("+~").partition("=")[0].partition("@")[0]
+        if not below(key, [*BOOKKEEPING, *PAGES]) and not any(
+            f"{key}.".startswith(f"{one}.") or one.startswith(f"{key}.") for one in read
+        ):
+            rule = f"a drawing of system={name} does not depend on it"
+            keys = sorted({one for one in read if not one.startswith("system.")})
+            raise InvalidRequest(override, rule=rule, legal=f"system, {', '.join(keys)}")
+
+
+def graph(config: RunConfig, drawing: Drawing, given: Sequence[str] = ()) -> str:
+    """The plan of a full-graph system's forward product: its needs as a picture, and its volumes. Raises InvalidRequest
+    for a plan in a file whose processes are not those that the overrides give."""
+    from suite.gnn import partition_data
+    from suite.gnn.draw import chart as chart_of
+    from suite.gnn.draw import tables
+    from suite.gnn.plan import Plan
+    from suite.gnn.rank_shard import plans
+
+    groups = {"graph": drawing.graph, "partitioner": drawing.partitioner, "exchange": drawing.exchange}
+    config = config.model_copy(update=groups)
+    file = Path(drawing.draw.plan) if drawing.draw.plan else None
+    origin = ""
+    if file is not None and file.exists():
+        plan, origin = Plan.load(file), f"plan read from {file}, whose graph and parts are drawn\n\n"
+        placed = any(override.lstrip("+").startswith(("grid", "exchange")) for override in given)
+        if placed and (wanted := partition_data.placement_of(config)) != plan.placement:
+            raise InvalidRequest(
+                f"draw.plan={file} of {placement(plan.placement)} with {placement(wanted)}",
+                rule="a plan that is read is drawn as it is",
+                legal="the same processes, or another file",
+            )
+    else:
+        if file is not None:
+            check_file(file, "draw.plan")
+        partition_data.check(config)
+        _, matrix = partition_data.graph_of(config)
+        place = partition_data.placement_of(config)
+        plan, _ = plans(matrix, partition_data.partition_of(config, place.parts).parts, place)
+        if file is not None:
+            plan.save(file)
+    return f"{origin}{chart_of(plan, drawing.draw.width)}\n\n{tables(plan)}"
+
+
+def placement(of: Placement) -> str:
+    return f"{of.processes} processes, replication {of.replication}, {of.assignment} assignment"
+
+
+def account(policy: WeightPolicy, timeline: Timeline, work: Work) -> list[Ledger]:
+    return follow(policy, [timeline.order(stage) for stage in range(timeline.stages)], work)
+
+
+def versions(ledgers: Sequence[Ledger]) -> str:
+    """What each pass reads, a column per microbatch, and the copies of the weights that a stage holds at most."""
+    count = ledgers[0].work.microbatches
+    rows = [["weights read by microbatch", *(str(index) for index in range(count)), "copies"]]
+    for stage, ledger in enumerate(ledgers):
+        for kind in PASSES:
+            read = {e.op.index: _told(e.read.version, e.read.ahead) for e in entries(ledger, kind, steady=False)}
+            held = str(ledger.peak) if kind is Kind.FORWARD else ""
+            rows.append([f"stage {stage} {kind.name.lower()}", *(read.get(i, "kept") for i in range(count)), held])
+    return columns(rows)
+
+
+def _told(version: int, further: int) -> str:
+    return f"{version}+{further}" if further else str(version)
+
+
+def table_2(config: RunConfig) -> str:
+    """PipeOptim Table II at this depth: of steady mini-batches, stage by stage."""
+    from suite.config.compose import resolve
+
+    stages = config.grid.inter
+    name = config.system.name
+    rows = [["Table II, by stage", "F lacks", "B lacks", "F ahead", "B ahead", "copies"]]
+    for system in (*TABLE_2, *([] if name in TABLE_2 else [name])):
+        own = config
+        if system != name:
+            own = resolve([f"system={system}", f"grid.inter={stages}"])
+        every = own.update_interval or 1
+        work = Work(0, (stages + 2) * 2 * every, every, 0)
+        found = account(own.weights.build(), check(own.schedule.build(), stages, work), work)
+        lacks = [[f"{staleness(each, kind):g}" for each in found] for kind in PASSES]
+        further = [[f"{ahead(each, kind):g}" for each in found] for kind in PASSES]
+        rows.append([system, *(" ".join(part) for part in (*lacks, *further, [str(each.peak) for each in found]))])
+    return columns(rows)
+
+
+def command(arguments: Arguments) -> int:
+    print(draw(arguments.words))
+    return Exit.OK
+
+
+COMMAND = Command(
+    "draw",
+    "Draw the schedule of a config as a text grid, or the plan of a system that trains a whole graph.",
+    command,
+    "system=axonn grid.inter=3 draw.microbatches=5",
+    keys={
+        "draw.microbatches": "N   microbatches (default: 8)",
+        "draw.forward": "N        ticks of a forward pass (default: 1)",
+        "draw.backward": "N       ticks of a backward pass (default: 2)",
+        "draw.width": "N          characters of a graph's columns (default: 64)",
+        "draw.plan": "FILE        plan of a graph: read if it is there, else written (default: none)",
+    },
+    config=True,
+    reads=("system", *PIPELINE[:3], "weights", *WHOLE_GRAPH[1:-2]),
+)
+main = COMMAND.main

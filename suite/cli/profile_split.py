@@ -1,0 +1,78 @@
+"""Decides what `suite profile-split` does: times each layer alone and says how PipeDream's rule divides them.
+
+    suite profile-split model=vgg_narrow data=digits grid.inter=4
+    suite run model=vgg_narrow data=digits grid.inter=4 split=reports/profiles/vgg_narrow-2.json
+
+The link is that of `machine` between devices of a node. Says the split that grid.inter stages with grid.data replicas
+each have, and the plan for as many devices that may have other stages and replicas; one whose stages differ in their
+replicas is told, and refused by name. Leaves the profile in reports/profiles/, for `split=`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suite.cli import Arguments, Command
+from suite.core.errors import Unsupported
+from suite.core.exit_codes import Exit
+from suite.core.files import check_folder
+from suite.core.units import si
+from suite.core.words import override
+
+if TYPE_CHECKING:
+    from suite.engine.profile import Measured
+    from suite.workload.pipedream_split import Partition
+
+
+def table(found: Measured) -> Iterator[str]:
+    """The layers that were timed, a line each."""
+    yield f"{found.model}, microbatches of {found.microbatch}, {si(found.bandwidth, 'B/s')} between devices"
+    for number, layer in enumerate(found.layers):
+        times = f"forward {si(layer.forward, 's')}, backward {si(layer.backward, 's')}"
+        sizes = f"passes on {si(layer.output, 'B')}, weights {si(layer.weights, 'B')}"
+        yield f"  {number:3} {layer.name}: {times}, {sizes}"
+
+
+def told(name: str, plan: Partition) -> str:
+    """A plan in one line: layers and replicas of each stage, and the seconds of its slowest part."""
+    stages = ", ".join(f"{s.layers.start}-{s.layers.stop - 1} on {s.replicas}" for s in plan.stages)
+    return f"{name}: layers {stages}; slowest {si(plan.slowest, 's')}"
+
+
+def partition(arguments: Arguments) -> int:
+    from suite.config import checks
+    from suite.config.compose import composed
+    from suite.engine.profile import measure
+    from suite.workload.pipedream_split import any_replicas, equal
+
+    data = composed(arguments.words)
+    config, machine = checks.checked_run(data), checks.checked(checks.Profiling, data).machine.build()
+    folder = check_folder(Path(config.reports) / "profiles", "reports")
+    grid = config.grid.build()
+    found = measure(config, bandwidth=machine.within.bandwidth)
+    print("\n".join(table(found)))
+    print(told(f"{grid.inter} stages of {grid.data}", equal(found.profile, grid.inter, grid.data)))
+    free = any_replicas(found.profile, grid.inter * grid.data)
+    print(told(f"any plan for {grid.inter * grid.data} devices", free))
+    try:
+        free.runnable()
+    except Unsupported as error:
+        print(f"refused: {error}")
+    file = folder / f"{found.model}-{found.microbatch}.json"
+    found.write(file)
+    print(f"  {shlex.quote(override('split', file))}")
+    return Exit.OK
+
+
+COMMAND = Command(
+    "profile-split",
+    "Time each layer alone, and print how PipeDream's rule divides the layers over stages.",
+    partition,
+    "model=vgg_narrow data=digits grid.inter=4",
+    keys={"reports": "FOLDER   the profile is written to FOLDER/profiles (default: reports)"},
+    config=True,
+)
+main = COMMAND.main

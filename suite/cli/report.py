@@ -1,0 +1,49 @@
+"""Command line of the report: write the page of a reports folder, or the table of its verdicts by evidence."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from suite.cli import Arguments, Command
+from suite.core.exit_codes import Exit
+from suite.core.files import check_folder
+
+
+def report(arguments: Arguments) -> int:
+    from suite.report import write_report
+    from suite.report.load import check_records
+
+    if document := arguments.options.evidence:
+        return _evidence(arguments.reports, document)
+    folder = check_records(arguments.reports)
+    print(write_report(check_folder(folder, "reports")))
+    return Exit.OK
+
+
+def _evidence(folder: Path, document: str) -> int:
+    """Write the table of verdicts by evidence into a document, or print it."""
+    from suite.report.tables import evidence_table
+
+    text = evidence_table.markdown(evidence_table.entries(folder))
+    print(text if document == "-" else evidence_table.fill(Path(document), text))
+    return Exit.OK
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--evidence",
+        metavar="FILE",
+        help="put the verdicts of claims.json by evidence between the markers of this Markdown file; -: print them",
+    )
+
+
+COMMAND = Command(
+    "report",
+    "Make the page, index.html, from the records of a reports folder, and print its path.",
+    report,
+    "reports=FOLDER",
+    keys={"reports": "FOLDER   folder of the records (default: reports)"},
+    options=options,
+)
+main = COMMAND.main

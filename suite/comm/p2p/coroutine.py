@@ -1,0 +1,181 @@
+"""Decides how the ranks of one process take turns without threads: each is a generator, which stops where it waits.
+
+A collective ends when its last member has come, and a rank that waits in one stops too. So nothing here depends on
+time, and every run of it is the same. Until turns begin the ranks are threads of a loopback world: what engines agree
+on while they are made needs no generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import torch
+
+from suite.comm.p2p import threads
+from suite.comm.p2p.message import receiver
+from suite.core.errors import IllegalSchedule, RankError
+from suite.core.op import Op
+from suite.core.protocols import Group, Handle, Transport, Value
+
+Rank = Generator[Any, None, Any]
+_END = object()
+
+
+class Desk:
+    """What the ranks share: values under way, meetings, and whose turn it is."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.inbox: list[dict[Op, Value]] = [{} for _ in range(size)]
+        self.meetings: dict[tuple[tuple[int, ...], int], dict[int, tuple[torch.Tensor, _Meeting]]] = {}
+        self.begun = False
+        self.moves = 0  # sends, receipts and meetings: nothing moves in a deadlock
+
+    def made(self, make: Callable[[CoroutineWorld], Any]) -> list[Any]:
+        """What every rank makes of its world, in threads; then turns begin."""
+        found = threads.run(self.size, lambda world: make(CoroutineWorld(self, world)))
+        self.begun = True
+        return found
+
+    def run(self, ranks: Sequence[Rank]) -> Generator[Any, None, None]:
+        """Every rank to its end, in turns; yields what rank 0 yields, its Nones apart. Raises IllegalSchedule where all
+        wait."""
+        going = dict(enumerate(ranks))
+        try:
+            while going:
+                before, left = self.moves, len(going)
+                for rank in list(going):
+                    told = next(going[rank], _END)
+                    if told is _END:
+                        del going[rank]
+                    elif told is not None:
+                        self.moves += 1
+                        if rank == 0:
+                            yield told
+                if (self.moves, len(going)) == (before, left):
+                    raise IllegalSchedule("deadlock: every rank waits for another")
+        finally:
+            for ended in going.values():
+                ended.close()
+
+
+class CoroutineTransport(Transport):
+    """Lanes as dictionaries: a value is handed over by reference, detached. Nobody waits here."""
+
+    any_order = turns = True
+
+    def __init__(self, desk: Desk, rank: int, before: int | None, after: int | None, stages: int) -> None:
+        self.desk, self.rank, self.before, self.after, self.stages = desk, rank, before, after, stages
+
+    def send(self, op: Op, value: Value) -> None:
+        rank = receiver(op, self.stages, before=self.before, after=self.after)
+        self.desk.moves += 1
+        if rank is not None:
+            self.desk.inbox[rank][op] = tuple(tensor.detach() for tensor in value)
+
+    def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
+        inbox = self.desk.inbox[self.rank]
+        for op in wish:
+            if op in inbox:
+                return op, inbox.pop(op)
+        return None
+
+    def progress(self) -> None:
+        """Values are where they belong as soon as they are sent."""
+
+    def close(self) -> None:
+        if left := [str(op) for op in self.desk.inbox[self.rank]]:
+            raise RankError(f"rank {self.rank} closes with values unreceived: {', '.join(left)}")
+
+
+class _Meeting:
+    """One collective of one rank."""
+
+    finished = False
+
+    def done(self) -> bool:
+        return self.finished
+
+    def wait(self) -> None:
+        if not self.finished:
+            raise RankError("a rank that takes turns cannot wait: stop until done()")
+
+
+class CoroutineGroup:
+    """Reductions add in rank order."""
+
+    def __init__(self, desk: Desk, own: threads.LoopbackWorld, ranks: Sequence[int]) -> None:
+        self.desk, self.rank, self.ranks = desk, own.rank, tuple(ranks)
+        self.before = own.group(ranks)
+        self.count = 0
+
+    @torch.no_grad()
+    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
+        if not self.desk.begun:
+            return self.before.all_reduce(tensor, op)
+        self.count += 1
+        self.desk.moves += 1
+        key, meeting = (self.ranks, self.count), _Meeting()
+        there = self.desk.meetings.setdefault(key, {})
+        there[self.rank] = tensor, meeting
+        if len(there) == len(self.ranks):
+            parts = [there[rank][0] for rank in self.ranks]
+            total = parts[0].clone()
+            for part in parts[1:]:
+                total = total + part if op == "sum" else torch.maximum(total, part)
+            for own, waiting in there.values():
+                own.copy_(total)
+                waiting.finished = True
+            del self.desk.meetings[key]
+        return meeting
+
+    def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:
+        if self.desk.begun:
+            raise RankError("a broadcast between turns: what ranks agree on is agreed on while they are made")
+        return self.before.broadcast(tensor, root)
+
+
+class CoroutineWorld:
+    """One rank's view of its desk. before: its world until turns begin"""
+
+    staged = False
+    carrier, order = "memory", "any"
+
+    def __init__(self, desk: Desk, before: threads.LoopbackWorld) -> None:
+        self.desk, self.before, self.rank, self.size = desk, before, before.rank, before.size
+        self.device = before.device
+        self.groups: dict[tuple[int, ...], CoroutineGroup] = {}
+
+    def transport(self, before: int | None, after: int | None, stages: int) -> Transport:
+        return CoroutineTransport(self.desk, self.rank, before, after, stages)
+
+    def group(self, ranks: Sequence[int]) -> Group:
+        group = CoroutineGroup(self.desk, self.before, ranks)
+        return self.groups.setdefault(tuple(ranks), group)  # type: ignore[return-value]  # reduces and broadcasts alone
+
+    def buffer(self, size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.uint8)
+
+    def total(self, number: float, progress: Callable[[], None]) -> float:
+        self._check()
+        return self.before.total(number, progress)
+
+    def largest(self, number: float, progress: Callable[[], None]) -> float:
+        self._check()
+        return self.before.largest(number, progress)
+
+    def together(self, number: float, op: str) -> Generator[None, None, float]:
+        """total or largest, for a rank that stops meanwhile."""
+        result = torch.tensor([number], dtype=torch.float64)
+        handle = self.group(range(self.size)).all_reduce(result, op)
+        while not handle.done():
+            yield None
+        return float(result)
+
+    def _check(self) -> None:
+        if self.desk.begun and self.size > 1:
+            raise RankError("a rank that takes turns is asked for a number on the spot: it would wait for ever")
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,1 @@
+"""Rendezvous of ranks: who this process is, where ranks meet, and how they leave."""

@@ -1,0 +1,34 @@
+"""End of a process that has ranks next to it: whether it failed, and how long it waits for the others.
+
+Both serve the functions that lanes and process groups register with `atexit`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Sequence
+
+from suite.comm.p2p.message import sender
+from suite.comm.p2p.polling import look_around
+from suite.core.errors import RankError
+from suite.core.op import Op
+
+LEAVE = 5.0  # seconds that the end of a script waits for the ends of the other ranks
+
+
+def raised() -> bool:
+    """Whether an exception ends this process; SystemExit is none."""
+    return getattr(sys, "last_value", None) is not None
+
+
+def deserted(wish: Sequence[Op], closed: Collection[int], *, before: int | None, after: int | None) -> bool:
+    """Whether every neighbour that could send one of these ops has closed its lanes."""
+    return bool(closed and wish) and all(sender(op, before=before, after=after) in closed for op in wish)
+
+
+def closed_early(rank: int, wish: Sequence[Op]) -> RankError:
+    """The error of a rank that waits for values which nobody sends any more. Raises that of comm.departures where the
+    rank that has closed has made fewer calls."""
+    look_around()
+    ops = ", ".join(map(str, wish))
+    return RankError(f"rank {rank} waits for {ops} of a rank that has closed its lanes: all ranks train on each batch")

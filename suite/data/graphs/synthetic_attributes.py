@@ -1,0 +1,114 @@
+"""Decides what every graph that is drawn rather than read has: its counts, its parts, its random features and labels.
+
+Every one is symmetric, without self loops, of weight 1, and its vertices are numbered at random, so that a system that
+cuts blocks of rows meets a random order. The number of edges is exact: an edge that is drawn twice is drawn anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from suite.core.errors import InvalidRequest
+from suite.data.graphs.graph import Graph
+from suite.data.graphs.stable_rng import Draws, Ints
+
+# widths of Amazon and Protein, whose features and labels are arbitrary in the paper too (sparse_gnn, Table 3)
+FEATURES, CLASSES = 300, 24
+TRAIN, VALIDATION = 0.6, 0.2  # shares of the vertices; nothing published depends on them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """What every generator has.
+
+    vertices: n
+    degree: entries of the adjacency per vertex, both directions counted
+    features, classes: width and number of the random features and labels; 0 leaves them out
+    train, validation: shares of the vertices, the rest is test
+    """
+
+    vertices: int
+    degree: float
+    features: int = FEATURES
+    classes: int = CLASSES
+    train: float = TRAIN
+    validation: float = VALIDATION
+
+    def __post_init__(self) -> None:
+        if self.vertices < 1:
+            raise InvalidRequest(f"{self.name}: vertices={self.vertices}", rule="at least 1", legal="vertices=1024")
+        if not 0 <= self.degree < self.vertices + (self.vertices == 1):
+            what = f"{self.name}: degree={self.degree} with vertices={self.vertices}"
+            raise InvalidRequest(what, rule="0 <= degree < vertices", legal=f"degree={min(16, self.vertices - 1)}")
+        if self.features < 0 or self.classes < 0:
+            what = f"{self.name}: features={self.features}, classes={self.classes}"
+            raise InvalidRequest(what, rule="not negative; 0 for none", legal=f"features={FEATURES}, classes={CLASSES}")
+
+    @property
+    def name(self) -> str:
+        return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(type(self).__name__))
+
+    @property
+    def pairs(self) -> int:
+        """Undirected edges."""
+        return round(self.vertices * self.degree / 2)
+
+    def provenance(self) -> dict[str, str | int]:
+        """Name, vertices, edges in both directions, and a sha256 of the arguments: with a seed they are the graph."""
+        said = f"{type(self).__name__} {sorted(asdict(self).items())}"
+        digest = hashlib.sha256(said.encode()).hexdigest()
+        return {"name": self.name, "vertices": self.vertices, "edges": 2 * self.pairs, "sha256": digest}
+
+    def load(self, seed: int) -> Graph:
+        """The graph of `seed`, with random features and labels."""
+        u, v = self._edges(seed)
+        counts = {"features": self.features, "classes": self.classes}
+        dress = dressed(self.vertices, **counts, train=self.train, validation=self.validation, seed=seed)
+        return self._graph(u, v, **dress)
+
+    def _graph(self, u: Ints, v: Ints, **rest: Any) -> Graph:
+        both = np.concatenate((u, v)), np.concatenate((v, u))
+        return Graph.of(self.name, *both, self.vertices, **rest)
+
+    def _edges(self, seed: int) -> tuple[Ints, Ints]:
+        raise NotImplementedError
+
+    def _renamed(self, u: Ints, v: Ints, seed: int) -> tuple[Ints, Ints]:
+        rank = Draws(seed, "names").order(self.vertices)
+        return rank[u], rank[v]
+
+
+def dressed(
+    vertices: int, *, features: int, classes: int, train: float, validation: float, seed: int
+) -> dict[str, Any]:
+    """What a graph of edges alone lacks, as arguments of Graph: the parts, and features and labels by chance, marked as
+    such; 0 leaves them out."""
+    made = shares(vertices, train, validation, seed)
+    drawn = []
+    if features:
+        made["features"] = Draws(seed, "features").flat(vertices, features)
+        drawn.append("features")
+    if classes:
+        made |= {"labels": Draws(seed, "labels").below(classes, vertices), "classes": classes}
+        drawn.append("labels")
+    return made | {"random": tuple(drawn)}
+
+
+def shares(vertices: int, train: float, validation: float, seed: int) -> dict[str, Any]:
+    """Masks of train, validation and test by exact counts; a vertex is in one, and at least one is in train."""
+    if not (0 < train <= 1 and 0 <= validation <= 1 - train + 1e-12):
+        what = f"train={train}, validation={validation}"
+        raise InvalidRequest(what, rule="shares of a whole, the rest is test", legal="train=0.6, validation=0.2")
+    order = Draws(seed, "parts").order(vertices)
+    first = max(1, round(train * vertices))
+    second = min(vertices, first + round(validation * vertices))
+    masks = {}
+    for part, chosen in (("train", order[:first]), ("validation", order[first:second]), ("test", order[second:])):
+        mask = np.zeros(vertices, np.bool_)
+        mask[chosen] = True
+        masks[part] = mask
+    return masks

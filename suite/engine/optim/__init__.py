@@ -1,0 +1,1 @@
+"""Optimizers, learning-rate schedules, loss scaling, weight prediction, and the update step."""

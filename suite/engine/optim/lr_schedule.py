@@ -1,0 +1,71 @@
+"""Decides the learning rate of each update: functions from the number of updates made to a rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from suite.core.errors import InvalidRequest
+from suite.core.values import number
+
+Rate = Callable[[int], float]
+
+
+def as_rate(lr: float | Rate) -> Rate:
+    """A number is a constant rate."""
+    if callable(lr):
+        return lr
+    if not (number(lr) and lr >= 0):
+        raise InvalidRequest(f"lr={lr}", rule="finite and not negative", legal="0.001")
+    return Constant(float(lr))
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    lr: float
+
+    def __call__(self, update: int) -> float:
+        return self.lr
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """`lr` times `factor` for every milestone (in updates) that has been passed."""
+
+    lr: float
+    milestones: Sequence[int]
+    factor: float = 0.1
+
+    def __call__(self, update: int) -> float:
+        return self.lr * self.factor ** sum(update >= milestone for milestone in self.milestones)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmupCosine:
+    """Linear from lr/warmup to lr over `warmup` updates, then half a cosine down to `floor` at update `total`."""
+
+    lr: float
+    total: int
+    warmup: int = 0
+    floor: float = 0.0
+
+    def __call__(self, update: int) -> float:
+        if update < self.warmup:
+            return self.lr * (update + 1) / self.warmup
+        part = min(1.0, (update - self.warmup) / max(1, self.total - self.warmup))
+        return self.floor + (self.lr - self.floor) * 0.5 * (1 + math.cos(math.pi * part))
+
+
+@dataclass(frozen=True, slots=True)
+class Polynomial:
+    """From lr to `floor` at update `total`, as (1 - update/total) to `power`."""
+
+    lr: float
+    total: int
+    power: float = 1.0
+    floor: float = 0.0
+
+    def __call__(self, update: int) -> float:
+        share: float = (1 - min(1.0, update / max(1, self.total))) ** self.power
+        return self.floor + (self.lr - self.floor) * share

@@ -1,0 +1,1 @@
+"""Tensors of model states: flat layout, compression, offload to the host."""

@@ -1,0 +1,89 @@
+"""Decides what a stage takes of a ticket in a file, once it is known as one of this model and of the wanted sparsity.
+
+A ticket is drawn once and trained often: on other grids, by other systems, beside a sparse baseline. What kind of
+ticket it is, and how sparse, the whole file says: every stage decides alike, and so does a layer that is asked alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from suite.core.errors import InvalidRequest
+from suite.core.protocols import MaskMethod
+from suite.pruning.mask import Indices, Key, View, check_model, density, load
+
+
+@dataclass(frozen=True)
+class Saved(MaskMethod):
+    """The ticket that suite.pruning.mask.save wrote to `path`, which every rank sees.
+
+    What was drawn by channels names batch norms, and leaves other weights dense; any other names all that may be
+    pruned.
+    """
+
+    path: str
+
+    def due(self, batches: int) -> bool:
+        return batches == 0
+
+    def draw(self, view: View) -> Indices:
+        """Raises InvalidRequest for a file that holds no ticket, and for a ticket of another model or of another
+        sparsity."""
+        indices, entries = load(Path(self.path))
+        numbers = {number for number, _ in view.layers}
+        own = {key: index for key, index in indices.items() if key[0] in numbers}
+        last = max(numbers, default=-1)
+        if view.stage == view.stages - 1 and any(number > last for number, _ in indices):
+            most = max(number for number, _ in indices)
+            raise InvalidRequest(f"{self.path} prunes layer {most}, the last is {last}", rule="a ticket of this model")
+        scales = channels(indices)
+        wanted = set(own) if scales else set(own) | set(view.keys)
+        known = {(number, name) for number, layer in view.layers for name, _ in layer.named_parameters()}
+        for number, name in sorted(wanted - known):
+            raise InvalidRequest(
+                f"{self.path} prunes {name} of layer {number}, which has none", rule="a ticket of this model"
+            )
+        check_model(self.path, entries, {key: view.weight(key).numel() for key in sorted(wanted)})
+        check_share(self.path, {key: indices[key] for key in scales} or indices, entries, view.sparsity)
+        return {key: own[key].to(view.weight(key).device) for key in sorted(wanted)}
+
+
+def channels(indices: Mapping[Key, torch.Tensor]) -> list[Key]:
+    """The scales of batch norms in a ticket that was drawn by channels: each has a shift with the same places beside it
+    and a convolution of its own, and nothing else is named. None in any other ticket."""
+
+    def shift(key: Key) -> Key:
+        return key[0], key[1].removesuffix("weight") + "bias"
+
+    found = [key for key in indices if key[1].endswith("weight") and shift(key) in indices]
+    found = [key for key in found if torch.equal(indices[key], indices[shift(key)])]
+    return found if len(indices) == 3 * len(found) else []
+
+
+def check_share(source: str, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int], sparsity: float) -> None:
+    """Raises InvalidRequest for a ticket that keeps another share than asked for.
+
+    What rounding explains is at most one entry of each weight: half of one where each keeps its own share, half of one
+    in all where a threshold is the whole model's. A tied weight stands in a file twice and was drawn once.
+    """
+    over = sum(index.numel() - (1 - sparsity) * entries[key] for key, index in indices.items())
+    twice = [0.0]
+    if abs(over) > len(indices):
+        own = [key for key in indices if _tied(key, indices, entries)]
+        twice += [indices[key].numel() - (1 - sparsity) * entries[key] for key in own]
+    if min(abs(over - one) for one in twice) > len(indices):
+        known = 1 - density(indices, entries)
+        what = f"{source} has a ticket of sparsity {known:.12g}, asked for is sparsity={sparsity}"
+        raise InvalidRequest(what, rule="a ticket of this sparsity", legal=f"sparsity={known:.12g}")
+
+
+def _tied(key: Key, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int]) -> bool:
+    """Whether an earlier layer has a weight of this size that keeps the same places."""
+    return any(
+        other[0] < key[0] and entries[other] == entries[key] and torch.equal(indices[other], indices[key])
+        for other in indices
+    )

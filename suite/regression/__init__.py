@@ -1,0 +1,1 @@
+"""Regression detection: comparison of two sets of records, and nightly runs."""

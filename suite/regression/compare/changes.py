@@ -1,0 +1,153 @@
+"""Decides what a comparison of two sets of records holds, which outcomes are worse, and what a script is told of it.
+
+Nothing is left out in silence: runs that may not be compared stand there with the keys, others with the side they are
+on, and files that are no records with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from suite.core.errors import InvalidRequest
+from suite.core.exit_codes import Exit
+from suite.core.record import Outcome
+from suite.regression.compare.matching import Differs, Name, Pair, Pairs, pair
+from suite.regression.compare.metrics import ALONE, LOSSES, Change, Rule, judged
+from suite.regression.compare.record_sets import Sample, Samples
+from suite.stats.inference import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run whose outcome is another one, or not the same in all repeats. verdict: as of a metric."""
+
+    name: Name
+    a: str
+    b: str
+    verdict: Verdict
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Of A with B. apart: runs that may not be compared, with the keys; commits: of A and B; lost: metrics
+    that A has and B has not."""
+
+    a: str
+    b: str
+    commits: tuple[str, str]
+    changes: tuple[Change, ...]
+    ended: tuple[Ended, ...]
+    apart: tuple[tuple[Name, tuple[Differs, ...]], ...]
+    only_a: tuple[Name, ...]
+    only_b: tuple[Name, ...]
+    notes: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+    def of(self, *verdicts: Verdict) -> tuple[Change, ...]:
+        return tuple(change for change in self.changes if change.verdict in verdicts)
+
+    @property
+    def exit(self) -> Exit:
+        if self.of(Verdict.WORSE) or any(ended.verdict is Verdict.WORSE for ended in self.ended):
+            return Exit.REGRESSION
+        decided = self.of(Verdict.SAME, Verdict.BETTER, Verdict.CHANGED)
+        decided_ends = any(ended.verdict is not Verdict.UNDECIDED for ended in self.ended)
+        return Exit.OK if decided or decided_ends else Exit.NOT_COMPARABLE
+
+
+def compare(a: Samples, b: Samples, rule: Rule | None = None) -> Comparison:
+    """Raises InvalidRequest where a set holds no record."""
+    rule = rule or Rule()
+    for side in (a, b):
+        if not side.found:
+            legal = "a reports folder that `suite run reports=FOLDER` has filled"
+            raise InvalidRequest(
+                f"{side.name}: 0 records, {len(side.aside)} files set aside", rule="at least 1", legal=legal
+            )
+    pairs = pair(a.found, b.found)
+    comparable = [one for one in pairs.pairs if not one.differs]
+    notes = [f"{file} is set aside: {why}" for side in (a, b) for file, why in side.aside]
+    notes += [f"{one.name}: {one.spare} records of other code are left out" for one in comparable if one.spare]
+    _check_names(comparable, rule)
+    found, left = judged(comparable, rule)
+    notes += [str(item) for item in left if not item.lost]
+    notes += _alone(found, rule)
+    return Comparison(
+        a.name,
+        b.name,
+        (commits(_samples(pairs, 0)) or commits(a.found), commits(_samples(pairs, 1)) or commits(b.found)),
+        tuple(found),
+        tuple(item for one in comparable if (item := ended(one)) is not None),
+        tuple((one.name, one.differs) for one in pairs.pairs if one.differs),
+        pairs.only_a,
+        pairs.only_b,
+        tuple(notes),
+        tuple(str(item) for item in left if item.lost),
+    )
+
+
+def _alone(found: Sequence[Change], rule: Rule) -> list[str]:
+    """What one record a side leaves open, and what would settle it."""
+    alone = [change for change in found if change.why == ALONE]
+    apart = sum(abs(math.log(change.ratio)) >= math.log1p(rule.threshold) for change in alone)
+    wanted = "compare folders of several records a side, made in turns, or a night, which takes turns with old code"
+    told = f"undecided: {len(alone)}, {apart} of them more than {100 * rule.threshold:g} % apart"
+    return [f"{told}: {ALONE}; {wanted}"] if alone else []
+
+
+def _samples(pairs: Pairs, side: int) -> list[Sample]:
+    return [sample for one in pairs.pairs if not one.differs for sample in (one.a, one.b)[side]]
+
+
+def commits(samples: Sequence[Sample]) -> str:
+    """The commit that records were made from, short; `+` where the tree differed from it."""
+    for sample in samples:
+        told = sample.record.provenance.get("commit")
+        if isinstance(told, dict) and isinstance(told.get("hash"), str) and told["hash"]:
+            return f"{told['hash'][:12]}{'+' if told.get('dirty') else ''}"
+    return ""
+
+
+def _check_names(pairs: Sequence[Pair], rule: Rule) -> None:
+    known = {name for one in pairs for sample in (*one.a, *one.b) for name in (*sample.record.metrics, *LOSSES)}
+    for name in rule.metrics:
+        if known and name not in known:
+            raise InvalidRequest(f"no run has a metric {name}", rule=f"one of {', '.join(sorted(known))}")
+
+
+# -- outcomes -------------------------------------------------------------------------------------------------------
+
+
+def ended(one: Pair) -> Ended | None:
+    """None where every repeat of both sides went well, or ended alike."""
+    a, b = (_outcomes(side) for side in (one.a, one.b))
+    if a == b:
+        return None
+    reason = next((s.record.reason for s in one.b if s.record.outcome is not Outcome.OK), "")
+    return Ended(one.name, _counted(a), _counted(b), _worsened(a, b), reason)
+
+
+def _outcomes(side: Sequence[Sample]) -> dict[Outcome, int]:
+    kinds = [sample.record.outcome for sample in side]
+    return {kind: kinds.count(kind) for kind in Outcome if kind in kinds} if len(set(kinds)) > 1 else {kinds[0]: 1}
+
+
+def _counted(outcomes: dict[Outcome, int]) -> str:
+    if len(outcomes) == 1:
+        return next(iter(outcomes)).value
+    return f"{', '.join(f'{count} {kind.value}' for kind, count in outcomes.items())}"
+
+
+def _worsened(a: dict[Outcome, int], b: dict[Outcome, int]) -> Verdict:
+    """What somebody ended says nothing about the code; one failure among repeats is a suspicion, two are none."""
+    if Outcome.OK in a and not {Outcome.OK, Outcome.CANCELLED} & set(b):
+        return Verdict.WORSE
+    if any(kind is not Outcome.OK for kind in a):
+        return Verdict.BETTER if set(b) == {Outcome.OK} else Verdict.CHANGED
+    bad = {kind: count for kind, count in b.items() if kind not in (Outcome.OK, Outcome.CANCELLED)}
+    if not bad:
+        return Verdict.UNDECIDED
+    return Verdict.WORSE if Outcome.OK not in b or sum(bad.values()) > 1 else Verdict.UNDECIDED

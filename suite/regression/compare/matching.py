@@ -1,0 +1,206 @@
+"""Decides which runs of two sets are the same measurement, and names the keys where two that look alike are not.
+
+The config that decides a record's name decides here too, so a number is compared only with one that the same command
+made; machine, libraries and data have to be equal, and what may differ is the code.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from suite.config.defaults import completed
+from suite.core.record import Outcome, Record
+from suite.core.values import Json
+from suite.regression.compare.record_sets import Sample
+from suite.runner.store import key_of
+
+ABSENT = "absent"
+_MOST_TEXT = 80  # characters of a value in a message
+_CODE = ("source", "executor_source", "own_source")
+
+
+@dataclass(frozen=True, slots=True)
+class Differs:
+    """A key that stands in the way of comparing."""
+
+    key: str
+    a: str
+    b: str
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.a} -> {self.b}"
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Of a run, for people."""
+
+    experiment: str
+    label: str
+    machine: str = ""
+
+    def __str__(self) -> str:
+        return " · ".join(filter(None, (self.experiment, self.label, self.machine)))
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The repeats of one run on both sides. differs: why they may not be compared; empty where they may.
+    spare: records of the same run that other code made than the newest of their side, left out."""
+
+    name: Name
+    a: tuple[Sample, ...]
+    b: tuple[Sample, ...]
+    differs: tuple[Differs, ...] = ()
+    spare: int = 0
+
+    @property
+    def went_well(self) -> bool:
+        """Whether some repeat of each side did."""
+        return all(any(s.record.outcome is Outcome.OK for s in side) for side in (self.a, self.b))
+
+    @property
+    def config(self) -> str:
+        """What names the run where labels are alike: its config in B."""
+        return config_key(self.b[0].record)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    pairs: tuple[Pair, ...]
+    only_a: tuple[Name, ...]
+    only_b: tuple[Name, ...]
+
+
+def pair(a: Sequence[Sample], b: Sequence[Sample]) -> Pairs:
+    """Runs by config; then what is left of one name, which differs in keys that are named."""
+    ours, theirs = _runs(a), _runs(b)
+    found: list[Pair] = []
+    for identity in [identity for identity in ours if identity in theirs]:
+        found.append(_paired(identity[0], ours.pop(identity), theirs.pop(identity)))
+    for identity in list(ours):
+        alike = [other for other in theirs if other[0] == identity[0]]
+        if alike:
+            first = ours[identity][0].record
+            near = min(alike, key=lambda other: len(configs(first, theirs[other][0].record)))
+            found.append(_paired(identity[0], ours.pop(identity), theirs.pop(near)))
+    order = {identity[0]: place for place, identity in enumerate(_runs([*a, *b]))}
+    found.sort(key=lambda one: order[one.name])
+    return Pairs(tuple(found), tuple(name for name, _ in ours), tuple(name for name, _ in theirs))
+
+
+def _runs(samples: Sequence[Sample]) -> dict[tuple[Name, str], list[Sample]]:
+    found: dict[tuple[Name, str], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        record = sample.record
+        name = Name(record.experiment, record.label, sample.machine)
+        found[name, config_key(record)].append(sample)
+    return dict(found)
+
+
+def config_key(record: Record) -> str:
+    """Of what decides a run's numbers in its config, which a label does not tell all of."""
+    return key_of(_plain(record.config), {})
+
+
+def _paired(name: Name, a: list[Sample], b: list[Sample]) -> Pair:
+    ours, theirs = newest(a), newest(b)
+    spare = len(a) + len(b) - len(ours) - len(theirs)
+    one, other = ours[0].record, theirs[0].record
+    return Pair(name, ours, theirs, (*configs(one, other), *circumstances(one, other)), spare)
+
+
+def newest(samples: Sequence[Sample]) -> tuple[Sample, ...]:
+    """Those that share code and circumstances with the one that was started last."""
+
+    def of(sample: Sample) -> str:
+        told = sample.record.provenance
+        return repr([*(told.get(name) for name in _CODE), sorted(_flat(_facts(sample.record)).items())])
+
+    last = of(max(samples, key=lambda sample: str(sample.record.provenance.get("started", ""))))
+    return tuple(sample for sample in samples if of(sample) == last)
+
+
+def configs(a: Record, b: Record) -> tuple[Differs, ...]:
+    """The keys of the config that decide and differ, as dotted names."""
+    ours, theirs = _plain(a.config), _plain(b.config)
+    named = key_of(ours, {})
+    if named == key_of(theirs, {}):
+        return ()
+    flat, other = _flat(completed(ours)), _flat(completed(theirs))
+    found = []
+    for key in sorted({*flat, *other}):
+        if flat.get(key, ABSENT) != other.get(key, ABSENT):
+            moved = copy.deepcopy(ours)
+            _put(moved, key.split("."), _PROBE)
+            if key_of(moved, {}) != named:  # one that decides, whatever its value
+                found.append(Differs(key, *map(_text, (flat.get(key, ABSENT), other.get(key, ABSENT)))))
+    return tuple(found) or (Differs("config", "one shape", "another"),)
+
+
+_PROBE = "\0another value"
+
+
+def circumstances(a: Record, b: Record) -> tuple[Differs, ...]:
+    """Keys of machine, libraries and data that differ. A record that tells no machine is comparable with nothing."""
+    ours, theirs = _facts(a), _facts(b)
+    if not (ours["machine"] and theirs["machine"]):
+        return (Differs("machine", *("told" if side["machine"] else ABSENT for side in (ours, theirs))),)
+    flat, other = _flat(ours), _flat(theirs)
+    return tuple(
+        Differs(key, *map(_text, (flat.get(key, ABSENT), other.get(key, ABSENT))))
+        for key in sorted({*flat, *other})
+        if flat.get(key, ABSENT) != other.get(key, ABSENT)
+    )
+
+
+def _facts(record: Record) -> dict[str, Json]:
+    """Of data files name and size: a copy has another time."""
+    told = record.provenance
+    files = told.get("data_files") or []
+    named = [file[:2] if isinstance(file, list) else file for file in files] if isinstance(files, list) else files
+    return {
+        **{name: told.get(name) or {} for name in ("machine", "versions")},
+        "split_file": told.get("split_file", ABSENT),
+        "data_files": named,
+    }
+
+
+def _plain(config: Json) -> dict[str, Json]:
+    """A config that `key_of` can read, whatever a file from elsewhere holds."""
+    plain: dict[str, Json] = dict(config) if isinstance(config, dict) else {}
+    for name in ("experiment", "launch", "measure"):
+        if not isinstance(plain.get(name, {}), dict):
+            plain[name] = {"name": plain[name]}
+    return plain
+
+
+def _flat(data: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
+    return dict(_leaves(data, prefix))
+
+
+def _leaves(data: Mapping[str, Json], prefix: str) -> Iterator[tuple[str, Json]]:
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _put(data: dict[str, Json], path: Sequence[str], value: Json) -> None:
+    """Where a key itself holds a dot, or a value stands for a mapping, the nearest place above."""
+    for name in path[:-1]:
+        inner = data.get(name)
+        if not isinstance(inner, dict):
+            inner = data[name] = {}
+        data = inner
+    data[path[-1]] = value
+
+
+def _text(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"

@@ -1,0 +1,286 @@
+"""Decides what became of each metric and each loss of runs that both sets have.
+
+Times and rates of a clock are judged by chance and size (suite.stats), of several records a side: what drifts between
+two calls is in every turn of a call alike. What is counted, simulated or computed is the same every time, so there any
+difference beyond rounding is a change. Losses are compared batch by batch: seeds are part of the config, and the same
+seed trains the same network. What cannot be compared is left with its reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from suite.core.record import Metric, Outcome, Source
+from suite.regression.compare.matching import Name, Pair
+from suite.regression.compare.record_sets import Sample
+from suite.regression.compare.rounds import lowest
+from suite.stats import inference
+from suite.stats.inference import Effect, Verdict
+
+THRESHOLD = 0.05
+LOSSES = ("loss", "validation_loss")
+_LOSS_ROUNDING = 1e-5  # relative, of float32: what the suite's systems agree within
+_BOUNDS = (1e-30, 1e30)  # of what has a ratio: beyond, a quotient may be no number
+ALONE = "one record on a side: machines drift from call to call by more than code does"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What counts as a change. metrics: those that are judged, all where it is empty; scale: by the reference workload
+    (None: where that lessens the spread)."""
+
+    threshold: float = THRESHOLD
+    level: float = inference.LEVEL
+    metrics: tuple[str, ...] = ()
+    scale: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One metric of one run. effect: None for what is exact; scaled: whether by the reference workload; other: the
+    ratio by the other way, where there is one; quiet: of the quickest quarter of repeats; config: names the run where
+    labels are alike."""
+
+    name: Name
+    metric: str
+    unit: str
+    better: str
+    a: float
+    b: float
+    verdict: Verdict
+    why: str = ""
+    effect: Effect | None = None
+    scaled: bool = False
+    other: float | None = None
+    quiet: float | None = None
+    config: str = ""
+
+    @property
+    def ratio(self) -> float:
+        return self.effect.ratio if self.effect else (self.b / self.a if self.a else math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A metric that is not compared, or not all of it. lost: whether A has it and B does not."""
+
+    name: Name
+    metric: str
+    why: str
+    lost: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name} · {self.metric} {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Repeats of one metric on both sides, as they are, and scaled by the reference workload where it was timed.
+    alone: whether a side has one record, so that the repeats are turns of one call, or no repeats at all."""
+
+    pair: Pair
+    metric: str
+    kind: Metric
+    raw: tuple[list[list[float]], list[list[float]]]
+    scaled: tuple[list[list[float]], list[list[float]]] | None
+    alone: bool = False
+
+    @property
+    def steadier(self) -> bool:
+        """Whether scaling lessens the spread of repeats about their side's middle."""
+        return self.scaled is not None and _residual(self.scaled) < _residual(self.raw)
+
+
+def judged(pairs: Sequence[Pair], rule: Rule) -> tuple[list[Change], list[Left]]:
+    """Every metric that both sides have, and what is left. Holm's levels are over all that go by chance."""
+    found: list[Change | Timed | Left] = []
+    for one in pairs:
+        names = dict.fromkeys(name for sample in (*one.a, *one.b) for name in sample.record.metrics)
+        items = [item for name in names if _wanted(name, rule) for item in _metric(one, name)]
+        items += [item for name in LOSSES if _wanted(name, rule) for item in _loss(one, name)]
+        found += [replace(item, config=one.config) if isinstance(item, Change) else item for item in items]
+    tests = [item for item in found if isinstance(item, Timed)]
+    effects = {id(item): _tested(item, rule) for item in tests}
+    several = [item for item in tests if not item.alone]
+    p = inference.holm([effects[id(item)][0].p for item in several])
+    adjusted = dict(zip(map(id, several), p, strict=True))
+    changes = [
+        _decided(item, *effects[id(item)], adjusted.get(id(item), 1.0), rule) if isinstance(item, Timed) else item
+        for item in found
+        if not isinstance(item, Left)
+    ]
+    return changes, [item for item in found if isinstance(item, Left)]
+
+
+def _wanted(name: str, rule: Rule) -> bool:
+    return not rule.metrics or name in rule.metrics
+
+
+def _metric(one: Pair, name: str) -> list[Change | Timed | Left]:
+    sides = [[s.record.metrics[name] for s in side if name in s.record.metrics] for side in (one.a, one.b)]
+    kind = (sides[0] or sides[1])[0]
+    values = [[finite for metric in side if (finite := _finite(metric.values))] for side in sides]
+    if not (kind.unit and one.went_well):  # what a run that ended otherwise has left says nothing of the code
+        return [] if not (kind.unit and all(values)) else _compared(one, name, kind, values)
+    told = [any(metric.values for metric in side) for side in sides]
+    if not all(told):
+        return [Left(one.name, name, f"is only in {'AB'[told[1]]}", lost=told[0])] if any(told) else []
+    odd = [sum(len(metric.values) for metric in side) - sum(map(len, v)) for side, v in zip(sides, values, strict=True)]
+    if not values[0]:
+        return [Left(one.name, name, "has no finite number in A")] if values[1] else []
+    if not values[1]:
+        a = float(np.median(inference.medians(values[0])))
+        why = f"none of {odd[1]} values in B is a finite number"
+        return [Change(one.name, name, kind.unit, kind.better, a, math.nan, Verdict.WORSE, why)]
+    more = f"has {odd[0]} values in A and {odd[1]} in B that are no finite numbers"
+    return [*_compared(one, name, kind, values), *([Left(one.name, name, more)] if odd[0] != odd[1] else [])]
+
+
+def _compared(one: Pair, name: str, kind: Metric, sides: list[list[list[float]]]) -> list[Change | Timed | Left]:
+    clock = one.a[0].record.source in (Source.MEASURED, Source.EMULATED) and _timed(kind.unit)
+    if all(map(_constant, sides)) and (not clock or min(map(len, sides)) > 1):
+        return [_exact(one, name, kind, sides[0][0], sides[1][0])]
+    if not kind.better or not any(value for side in sides for values in side for value in values):
+        return []  # neither better nor worse, or never anything: a part of a batch that this system has not
+    alone = min(map(len, sides)) < 2
+    a, b = (_repeats(side, name, alone=max(map(len, sides)) == 1) for side in (one.a, one.b))
+    if not all(_BOUNDS[0] < middle < _BOUNDS[1] for side in (a, b) for middle in inference.medians(side)):
+        return [Left(one.name, name, "is not compared: there is no ratio to a repeat whose middle is 0")]
+    return [Timed(one, name, kind, (a, b), None if alone else _scaled(one, name, kind), alone)]
+
+
+def _timed(unit: str) -> bool:
+    return unit == "s" or unit.endswith("/s")
+
+
+def _finite(values: Sequence[float]) -> list[float]:
+    return [value for value in values if math.isfinite(value)]
+
+
+def _constant(repeats: Sequence[Sequence[float]]) -> bool:
+    return all(_equal(values, repeats[0], inference.ROUNDING) for values in repeats)
+
+
+def _equal(a: Sequence[float], b: Sequence[float], within: float) -> bool:
+    return len(a) == len(b) and bool(np.allclose(a, b, rtol=within, atol=0))
+
+
+def _exact(one: Pair, name: str, kind: Metric, a: Sequence[float], b: Sequence[float]) -> Change:
+    ours, theirs = float(np.median(a)), float(np.median(b))
+    if _equal(a, b, inference.ROUNDING):
+        return Change(one.name, name, kind.unit, kind.better, ours, theirs, Verdict.SAME, "exact")
+    if ours == theirs:  # their order, or how many there are
+        return Change(one.name, name, kind.unit, kind.better, ours, theirs, Verdict.CHANGED, "exact: other values")
+    found = inference.directed(math.inf if theirs > ours else 0.0, kind.better)
+    return Change(one.name, name, kind.unit, kind.better, ours, theirs, found, "exact")
+
+
+def _repeats(side: Sequence[Sample], name: str, *, alone: bool = False) -> list[list[float]]:
+    """What is resampled: records; of one beside one its turns, as the config tells them."""
+    found = {id(s): values for s in side if name in s.record.metrics and (values := _of(s, name))}
+    only = next((s for s in side if id(s) in found), None)
+    return inference.rounds(only.record, found[id(only)]) if alone and only else list(found.values())
+
+
+def _of(sample: Sample, name: str) -> list[float]:
+    return _finite(sample.record.metrics[name].values)
+
+
+def _scaled(one: Pair, name: str, kind: Metric) -> tuple[list[list[float]], list[list[float]]] | None:
+    """Divided by how slow the machine was around each repeat, against its middle over both sides."""
+    samples = [s for s in (*one.a, *one.b) if name in s.record.metrics and _of(s, name)]
+    parts = set.intersection(*(set(s.reference) for s in samples))
+    if not parts:
+        return None
+    slow = {id(s): math.exp(sum(math.log(s.reference[part]) for part in parts) / len(parts)) for s in samples}
+    middle = float(np.median(list(slow.values())))
+
+    def side(which: Sequence[Sample]) -> list[list[float]]:
+        factors = [middle / slow[id(s)] if kind.unit == "s" else slow[id(s)] / middle for s in which if id(s) in slow]
+        return [[value * factor for value in v] for v, factor in zip(_repeats(which, name), factors, strict=True)]
+
+    return side(one.a), side(one.b)
+
+
+def _residual(sides: tuple[list[list[float]], list[list[float]]]) -> float:
+    centred = [np.log(middles) - np.median(np.log(middles)) for middles in map(inference.medians, sides)]
+    return inference.spread(np.exp(np.concatenate(centred)).tolist())
+
+
+def _tested(item: Timed, rule: Rule) -> tuple[Effect, bool, float | None]:
+    """The effect, whether it is scaled, and the ratio by the other way."""
+    use = item.steadier if rule.scale is None else rule.scale and item.scaled is not None
+    chosen, spare = (item.scaled, item.raw) if use else (item.raw, item.scaled)
+    assert chosen is not None
+    other = np.median(inference.medians(spare[1])) / np.median(inference.medians(spare[0])) if spare else None
+    return inference.effect(*chosen, level=rule.level), use, None if other is None else float(other)
+
+
+def _decided(item: Timed, found: Effect, scaled: bool, other: float | None, adjusted: float, rule: Rule) -> Change:
+    verdict = inference.verdict(found, adjusted, item.kind.better, threshold=rule.threshold, level=rule.level)
+    why = ""
+    if item.alone:
+        verdict, why = Verdict.UNDECIDED, ALONE
+    elif min(found.repeats) < inference.FEWEST:
+        why = f"{found.repeats[0]} and {found.repeats[1]} repeats decide little: p is {found.least:.2g} at least"
+    elif verdict is Verdict.UNDECIDED:
+        why = f"p {adjusted:.2g} after Holm, delta {found.delta:+.2f}"
+    a, b = (float(np.median(inference.medians(side))) for side in item.raw)
+    told = (item.pair.name, item.metric, item.kind.unit, item.kind.better, a, b, verdict, why, found, scaled, other)
+    return Change(*told, _quiet(item), item.pair.config)
+
+
+def _quiet(item: Timed) -> float | None:
+    """What is left of a machine in its quiet moments: the quickest quarter of repeats, each by its own."""
+    sign, quick = (1.0, 0.25) if item.kind.better == "lower" else (-1.0, 0.75)
+    sides = [np.array([np.quantile(values, quick) for values in side]) for side in item.raw]
+    if min(side.min() for side in sides) <= 0:  # parts of a batch that most turns have no spans of
+        return None
+    a, b = (lowest(sign * np.log(side)) for side in sides)
+    return math.exp(sign * float(b - a))
+
+
+# -- losses ---------------------------------------------------------------------------------------------------------
+
+
+def _loss(one: Pair, name: str) -> list[Change | Left]:
+    """Batch by batch, over as many as all repeats have; what repeats of one side differ by is no change."""
+    ran = [[s.record.series.get(name) for s in side if s.record.outcome is Outcome.OK] for side in (one.a, one.b)]
+    curves = [[curve for curve in side if curve] for side in ran]
+    if not all(curves):
+        told = all(ran) and any(curves)
+        return [Left(one.name, name, f"is only in {'AB'[bool(curves[1])]}", bool(curves[0]))] if told else []
+    lengths = [min(map(len, side)) for side in curves]
+    length = min(lengths)
+    left = []
+    if lengths[0] != lengths[1]:
+        left = [Left(one.name, name, f"has {lengths[0]} batches in A, {lengths[1]} in B", lengths[1] < lengths[0])]
+    a, b = (np.array([curve[:length] for curve in side], float) for side in curves)
+    if not np.isfinite(a).all():
+        return [*left, Left(one.name, name, "is not compared: not all of A is finite")]
+    return [_curves(one.name, name, a, b), *left]
+
+
+def _curves(run: Name, name: str, a: Any, b: Any) -> Change:
+    """Of repeats of curves, of which A's are finite. One repeat of several that is not is a suspicion."""
+    middle, other = np.median(a, axis=0), np.median(b, axis=0)
+    last = (float(middle[-1]), float(other[-1]))
+    finite = np.isfinite(b)
+    if not finite.all():
+        odd = int((~finite).any(axis=1).sum())
+        verdict = Verdict.WORSE if odd > 1 or odd == len(b) else Verdict.UNDECIDED
+        why = f"from batch {int(np.argmin(finite.all(axis=0)))} on no finite number, in {odd} of {len(b)} repeats of B"
+        return Change(run, name, "nat", "lower", *last, verdict, why)
+    own = max(float(np.ptp(side, axis=0).max()) for side in (a, b))
+    apart = np.abs(other - middle)
+    if (apart <= _LOSS_ROUNDING * np.abs(middle) + 2 * own).all():
+        return Change(run, name, "nat", "lower", *last, Verdict.SAME, f"{len(middle)} batches")
+    batch = int(np.argmax(apart > _LOSS_ROUNDING * np.abs(middle) + 2 * own))
+    why = f"from batch {batch} on: {middle[batch]:.6g} -> {other[batch]:.6g}"
+    worse = last[1] - last[0] > _LOSS_ROUNDING * abs(last[0]) + 2 * own
+    return Change(run, name, "nat", "lower", *last, Verdict.WORSE if worse else Verdict.CHANGED, why)

@@ -1,0 +1,158 @@
+"""Decides what is a regression of a night: by its comparisons, and by the turns of old and new code that confirm them.
+
+A night's own numbers only raise suspicions, and are easily suspicious: times as they are and times scaled by the
+reference workload each may show what the other hides. What counts is what old and new code show in turns (confirm),
+and what no clock decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from suite.core.reasons import headline
+from suite.regression.compare import changes, format
+from suite.regression.compare.changes import Comparison, Ended, commits
+from suite.regression.compare.matching import config_key, pair
+from suite.regression.compare.metrics import Change, Rule
+from suite.regression.compare.record_sets import Samples
+from suite.regression.nightly import confirm
+from suite.regression.nightly.confirm import Finding, Suspect
+from suite.regression.nightly.settings import Settings
+from suite.stats.inference import Verdict
+
+_SHARE = 0.6  # of the threshold that raises a suspicion: a machine that is faster tonight hides some of it
+_CHANCE = 0.05
+_DELTA = 0.33  # a medium effect
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """A night beside one set: the comparison that its page shows, suspicions, and what is wrong beyond them.
+    known: the runs of the night that the set has too, by their configs."""
+
+    name: str
+    commit: str
+    shown: Comparison
+    suspects: tuple[Suspect, ...]
+    certain: tuple[Change, ...]  # of what no clock decides
+    ended: tuple[Ended, ...]
+    known: frozenset[str] = frozenset()
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """What the set has and the night has not, or not the same: after it, nobody would ask for that again."""
+        apart = [f"not comparable: {name}: {'; '.join(map(str, differs))}" for name, differs in self.shown.apart]
+        return (*apart, *(f"only in {self.name}: {name}" for name in self.shown.only_a), *self.shown.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """All of it, with every suspicion's finding. regressions: sentences, each with its commit range."""
+
+    against: tuple[Against, ...]
+    findings: tuple[Finding, ...]
+    regressions: tuple[str, ...]
+    doubts: tuple[str, ...]
+
+    @property
+    def open(self) -> bool:
+        return any(finding.open for finding in self.findings)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether anything stands beside the first of the sets, which is the last good night."""
+        return bool(self.against) and bool(self.against[0].shown.changes or self.against[0].shown.ended)
+
+
+def beside(night: Samples, base: Samples, settings: Settings) -> Against:
+    """Raises InvalidRequest where either set is empty."""
+    plain, scaled = (changes.compare(base, night, _rule(settings, scale)) for scale in (False, True))
+    shown = changes.compare(base, night, _rule(settings, None))
+    commands = {config_key(sample.record): _command(Path(sample.file)) for sample in reversed(night.found)}
+    suspects: dict[tuple[str, str], Suspect] = {}
+    open_to = [change for change in shown.changes if blind(change, settings)]
+    for change in (*(c for c in (*scaled.changes, *plain.changes) if suspicious(c, settings)), *open_to):
+        if change.metric in settings.metrics:
+            suspect = Suspect(change, commands[change.config], base.name)
+            suspects.setdefault((change.config, change.metric), suspect)
+    certain = tuple(change for change in shown.of(Verdict.WORSE) if change.effect is None)
+    ended = tuple(item for item in shown.ended if item.verdict in (Verdict.WORSE, Verdict.UNDECIDED))
+    known = frozenset(one.config for one in pair(base.found, night.found).pairs if not one.differs)
+    return Against(base.name, commits(base.found), shown, tuple(suspects.values()), certain, ended, known)
+
+
+def _rule(settings: Settings, scale: bool | None) -> Rule:
+    return Rule(settings.threshold, settings.level, scale=scale)
+
+
+def _command(record: Path) -> str:
+    """Of a repeat's record: repeats/NN/C/records/KEY.json came from the command line number C."""
+    return record.parents[1].name
+
+
+def suspicious(change: Change, settings: Settings) -> bool:
+    """Worse by a good part of the threshold, and hardly by chance, or worse in quiet moments: far less than a verdict
+    asks for."""
+    found = change.effect
+    if found is None:
+        return False
+    sign = 1 if change.better == "lower" else -1
+    least = math.log1p(_SHARE * settings.threshold)
+    if change.quiet is not None and sign * math.log(change.quiet) >= least:
+        return True
+    size = sign * math.log(found.ratio) >= least
+    return size and (found.p < _CHANCE or found.least >= _CHANCE) and sign * found.delta >= _DELTA
+
+
+def blind(change: Change, settings: Settings) -> bool:
+    """Whether a night could not have seen even what two nights alone are believed: nothing is suspicious, but nothing
+    is known either, and turns have to tell."""
+    if change.effect is None:
+        return False
+    worst = change.effect.high if change.better == "lower" else 1 / max(change.effect.low, 1e-9)
+    return worst >= 1 + settings.alone
+
+
+def judge(
+    against: Sequence[Against],
+    tree: Path,
+    folder: Path,
+    settings: Settings,
+    now: str,
+    say: Callable[[str], None],
+) -> Judged:
+    """Confirms every suspicion. `now`: the commit of this night, for ranges."""
+    family = sum(len(one.suspects) for one in against)
+    findings: list[Finding] = []
+    for number, one in enumerate(against):
+        named = [Suspect(s.change, settings.commands[int(s.command)], s.against) for s in one.suspects]
+        if named:
+            say(f"{len(named)} suspicions against {one.name}: old and new code take turns")
+            place = folder / str(number)
+            findings += confirm.confirm(tree, one.commit, named, place, settings, family=family, say=say)
+    findings = confirm.decide(findings, settings)
+    ranges = {one.name: format.commit_range((one.commit, now)) for one in against}
+    regressions = [
+        f"{regression(finding)} {ranges[finding.suspect.against]}" for finding in findings if finding.confirmed
+    ]
+    regressions += [f"{format.sentence(change)} {ranges[one.name]}" for one in against for change in one.certain]
+    ends = [(one, item) for one in against for item in one.ended]
+    regressions += [f"{end(item)} {ranges[one.name]}" for one, item in ends if item.verdict is Verdict.WORSE]
+    doubts = [end(item) for _, item in ends if item.verdict is not Verdict.WORSE]
+    return Judged(tuple(against), tuple(findings), tuple(dict.fromkeys(regressions)), tuple(dict.fromkeys(doubts)))
+
+
+def regression(finding: Finding) -> str:
+    """Names the run, the metric and the change with its interval: of the turns, where there were any."""
+    change = finding.suspect.change
+    if finding.turns is None:
+        return f"{format.sentence(change)}; {finding.why};"
+    rate = change.unit == "s" or change.unit.endswith("/s")
+    return f"{change.name} · {change.metric} is {'slower' if rate else 'worse'}: {finding.why};"
+
+
+def end(item: Ended) -> str:
+    return f"{item.name}: {item.a} -> {item.b}{': ' + headline(item.reason) if item.reason.strip() else ''}"

@@ -1,0 +1,173 @@
+"""Write the page: one offline file that shows hostile records as text.
+
+A report is read years later and far away, so the page carries its style, script and pictures inside and asks no network
+for anything (a content security policy says so to the browser). Autoescape is on everywhere; the only markup that is
+not escaped is what this package made itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from suite.core.claim import Decision, Judged, Settings
+from suite.core.resources import PACKAGE
+from suite.papers.common import claims, reproduce_commands
+from suite.report import claim_text, derive, expectations, judge, records
+from suite.report.files import inert, write
+from suite.report.load import Entry, Store, read_store
+from suite.report.page import page_budget, sections
+from suite.report.panels import published_figures
+from suite.report.plots import perfetto, svg
+from suite.report.tables import claim_tables, provenance_table, record_tables, scorecard, summary_tables
+
+_TEMPLATES = PACKAGE / "report" / "templates"
+_INSIDE_NAMES = re.compile(r"(?<=\w_)(?=\w)|(?<=\w\.)(?=[A-Za-z])")
+_SAFE_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
+
+
+def write_report(folder: Path) -> Path:
+    """Read the records in `folder`; write its index.html, records.csv, claims.csv, claims.json and
+    traces/*.perfetto.json.gz.
+
+    Returns the page's path. Raises OSError where the folder cannot be written, InvalidRequest where its traces folder
+    is a link that leaves it.
+    """
+    collecting = gc.isenabled()
+    gc.disable()  # whatever is read stays to the end: to look through it again and again takes a fifth of the time
+    try:
+        return _write(folder)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _write(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    store = read_store(folder)
+    settings = claims.settings()
+    judged = reproduce_commands.filled(judge.judge(claims.load(), store), settings)
+    judged = claims.with_sensitivity(judged, claims.sensitivities())
+    held = layout(store, judged)
+    table = records.tabled(held.rows, store)
+    write(folder, "records.csv", table.map(inert).to_csv(index=False, lineterminator="\n"))
+    claim_text.write_claims(folder, judged)
+    claim_text.write_json(folder, judged)
+    exports = _export(folder, [entry for shown in held.shown for entry in (*shown.entries, *shown.earlier)])
+    page = render(
+        store,
+        exports,
+        judged=judged,
+        decisions=claims.decisions(),
+        settings=settings,
+        held=held,
+    )
+    return write(folder, "index.html", page)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What stands where. rows: a record's numbers by its file; findings, shown: by group"""
+
+    groups: Sequence[derive.Group]
+    rows: Mapping[str, derive.Row]
+    findings: Sequence[Sequence[expectations.Finding]]
+    shown: Sequence[page_budget.Shown]
+
+
+def layout(store: Store, judged: Sequence[Judged]) -> Layout:
+    """The sections' runs: what a verdict rests on is shown before what is newer."""
+    groups = derive.groups(store)
+    findings = [expectations.findings(group) for group in groups]
+    wanted = {item.record for item in judged}
+    for group, found in zip(groups, findings, strict=True):
+        labels = {name for one in found for name in (one.system, one.versus)}
+        wanted |= {entry.file for entry in group.entries if entry.record.label in labels}
+    return Layout(groups, derive.rows(groups), findings, page_budget.shown(groups, wanted))
+
+
+def render(
+    store: Store,
+    exports: Mapping[str, str] | None = None,
+    *,
+    judged: Sequence[Judged] = (),
+    decisions: Sequence[Decision] = (),
+    settings: Settings | None = None,
+    held: Layout | None = None,
+) -> str:
+    """The page as text. exports: Perfetto file by record file, in the store's folder; settings: the published ones;
+    held: what `layout` makes of the same store"""
+    script = "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["breakable"] = breakable
+    held = held or layout(store, judged)
+    machines = sorted({entry.machine for entry in store.entries})
+    runs = {
+        entry.file: f"e{number}-r{place}"
+        for number, shown in enumerate(held.shown, 1)
+        for place, entry in enumerate((*shown.entries, *shown.earlier), 1)
+    }
+    near = claim_tables.around(store, runs, judged, decisions, settings)
+    known = sections.Held(held.groups, held.rows, exports or {}, judged, near)
+    papers = published_figures.papers(held.groups, judged, near)
+    planned = [
+        sections.plan(f"e{number}", *of, known)
+        for number, of in enumerate(zip(held.groups, held.findings, held.shown, strict=True), 1)
+    ]
+    papers, planned = published_figures.adopted(papers, planned)
+    return environment.get_template("page.html.j2").render(
+        style=Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8") + svg.SHEET),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        labels=claim_tables.cards(judged, summary_tables.CARDS),
+        overview=provenance_table.overview(store.entries),
+        scores=scorecard.scores(judged),
+        papers=published_figures.drawn(papers),
+        measured=summary_tables.measured(judged, near),
+        contradicted=summary_tables.contradicted(judged),
+        worst=summary_tables.worst(papers),
+        turning=summary_tables.turning(judged),
+        sections=sections.finished(planned),
+        facts=[(name, provenance_table.facts([e for e in store.entries if e.machine == name])) for name in machines],
+        contradictions=claim_tables.decisions(decisions, {item.claim.id for item in judged}),
+        claims=claim_tables.claims(judged, near) if judged else None,
+        menus=[(name, values) for name, values, _ in claim_tables.filters(judged)],
+        aside=record_tables.set_aside(store.aside),
+        records=len(store.entries),
+    )
+
+
+def breakable(text: str) -> Markup:
+    """`text`, escaped, with places where a long name may break: behind an underscore and inside a dotted name."""
+    return Markup(_INSIDE_NAMES.sub("<wbr>", str(escape(text))))
+
+
+def _export(folder: Path, entries: Iterable[Entry]) -> dict[str, str]:
+    """Write the traces of the runs that the page shows for Perfetto; the file by record file."""
+    found = {}
+    for entry in entries:
+        if entry.trace is None:
+            continue
+        key = entry.record.key
+        if not _SAFE_KEY.fullmatch(key):
+            key = "key-" + hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:16]
+        if entry.machine:
+            key += "-" + hashlib.sha256(entry.machine.encode("utf-8", "replace")).hexdigest()[:8]
+        name = f"traces/{key}.perfetto.json.gz"
+        write(folder, name, perfetto.packed(entry.trace.spans, entry.trace.grid))
+        found[entry.file] = name
+    return found

@@ -1,0 +1,121 @@
+"""Decides how much of a folder one page carries: everything of a few hundred runs, a fair part of several thousand.
+
+A browser scrolls fifteen megabytes, and a reader waits twenty seconds; a picture takes 30 ms and a run 4 kB. What there
+is to show is counted first and shared out, so that the same records give the same page, no section starves beside a
+large one, and every section says what of it is left out. The tables of numbers that are left out are in records.csv.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from suite.core.record import Outcome
+from suite.report import derive
+from suite.report.load import Entry
+from suite.report.tables.record_tables import Table
+
+# on one page
+RUNS = 1200  # that stand in tables and pictures, the newest of each experiment
+EARLIER = 240  # records that a newer one supersedes
+PICTURES = 240
+BOXES = 8000  # of all pictures of one batch in time
+ROWS = 5000  # of the tables beside panels
+LINES = 40  # of the reason of a run that did not end well
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The runs of a group that the page shows, and what it says of the others. said: empty where there are none"""
+
+    entries: tuple[Entry, ...]
+    earlier: tuple[Entry, ...]
+    said: str
+    said_earlier: str
+
+
+def shares(wanted: Sequence[int], most: int) -> list[int]:
+    """What each of several gets of `most`, where all together want more: nobody more than it wants, and nobody less
+    than another that wants as much, but for the remainder, which goes to the first."""
+    got = [0] * len(wanted)
+    left, open_ = most, [place for place, wish in enumerate(wanted) if wish > 0]
+    while left > 0 and open_:
+        each = max(1, left // len(open_))
+        for place in open_[:left]:
+            given = min(each, wanted[place] - got[place])
+            got[place] += given
+            left -= given
+        open_ = [place for place in open_ if got[place] < wanted[place]]
+    return got
+
+
+def shown(groups: Sequence[derive.Group], wanted: Collection[str]) -> list[Shown]:
+    """The runs of each group that the page shows: those whose files are `wanted`, then the newest."""
+    runs = shares([len(group.entries) for group in groups], RUNS)
+    earlier = shares([len(group.earlier) for group in groups], EARLIER)
+    return [
+        Shown(
+            mine := _newest(group.entries, most, {*wanted, group.reference.file if group.reference else ""}),
+            old := _newest(group.earlier, most_earlier, ()),
+            _said(group.entries, mine, "runs"),
+            _said(group.earlier, old, "earlier records"),
+        )
+        for group, most, most_earlier in zip(groups, runs, earlier, strict=True)
+    ]
+
+
+def _newest(entries: Sequence[Entry], most: int, first: Collection[str]) -> tuple[Entry, ...]:
+    """So many of the entries, in their order."""
+    if len(entries) <= most:
+        return tuple(entries)
+    by_age = sorted(entries, key=lambda entry: (entry.file in first, derive.age(entry)), reverse=True)
+    kept = {entry.file for entry in by_age[:most]}
+    return tuple(entry for entry in entries if entry.file in kept)
+
+
+def _said(entries: Sequence[Entry], mine: Sequence[Entry], what: str) -> str:
+    """How many are not shown, and how they ended."""
+    if len(mine) == len(entries):
+        return ""
+    held = {entry.file for entry in mine}
+    counts: dict[str, int] = {}
+    for entry in entries:
+        if entry.file not in held:
+            outcome = entry.record.outcome.value
+            counts[outcome] = counts.get(outcome, 0) + 1
+    told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items(), key=lambda one: -one[1]))
+    return f"{len(mine)} of {len(entries)} {what} stand here. The others ({told}) are in records.csv."
+
+
+def cut(tables: Sequence[Table | None], most: int = 0) -> list[Table | None]:
+    """Tables of at most so many rows together (ROWS unless told), each with a word on what it leaves out."""
+    rows = shares([len(table.rows) if table else 0 for table in tables], most or ROWS)
+    return [table and _first(table, count) for table, count in zip(tables, rows, strict=True)]
+
+
+def _first(table: Table, most: int) -> Table:
+    if len(table.rows) <= most:
+        return table
+    said = f"{most} of {len(table.rows)} rows stand here: one page carries {ROWS}. All numbers are in the records."
+    return replace(table, rows=table.rows[:most], said=" ".join(filter(None, (table.said, said))))
+
+
+def failures(entries: Sequence[Entry]) -> list[tuple[str, str, str]]:
+    """Label, outcome and reason of the runs that did not end well."""
+    return [
+        (entry.record.label, entry.record.outcome.value, reason(entry))
+        for entry in entries
+        if entry.record.outcome is not Outcome.OK
+    ]
+
+
+def reason(entry: Entry) -> str:
+    """Why a run did not end well: of a long text its first and last lines, with the file that has the whole."""
+    text = entry.record.reason or "no reason was recorded"
+    lines = [line if len(line) <= 400 else f"{line[:400]} …" for line in text.splitlines()]
+    if len(lines) > LINES:
+        left = len(lines) - LINES
+        lines[8 : 8 + left] = [f"… {left} lines more, in {entry.file} …"]
+    elif any(line.endswith(" …") for line in lines):
+        lines.append(f"… the whole stands in {entry.file}")
+    return "\n".join(lines)

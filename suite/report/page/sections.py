@@ -1,0 +1,210 @@
+"""Decides what one experiment on one machine looks like on the page.
+
+A section is planned before anything is drawn: what it would hold is counted, and the page shares out what it carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from suite.core.claim import Judged
+from suite.core.record import Source
+from suite.report import derive, expectations
+from suite.report.load import Entry, text_at
+from suite.report.page import page_budget
+from suite.report.panels import figure_panels, learning_curves, sweep_panels
+from suite.report.plots import plots
+from suite.report.plots.plots import Draft, Panel, Picture
+from suite.report.tables import claim_tables, record_tables, scorecard
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One experiment on one machine. drafts: of the pictures behind the panels; said: what is left out here"""
+
+    anchor: str
+    title: str
+    machine: str
+    question: str
+    paper: str
+    where: str
+    score: str
+    sources: str
+    panels: tuple[Panel, ...]
+    swept: tuple[Panel, ...]
+    unswept: tuple[tuple[str, str], ...]
+    learned: tuple[Panel, ...]
+    unlearned: tuple[tuple[str, str], ...]
+    asked: tuple[record_tables.Table, ...]
+    tables: tuple[record_tables.Table, ...]
+    failures: tuple[tuple[str, str, str], ...]
+    remarks: tuple[tuple[str, str], ...]
+    runs: tuple[record_tables.Table, ...]
+    said: tuple[str, ...]
+    entries: tuple[Entry, ...] = field(repr=False)
+    drafts: tuple[Draft, ...] = field(repr=False)
+    pictures: tuple[Picture, ...] = ()
+    gantts: tuple[tuple[str, Picture], ...] = ()
+    said_gantts: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What all sections share. rows: a record's numbers by its file; exports: Perfetto file by record file"""
+
+    groups: Sequence[derive.Group]
+    rows: Mapping[str, derive.Row]
+    exports: Mapping[str, str]
+    judged: Sequence[Judged]
+    near: claim_tables.Around
+
+
+def plan(
+    salt: str, group: derive.Group, found: Sequence[expectations.Finding], shown: page_budget.Shown, held: Held
+) -> Section:
+    """The section of `group`, nothing drawn yet. found: what was expected of it"""
+    config, near = group.lead.record.config, held.near
+    runs, entries = near.runs, shown.entries
+    rows = [held.rows[entry.file] for entry in entries]
+    reference = group.reference.record.label if group.reference else ""
+    labels = {entry.record.label: runs[entry.file] for entry in entries}
+    files = {entry.file for entry in (*group.entries, *group.earlier)}
+    mine = claim_tables.of_experiment(held.judged, group.name, files)
+    known = {item.claim.id: item.claim for item in held.judged}
+    asked = (record_tables.expectations(found, labels), claim_tables.beside(mine, near))
+    # a figure has panels and no batch; where all is analytic there are values alone, and nothing side by side
+    ran = [
+        row
+        for row, entry in zip(rows, entries, strict=True)
+        if row.batch_time_n or not (row.source == Source.SIMULATED or figure_panels.read(entry.record))
+    ]
+    some = any(row.source != Source.ANALYTIC for row in ran)
+    tables = (record_tables.systems(ran, reference, runs), record_tables.memory(entries, runs)) if some else ()
+    # a record's own panels, and those that the experiment makes of several runs
+    # those of a published figure stand in the section of its paper
+    own = [one for entry in entries for one in figure_panels.shown(entry, runs) if not one.panel.display[0]]
+    several, unswept = sweep_panels.read(group, known, runs)
+    studied, unlearned = learning_curves.read(group, held.groups, near.settings, runs, salt)
+    systems = dict.fromkeys(name for one in (*own, *several) for name in one.panel.systems)
+    looks = {name: number for number, name in enumerate(systems)}
+    made = (
+        record_tables.runs(entries, held.exports, "Runs and the commands that make them", runs, shown.said),
+        record_tables.runs(
+            shown.earlier,
+            held.exports,
+            "Earlier records of the same labels",
+            runs,
+            shown.said_earlier,
+            beside=next(iter(entries), None),
+        ),
+    )
+    return Section(
+        anchor=salt,
+        title=text_at(config, "experiment", "title") or group.name,
+        machine=group.machine,
+        question=text_at(config, "experiment", "question"),
+        paper=scorecard.PAPERS.get(paper := text_at(config, "experiment", "paper"), paper),
+        where=text_at(config, "experiment", "paper_ref"),
+        score=_score(found, mine),
+        sources=", ".join(sorted({row.source for row in rows})),
+        panels=tuple(plots.of_panels(own, looks, f"{salt}-panel")),
+        swept=tuple(plots.of_panels(several, looks, f"{salt}-swept")),
+        unswept=tuple(unswept),
+        learned=tuple(
+            Panel(one.title, (), Draft(one.caption, one.draw, one.legend) if one.draw else None, one.table)
+            for one in studied
+        ),
+        unlearned=tuple(unlearned),
+        asked=tuple(table for table in asked if table is not None),
+        tables=tuple(kept for table in tables if (kept := record_tables.with_values(table)) is not None),
+        failures=tuple(page_budget.failures(entries)),
+        remarks=tuple(_remarks(entries, set(known))),
+        runs=tuple(table for table in made if table is not None),
+        said=(shown.said,) if shown.said else (),
+        entries=entries,
+        drafts=tuple(plots.of_runs(entries, salt)),
+    )
+
+
+def finished(planned: Sequence[Section]) -> list[Section]:
+    """The sections with their pictures and tables, as far as one page carries them."""
+    offered = page_budget.shares([len(_drafts(one)) for one in planned], page_budget.PICTURES)
+    boxes = page_budget.shares([plots.boxes(one.entries) for one in planned], page_budget.BOXES)
+    rows = iter(
+        page_budget.cut([table for one in planned for panel in _panels(one) for table in (panel.table, panel.more)])
+    )
+    return [
+        _drawn(_cut(one, [(next(rows), next(rows)) for _ in _panels(one)]), count, most)
+        for one, count, most in zip(planned, offered, boxes, strict=True)
+    ]
+
+
+def _panels(section: Section) -> tuple[Panel, ...]:
+    return (*section.panels, *section.swept, *section.learned)
+
+
+def _drafts(section: Section) -> list[Draft]:
+    """What could be drawn, the more telling first."""
+    return [*(panel.draft for panel in _panels(section) if panel.draft), *section.drafts]
+
+
+def _with(section: Section, changed: Sequence[Panel]) -> Section:
+    """The section with its panels replaced."""
+    first, second = len(section.panels), len(section.panels) + len(section.swept)
+    return replace(
+        section,
+        panels=tuple(changed[:first]),
+        swept=tuple(changed[first:second]),
+        learned=tuple(changed[second:]),
+    )
+
+
+def _cut(section: Section, tables: Sequence[tuple[record_tables.Table | None, record_tables.Table | None]]) -> Section:
+    return _with(
+        section,
+        [
+            replace(panel, table=record_tables.with_values(table or panel.table), more=record_tables.with_values(more))
+            for panel, (table, more) in zip(_panels(section), tables, strict=True)
+        ],
+    )
+
+
+def _drawn(section: Section, count: int, boxes: int) -> Section:
+    """The first so many pictures, and one batch in time of the runs that so many boxes show."""
+    drafts = _drafts(section)
+    made = {id(draft): draft.drawn() for draft in drafts[:count]}
+    gantts, said_gantts = plots.in_time(section.entries, boxes)
+    said = section.said
+    if left := len(drafts) - count:
+        said += (f"{left} of {len(drafts)} pictures are not drawn: one page carries {page_budget.PICTURES}.",)
+    return replace(
+        _with(section, [replace(p, picture=made.get(id(p.draft)) if p.draft else None) for p in _panels(section)]),
+        pictures=tuple(made[id(draft)] for draft in section.drafts if id(draft) in made),
+        gantts=tuple(gantts),
+        said_gantts=said_gantts,
+        said=said,
+    )
+
+
+def _score(found: Sequence[expectations.Finding], mine: Sequence[Judged]) -> str:
+    """'2 met, 1 not met; claims: 3 reproduced': what was expected, and what the papers claim."""
+    met = [(sum(f.judgement is verdict for f in found), verdict.value) for verdict in expectations.Judgement]
+    held = [(count.count, count.name) for count in scorecard.counts(mine)]
+    told = [", ".join(f"{count} {name}" for count, name in counts if count) for counts in (met, held)]
+    parts = [told[0]] if told[0] else []
+    parts += [f"claims: {told[1]}"] if told[1] else []
+    return "; ".join(parts) or "nothing expected"
+
+
+def _remarks(entries: Sequence[Entry], claimed: set[str]) -> list[tuple[str, str]]:
+    """Each remark once, with the labels it is about. What is said of a claim's value stands beside the claim."""
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        metrics = entry.record.metrics.items()
+        notes = [*entry.record.notes, *(f"{name}: {m.note}" for name, m in metrics if m.note and name not in claimed)]
+        notes += figure_panels.fitted(entry.record)
+        for note in dict.fromkeys(notes):
+            found.setdefault(note, []).append(entry.record.label)
+    whole = len(entries)
+    return [("all" if len(labels) == whole > 1 else ", ".join(labels), note) for note, labels in found.items()]

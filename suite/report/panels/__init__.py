@@ -1,0 +1,1 @@
+"""Panels of the report: several runs of an experiment in one figure with its table."""

@@ -1,0 +1,170 @@
+"""Decides which pictures one experiment offers, in the order in which they are dropped last, and draws those that fit.
+
+A picture costs thirty times what its table costs, so it is only promised at first: the page counts what all sections
+offer before any is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from suite.core.trace import WAIT
+from suite.core.units import si
+from suite.report import derive
+from suite.report.load import Entry
+from suite.report.panels import figure_panels
+from suite.report.plots import curves, figure, gantt
+from suite.report.tables.record_tables import Table
+
+MOST_PANELS = 40  # of one experiment
+_MOST_OPEN = 20  # rows of a table that stands open
+
+Legend = tuple[tuple[str, str], ...]  # (colour, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An `<svg>` with its caption; legend: (colour, name)."""
+
+    caption: str
+    svg: Markup
+    legend: Legend = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A picture that is drawn when it is asked for."""
+
+    caption: str
+    draw: Callable[[], str]
+    legend: Legend = ()
+
+    def drawn(self) -> Picture:
+        return Picture(self.caption, Markup(self.draw()), self.legend)
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """The paper's points next to ours; no draft where nothing can be drawn, no picture before it is. run, more: as in
+    panels.Shown; unfolded: whether its table stands open, as it compares printed values"""
+
+    title: str
+    run: tuple[tuple[str, str], ...]
+    draft: Draft | None
+    table: Table | None
+    more: Table | None = None
+    picture: Picture | None = None
+    unfolded: bool = False
+
+
+def of_panels(
+    held: Sequence[figure_panels.Shown], looks: Mapping[str, int], salt: str, *, most: int = 0, printed: bool = False
+) -> list[Panel]:
+    """Pictures and tables of the first `most` panels (MOST_PANELS unless given); those of one unit and x axis share
+    their y axis. printed: whether claims hold printed numbers of the same figure"""
+    most = most or MOST_PANELS
+    found, more = [], len(held) - most
+    siblings: dict[tuple[str, str], list[figure_panels.Panel]] = {}
+    for shown in held[:most]:
+        siblings.setdefault(_kin(shown.panel), []).append(shown.panel)
+    frames = {kin: curves.frame(each) for kin, each in siblings.items()}
+    for number, shown in enumerate(held[:most]):
+        panel, source = shown.panel, shown.source
+        caption = figure_panels.caption(panel, source, shown.where, printed=printed)
+        if number + 1 == most and more > 0:
+            caption += f" {more} more panels stand in the records."
+        draft = None
+        if panel.systems:
+
+            def draw(panel: figure_panels.Panel = panel, source: str = source, number: int = number) -> str:
+                return curves.picture(panel, looks, source, f"{salt}{number}", frames[_kin(panel)])
+
+            draft = Draft(caption, draw, curves.legend(panel, looks))
+        open_ = bool(panel.curves[figure_panels.PAPER]) and len(shown.table.rows) <= _MOST_OPEN
+        found.append(Panel(panel.title, shown.run, draft, shown.table, shown.more, unfolded=open_))
+    return found
+
+
+def _kin(panel: figure_panels.Panel) -> tuple[str, str]:
+    """What panels that are read side by side have in common."""
+    return (panel.y_label, panel.unit)
+
+
+def of_runs(entries: Sequence[Entry], salt: str) -> list[Draft]:
+    """Losses, batch times, where the time goes, and memory: whatever the records hold."""
+    records = [entry.record for entry in entries]
+    colours = figure.palette([record.label for record in records])
+    faint = {record.label for record in records if not derive.comparable(record)}
+    found = []
+    loss = {record.label: record.series["loss"] for record in records if record.series.get("loss")}
+    held_out = {r.label: r.series["validation_loss"] for r in records if r.series.get("validation_loss")}
+    if loss or held_out:
+        caption = "Loss per batch." + (" Hollow, dotted: validation." if held_out else "")
+        if figure.outlined(loss):
+            caption += " Of long curves the least and the greatest of each few batches."
+        legend = {label: colours[label] for label in colours if label in loss or label in held_out}
+        shapes = {label: figure.shape(number)[1] for number, label in enumerate(colours)}
+        named = tuple((colour, f"{shapes[label]} {label}") for label, colour in legend.items())
+        found.append(Draft(caption, lambda: figure.losses(loss, held_out, colours, f"{salt}-loss"), named))
+    times = {r.label: r.metrics[derive.BATCH_TIME].values for r in records if derive.samples(r, derive.BATCH_TIME).n}
+    if times:
+        each = figure.fewer(times)
+        told = (
+            f"at most {each} samples of a run, in equal steps from its least to its greatest"
+            if each
+            else "every sample"
+        )
+        caption = f"Batch time: {told}, and the median as a bar." + (" Pale: not comparable." if faint else "")
+        found.append(Draft(caption, lambda: figure.batch_times(times, faint, colours, f"{salt}-time")))
+    parts = {entry.record.label: derive.shares(entry) for entry in entries if entry.trace}
+    if parts:
+        caption = "Where the time of one traced batch goes."
+        legend = _stacked(parts, figure.COLOURS)
+        found.append(Draft(caption, lambda: figure.breakdowns(parts, faint, f"{salt}-parts"), _named(legend)))
+    sides = [
+        {r.label: kinds for r in records if (kinds := derive.memory_by_kind(r, side))}
+        for side in ("predicted", "measured")
+    ]
+    if any(sides):
+        caption = "Memory by kind on the fullest rank. Pale: predicted; full: measured."
+        legend = _stacked(sides[0] | sides[1], figure.KINDS)
+        found.append(Draft(caption, lambda: figure.memory(sides[0], sides[1], f"{salt}-memory"), _named(legend)))
+    return found
+
+
+def _named(legend: Mapping[str, str]) -> Legend:
+    return tuple((colour, text) for text, colour in legend.items())
+
+
+def _stacked(parts: Mapping[str, Mapping[str, float]], known: Mapping[str, str]) -> dict[str, str]:
+    """The names that occur with a length, in the order they are stacked."""
+    seen = {name: 0.0 for named in parts.values() for name, value in named.items() if value > 0}
+    return {name: known.get(name, figure.OTHER) for name in figure.ordered(seen, known)}
+
+
+def boxes(entries: Sequence[Entry]) -> int:
+    """How many boxes their batches in time would have."""
+    return sum(min(len(entry.trace.spans), gantt.MOST) for entry in entries if entry.trace)
+
+
+def in_time(entries: Sequence[Entry], most: int) -> tuple[list[tuple[str, Picture]], str]:
+    """One batch of each traced run, as far as `most` boxes go, and what is said of the others."""
+    traced = [(entry.record.label, entry.trace) for entry in entries if entry.trace]
+    found: list[tuple[str, Picture]] = []
+    for label, trace in traced:
+        if most <= 0 or (found and len(trace.spans) > most):
+            break
+        drawn, end = gantt.window(trace.spans, most)
+        most -= len(drawn)
+        caption = "Numbers are microbatches; point at a box for its op and time."
+        if len(drawn) < len(trace.spans):
+            caption += f" Drawn: the first {len(drawn)} of {len(trace.spans)} spans, to {si(end, 's')}."
+        names = figure.ordered(dict.fromkeys((span.category for span in drawn), 0.0), figure.COLOURS)
+        colours = tuple((gantt.colour(name), "idle" if name == WAIT else name) for name in names)
+        markup = gantt.gantt(trace.spans, trace.grid, label, len(drawn))
+        found.append((label, Picture(caption, Markup(markup), colours)))
+    left = len(traced) - len(found)
+    return found, f"{left} more traced runs are not drawn; their Perfetto files are below." if left else ""

@@ -1,0 +1,375 @@
+"""Decides how judged claims are shown: the paper's value beside ours, each linked to what made it.
+
+Cells are plain text, as everywhere: a claim file may hold anything. An anchor is made from a claim's id alone, so that
+a link to a claim lasts as long as the id does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from suite.core.claim import MODELLED, Claim, Decision, Judged, Scalar, Settings, Turn, Verdict
+from suite.report.claim_text import command
+from suite.report.load import Store
+from suite.report.tables import scorecard
+from suite.report.tables.record_tables import NONE, Cell, Column, Table, address
+
+_PLAIN_ID = re.compile(r"[A-Za-z0-9._-]{1,120}")
+_VERDICTS = list(Verdict)
+TURNS, STAYS, NOT_VARIED, NO_MODEL = "turns", "stays", "not varied", "no model"  # of a verdict, over the constants
+_THIN = "\u202f"  # groups the digits of a count without a line break
+_MOST_CASES = 4
+_MOST_TERMS = 6
+_MOST_LINKS = 5
+_SETTING = 64  # characters of a setting in a row; the whole stands in the claim file
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What stands around a claim.
+
+    runs: the anchors of runs by their record's file; machines: the machine of each committed record by its file
+    notes: what a record says of how it came to its value, by (file, claim)
+    decided: the decisions by claim; settings: the published settings by group
+    """
+
+    runs: Mapping[str, str] = field(default_factory=dict)
+    machines: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    decided: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
+
+
+def around(
+    store: Store,
+    runs: Mapping[str, str],
+    judged: Sequence[Judged],
+    decisions: Sequence[Decision],
+    settings: Settings | None = None,
+) -> Around:
+    """What `store`, `decisions` and `settings` say beside the claims."""
+    entries = {entry.file: entry for entry in store.entries}
+    notes = {
+        (item.record, item.claim.id): metric.note
+        for item in judged
+        if item.record in entries and (metric := entries[item.record].record.metrics.get(item.claim.id)) is not None
+    }
+    decided: dict[str, list[str]] = {}
+    for row in decisions:
+        for claim in row.claims:
+            decided.setdefault(claim, []).append(row.id)
+    machines = {entry.file: entry.machine for entry in store.entries if entry.machine}
+    return Around(runs, machines, notes, decided, settings or {})
+
+
+def anchor(claim: str) -> str:
+    """The id of a claim's row."""
+    if _PLAIN_ID.fullmatch(claim):
+        return f"claim-{claim}"
+    return "claim--" + hashlib.sha256(claim.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def plain(value: float) -> str:
+    """Six digits at most, counts below 1e9 in full: 4, 49.4, 124 439 808, 5e10."""
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if math.isnan(value):
+        return NONE
+    if float(value).is_integer() and abs(value) < 1e9:
+        return f"{value:,.0f}".replace(",", _THIN)
+    return re.sub(r"e([+-])0*", lambda sign: "e" + sign[1].strip("+"), f"{value:.6g}")
+
+
+def short(value: float) -> str:
+    """One of our values: counts in full, everything else in four digits."""
+    whole = math.isfinite(value) and float(value).is_integer()
+    return plain(value if whole or not math.isfinite(value) else float(f"{value:.4g}"))
+
+
+def published(claim: Claim) -> Cell:
+    """The paper's value; a range sorts by its finite end."""
+    value = claim.value
+    if isinstance(value, str):
+        return Cell(value)
+    if isinstance(value, tuple):
+        low, high = value
+        if math.isinf(high):
+            return Cell(f"≥ {plain(low)}", low)
+        if math.isinf(low):
+            return Cell(f"≤ {plain(high)}", high)
+        return Cell(f"{plain(low)} … {plain(high)}", low)
+    return Cell(plain(value), float(value))
+
+
+def ours(judged: Judged, runs: Mapping[str, str]) -> Cell:
+    """Our values, case by case, as a link to their record; below it the terms and the way to command and config."""
+    cases = judged.ours
+    run = ((f"#{runs[judged.record]}", "run"),) if judged.record in runs else ()
+    if not cases:
+        return Cell(NONE, tone="none", links=run)
+    names = judged.claim.terms
+    if len(names) > 1 and (len(names) > 3 or len(cases) > 1):
+        text = f"{len(names) * len(cases)} values"
+        lines = [f"{name}: {_first(values)}" for name, values in zip(names, zip(*cases, strict=True), strict=False)]
+        detail = "\n".join(lines[:_MOST_TERMS] + ["…"] * (len(lines) > _MOST_TERMS))
+    else:
+        text = " · ".join(short(value) for value in cases[0]) if len(cases) == 1 else _first([c[0] for c in cases])
+        detail = " · ".join(names) if len(names) > 1 else ""
+    links = ((address(judged.record), text), *run) if judged.record else ()
+    first = cases[0][0] if cases[0] else math.nan
+    return Cell("" if links else text, first if math.isfinite(first) else None, detail, links=links)
+
+
+def in_short(judged: Judged) -> str:
+    """Our values as one line of text."""
+    each = [value for case in judged.ours for value in case]
+    return _first(each) if each else NONE
+
+
+def _first(values: Sequence[float]) -> str:
+    """The values of the first cases."""
+    more = len(values) - _MOST_CASES
+    return ", ".join(short(value) for value in values[:_MOST_CASES]) + (f", … ({more} more)" if more > 0 else "")
+
+
+def verdict(judged: Judged, turns: str = "") -> Cell:
+    """The verdict with its sign. turns: TURNS marks one that is another within the ranges of the model's constants"""
+    kind = judged.verdict
+    return Cell(
+        f"{scorecard.SIGNS[kind]}\u00a0{kind.value}",
+        float(_VERDICTS.index(kind)),
+        tone=f"verdict {scorecard.TONES[kind]}",
+        badge=turns if turns == TURNS else "",
+    )
+
+
+def setting(claim: Claim, most: int = _SETTING) -> str:
+    """'model gpt3_xl, gpus 64', cut between its parts."""
+    parts = [f"{name} {_text(value)}" for name, value in claim.setting.items()]
+    text = ", ".join(parts)
+    while len(text) > most and len(parts) > 1:
+        parts.pop()
+        text = ", ".join(parts) + ", …"
+    return text if len(text) <= most else text[:most] + "…"
+
+
+def _text(value: Scalar) -> str:
+    return plain(value) if isinstance(value, float) else str(value)
+
+
+def _system(claim: Claim) -> Cell:
+    if not (claim.system or claim.versus):
+        return Cell(NONE, tone="none")
+    return Cell(claim.system or NONE, detail=f"versus {claim.versus}" if claim.versus else "")
+
+
+FULL = (
+    Column("claim", numeric=False),
+    Column("paper", numeric=False, detail="and where"),
+    Column("system", numeric=False, detail="versus"),
+    Column("quantity", numeric=False, detail="setting"),
+    Column("paper’s value"),
+    Column("our value"),
+    Column("unit", numeric=False),
+    Column("evidence", numeric=False),
+    Column("scope", numeric=False),
+    Column("verdict", numeric=False),
+    Column("why", numeric=False),
+)
+
+
+def claims(judged: Sequence[Judged], near: Around) -> Table:
+    """Every claim."""
+    menus = filters(judged)
+    rows = tuple(
+        (
+            Cell(item.claim.id),
+            Cell(scorecard.paper(item), detail=item.claim.where),
+            _system(item.claim),
+            Cell(item.claim.quantity, detail=setting(item.claim)),
+            published(item.claim),
+            ours(item, near.runs),
+            Cell(item.claim.unit),
+            Cell(item.evidence.value) if item.evidence else Cell(NONE, tone="none"),
+            Cell(item.scope.value, detail=item.stand_in),
+            verdict(item, sensitivity(item)),
+            _why(item, near, near.decided.get(item.claim.id, ())),
+        )
+        for item in judged
+    )
+    return Table(
+        "Every claim",
+        FULL,
+        rows,
+        tuple(anchor(item.claim.id) for item in judged),
+        tuple(",".join(str(menu[1].index(menu[2](item))) for menu in menus) for item in judged),
+        "claims",
+    )
+
+
+def sensitivity(judged: Judged) -> str:
+    """Whether the verdict of a modelled value changes within the ranges of the model's constants."""
+    if judged.evidence not in MODELLED:
+        return NO_MODEL
+    return (
+        NOT_VARIED if judged.sensitivity is None or not judged.sensitivity.varied else TURNS if judged.turns else STAYS
+    )
+
+
+def filters(judged: Sequence[Judged]) -> list[tuple[str, list[str], Any]]:
+    """The filters of the claims table: name, values, and how a claim answers."""
+    every = (TURNS, STAYS, NOT_VARIED, NO_MODEL)
+    held = {sensitivity(item) for item in judged}
+    return [
+        ("paper", scorecard.papers(judged), scorecard.paper),
+        ("verdict", scorecard.verdicts(judged), lambda item: item.verdict.value),
+        ("scope", scorecard.scopes(judged), scorecard.scope),
+        ("evidence", scorecard.evidences(judged), scorecard.evidence),
+        ("sensitivity", [name for name in every if name in held], sensitivity),
+    ]
+
+
+def _why(judged: Judged, near: Around, decided: Sequence[str] = ()) -> Cell:
+    """The reason; folded away, what the paper asserts, the limits of the check, how the record came to its value, the
+    other answers, the sensitivity, the decisions that bear on the claim, and the command."""
+    claim = judged.claim
+    links = tuple((f"#{decision_anchor(name)}", f"decision {name}") for name in decided)
+    note = near.notes.get((judged.record, claim.id), "")
+    lines = (
+        ("The paper asserts", claim.asserts),
+        ("Hedge", claim.hedge),
+        ("Limits of this check", claim.limits),
+        ("Value", "\n".join(filter(None, (note, judged.note)))),
+        *(("Other answer", text) for text in _others(judged)),
+        ("Sensitivity", _sensitivity(judged)),
+    )
+    code = command(judged)
+    told = tuple(line for line in lines if line[1])
+    return Cell(judged.why, links=links, code=code, fold="details" if told or links or code else "", lines=told)
+
+
+def _sensitivity(judged: Judged) -> str:
+    """Over the ranges of the model's constants and choices: our values, and where the verdict turns."""
+    if judged.sensitivity is None:
+        return ""
+    low, high = (short(value) for value in judged.sensitivity.values)
+    turns = [f"{turn.verdict} at {turn.constant}={_at(turn)}" for turn in judged.turns]
+    return (f"turns: {'; '.join(turns)}; " if turns else "stays; ") + f"our value {low} to {high}"
+
+
+def _at(turn: Turn) -> str:
+    return short(turn.at) if isinstance(turn.at, float) else str(turn.at)
+
+
+def _others(judged: Judged) -> list[str]:
+    """What the claim's other answers say."""
+    return [f"{one.evidence or one.claim.reach}: {one.verdict}, {one.why}" for one in judged.others]
+
+
+BESIDE = (
+    Column("claim", numeric=False, detail="where"),
+    Column("quantity", numeric=False, detail="system"),
+    Column("paper’s value"),
+    Column("our value"),
+    Column("verdict", numeric=False),
+    Column("why", numeric=False),
+)
+
+
+def beside(judged: Sequence[Judged], near: Around) -> Table | None:
+    """The claims of one experiment: the paper's values beside ours."""
+    rows = tuple(
+        (
+            Cell(
+                "",
+                links=((f"#{anchor(item.claim.id)}", item.claim.id),),
+                detail=f"{scorecard.paper(item)}, {item.claim.where}",
+            ),
+            Cell(
+                item.claim.quantity,
+                detail=" versus ".join(part for part in (item.claim.system, item.claim.versus) if part),
+            ),
+            published(item.claim),
+            ours(item, near.runs),
+            verdict(item, sensitivity(item)),
+            Cell(item.why, detail=near.notes.get((item.record, item.claim.id), "")),
+        )
+        for item in judged
+    )
+    return Table("The paper’s values beside ours", BESIDE, rows, kind="beside") if rows else None
+
+
+def of_experiment(judged: Sequence[Judged], name: str, files: set[str]) -> list[Judged]:
+    """The claims that the runs in `files` answered, and those that ask for experiment `name` and have no answer yet."""
+    return [item for item in judged if (item.record in files if item.record else name in _compared(item.claim))]
+
+
+def _compared(claim: Claim) -> set[str]:
+    """The experiments whose runs a claim compares."""
+    return {answer.experiment for answer in claim.answers if answer.experiment}
+
+
+DECISIONS = (
+    Column("decision", numeric=False, detail="weight"),
+    Column("where", numeric=False),
+    Column("what disagrees", numeric=False),
+    Column("what is done here", numeric=False),
+    Column("claims", numeric=False),
+)
+
+
+def cards(
+    judged: Sequence[Judged], more: Iterable[tuple[str, Sequence[Column]]] = ()
+) -> Sequence[tuple[str, Sequence[str]]]:
+    """Kinds of tables that become cards on a narrow screen, with the words that head their cells then.
+
+    more: kinds of other modules, with their columns
+    """
+    kinds = [f"{count.sign} {count.name}" for count in scorecard.counts(judged) if count.count]
+    return (
+        ("claims", [column.name for column in FULL]),
+        ("beside", [column.name for column in BESIDE]),
+        ("decisions", [column.name for column in DECISIONS]),
+        *((kind, [column.name for column in columns]) for kind, columns in more),
+        ("score", ["", *kinds, "claims"]),
+    )
+
+
+def decision_anchor(name: str) -> str:
+    return "decision" + anchor(name).removeprefix("claim")
+
+
+def decisions(found: Sequence[Decision], known: set[str]) -> Table | None:
+    """Where the papers contradict themselves. `known`: the claims that have a row on this page."""
+    rows = tuple(
+        (
+            Cell(item.id, detail=item.weight),
+            Cell(papers_of(item), detail=item.where),
+            Cell(item.finding),
+            Cell(item.decision),
+            _claims_of(item, known),
+        )
+        for item in found
+    )
+    anchors = tuple(decision_anchor(item.id) for item in found)
+    return (
+        Table("The disagreements, and what was decided", DECISIONS, rows, anchors, kind="decisions") if rows else None
+    )
+
+
+def papers_of(item: Decision) -> str:
+    names = [name.strip() for name in item.paper.split(",")]
+    return ", ".join(scorecard.PAPERS.get(name, name) for name in names if name)
+
+
+def _claims_of(item: Decision, known: set[str]) -> Cell:
+    names = item.claims
+    links = tuple((f"#{anchor(name)}", name) for name in names if name in known)
+    if not links:
+        return Cell("", detail=", ".join(names)) if names else Cell(NONE, tone="none")
+    return Cell("", links=links, fold=f"{len(links)} claims" if len(links) > _MOST_LINKS else "")

@@ -1,0 +1,329 @@
+"""Decides what stands in the page's tables: which columns, in which words, and how a missing number looks.
+
+Cells are plain text and a sort value; no markup is made here, so that whatever a record holds can only ever be text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import quote
+
+from suite.core.record import LINES, Outcome
+from suite.core.units import seconds, si
+from suite.report import derive
+from suite.report.derive import Row
+from suite.report.expectations import Finding, Judgement
+from suite.report.load import Entry, SetAside, text_at
+from suite.report.plots.figure import KINDS, ordered
+from suite.report.tables.provenance_table import config_beside, config_lines, took
+
+NONE = "–"
+_SIGNS = {
+    Judgement.MET: "✓ ",
+    Judgement.NOT_MET: "✗ ",
+    Judgement.UNDECIDED: "? ",
+    Judgement.NOT_COMPARABLE: "○ ",
+}
+_TONES = {
+    Judgement.MET: "good",
+    Judgement.NOT_MET: "bad",
+    Judgement.UNDECIDED: "faint",
+    Judgement.NOT_COMPARABLE: "faint",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """`value` is what a column sorts by, `detail` a second, smaller line; tone: good, bad, faint or a badge's name.
+
+    fold: the heading under which links, code and lines stand folded away; empty: they stand open
+    lines: (term, text) of what is folded away
+    """
+
+    text: str
+    value: float | None = None
+    detail: str = ""
+    tone: str = ""
+    links: tuple[tuple[str, str], ...] = ()  # (address, text); without an address the text stands alone
+    between: str = " · "
+    code: str = ""
+    badge: str = ""
+    fold: str = ""
+    lines: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether the cell holds nothing but a dash."""
+        return self.text in ("", NONE) and not (self.detail or self.links or self.code or self.badge or self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    numeric: bool = True
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The first cell of a row is its heading.
+
+    anchors: the rows' ids, where they have any; filters: what the rows are filtered by, one number per filter
+    kind: a style of its own; a table with one becomes a list of cards on a narrow screen
+    said: what stands below, of rows that are left out
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    anchors: tuple[str, ...] = ()
+    filters: tuple[str, ...] = ()
+    kind: str = ""
+    said: str = ""
+
+
+def with_values(table: Table | None) -> Table | None:
+    """`table` without columns that hold no value; None where nothing but the headings of its rows would be left."""
+    if table is None or table.kind:
+        return table
+    kept = [
+        place
+        for place in range(len(table.columns))
+        if place == 0 or not all(row[place].empty for row in table.rows if place < len(row))
+    ]
+    if len(kept) == 1 and len(table.columns) > 1:
+        return None
+    columns = tuple(table.columns[place] for place in kept)
+    rows = tuple(tuple(row[place] for place in kept if place < len(row)) for row in table.rows)
+    return replace(table, columns=columns, rows=rows)
+
+
+def number(value: float, text: str, detail: str = "", tone: str = "") -> Cell:
+    """A numeric cell; one that is no number shows as a dash and sorts last."""
+    if math.isnan(value):
+        return Cell(NONE, tone="faint")
+    return Cell(text, value, detail, tone)
+
+
+def quantity(value: float, unit: str, detail: str = "", tone: str = "") -> Cell:
+    return number(value, si(value, unit), detail, tone)
+
+
+def percent(value: float, digits: int = 1) -> str:
+    return f"{value:.{digits}f} %"
+
+
+def systems(rows: Sequence[Row], reference: str, anchors: Mapping[str, str]) -> Table:
+    """The experiment's systems side by side. `anchors`: where a record's files and command stand, by its file."""
+    columns = (
+        Column("system", numeric=False, detail="source"),
+        Column("grid", numeric=False, detail="stages × replicas"),
+        Column("batch time", detail="median [min … max], samples"),
+        Column("tokens/s"),
+        Column("percent of peak"),
+        Column("flop per batch", detail="and with recomputation"),
+        Column("memory", detail="measured; predicted"),
+        Column("bubble", detail="share of the batch"),
+        Column("efficiency", detail="allowed / measured"),
+        Column("last loss", detail=f"difference to {reference}" if reference else "no reference"),
+    )
+    times = {row.file: row.batch_time_median for row in rows if row.comparable and row.outcome == Outcome.OK}
+    times = {file: value for file, value in times.items() if not math.isnan(value)}
+    alike = len({row.source for row in rows if row.file in times}) == 1
+    best = min(times, key=times.__getitem__) if len(times) > 1 and alike else ""
+    return Table("Systems side by side", columns, tuple(_system(row, anchors, row.file == best) for row in rows))
+
+
+def to_run(label: str, file: str, anchors: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """A link from a label to the run's files, command and config on this page; one that is not on it has no address."""
+    return ((f"#{anchors[file]}" if file in anchors else "", label or NONE),)
+
+
+def _system(row: Row, anchors: Mapping[str, str], quickest: bool) -> tuple[Cell, ...]:
+    time, tone = row.batch_time_median, "" if row.comparable else "faint"
+    spread = f"[{_span(row.batch_time_min, row.batch_time_max)}], {row.batch_time_n}"
+    if not row.comparable:
+        spread += "\nnot comparable"
+    if not math.isnan(row.simulated_time):
+        spread += f"\nsimulated {si(row.simulated_time, 's')} ({100 * (time / row.simulated_time - 1):+.1f} %)"
+    apart = "" if math.isnan(row.loss_difference) else f"{row.loss_difference:.2g}"
+    recompute = row.flops_per_batch_recompute
+    return (
+        Cell(
+            "",
+            detail=row.source,
+            badge="" if row.outcome == Outcome.OK else row.outcome,
+            links=to_run(row.label, row.file, anchors),
+        ),
+        Cell(row.grid or NONE),
+        replace(quantity(time, "s", spread, tone), badge="quickest" if quickest else ""),
+        quantity(row.tokens_per_second, "", tone=tone),
+        number(
+            row.percent_of_peak,
+            percent(row.percent_of_peak),
+            f"of {si(row.peak_flops, 'flop/s')}",
+            tone,
+        ),
+        quantity(row.flops_per_batch, "flop", "" if math.isnan(recompute) else si(recompute, "flop")),
+        _both(row.memory_measured_peak, row.memory_predicted_peak),
+        number(row.bubble_share, percent(100 * row.bubble_share)),
+        number(row.efficiency, percent(100 * row.efficiency)),
+        number(row.final_loss, f"{row.final_loss:.4g}", apart),
+    )
+
+
+def _span(low: float, high: float) -> str:
+    """'14 … 17 ms', and both units where they differ."""
+    first, last = si(low, "s"), si(high, "s")
+    return f"{first.split()[0] if first.split()[-1] == last.split()[-1] else first} … {last}"
+
+
+def memory(entries: Sequence[Entry], anchors: Mapping[str, str]) -> Table | None:
+    """Bytes by kind on the fullest rank, predicted below measured; None where no record has any."""
+    found = {
+        entry.record.label: tuple(derive.memory_by_kind(entry.record, side) for side in ("measured", "predicted"))
+        for entry in entries
+    }
+    found = {label: sides for label, sides in found.items() if any(sides)}
+    if not found:
+        return None
+    files = {entry.record.label: entry.file for entry in entries}
+    names = list(ordered({kind: 0.0 for sides in found.values() for side in sides for kind in side}, KINDS))
+    columns = (
+        Column("system", numeric=False),
+        *(Column(name, detail="measured; predicted") for name in names),
+        Column("sum", detail="measured; predicted"),
+    )
+    rows = tuple(
+        (
+            Cell("", links=to_run(label, files[label], anchors)),
+            *(_both(measured.get(name, derive.NAN), predicted.get(name, derive.NAN)) for name in names),
+            _both(
+                sum(measured.values()) if measured else derive.NAN, sum(predicted.values()) if predicted else derive.NAN
+            ),
+        )
+        for label, (measured, predicted) in found.items()
+    )
+    return Table("Memory by kind, on the rank that holds most", columns, rows)
+
+
+def _both(measured: float, predicted: float) -> Cell:
+    """A measured size with the predicted one below."""
+    below = "" if math.isnan(predicted) else si(predicted, "B")
+    return Cell(NONE, None, below, "faint") if math.isnan(measured) else Cell(si(measured, "B"), measured, below)
+
+
+def expectations(findings: Sequence[Finding], runs: Mapping[str, str]) -> Table | None:
+    """What was expected, ours, the target and the verdict. `runs`: the anchor of the newest run by label."""
+    columns = (
+        Column("expectation", numeric=False),
+        Column("compared", numeric=False),
+        Column("ours"),
+        Column("target"),
+        Column("verdict", numeric=False),
+    )
+    rows = tuple(
+        (
+            Cell(finding.what or NONE),
+            _compared(finding, runs),
+            number(finding.ours, f"{finding.ours:.3g}", _interval(finding)),
+            number(finding.target, f"≤ {finding.target:.3g}"),
+            Cell(
+                _SIGNS[finding.judgement] + finding.judgement.value,
+                detail=finding.why,
+                tone=_TONES[finding.judgement],
+            ),
+        )
+        for finding in findings
+    )
+    return Table("Expected, and what came out", columns, rows) if rows else None
+
+
+def _interval(finding: Finding) -> str:
+    """The interval of an expected quantity, as text; empty where it has none."""
+    return f"[{finding.low:.3g}, {finding.high:.3g}]" if math.isfinite(finding.low + finding.high) else ""
+
+
+def _compared(finding: Finding, runs: Mapping[str, str]) -> Cell:
+    """Both sides; the one that is a run of its own is a link to it, and so is the quickest of several."""
+    links = []
+    for name in (finding.system, finding.versus):
+        label = name if name in runs else name.rpartition(", the quickest")[0]
+        links.append((f"#{runs[label]}" if label in runs else "", name or NONE))
+    return Cell("", detail=_kind(finding.kind), links=tuple(links), between=" / ")
+
+
+def _kind(kind: str) -> str:
+    words = {
+        "ratio": "ratio of median batch times",
+        "loss": "largest relative difference of the losses",
+        "prediction": "relative difference of the clock to the simulation",
+        "share": "share of the median batch time",
+    }
+    return words.get(kind, kind)
+
+
+def runs(
+    entries: Sequence[Entry],
+    exports: Mapping[str, str],
+    title: str,
+    anchors: Mapping[str, str],
+    said: str = "",
+    *,
+    beside: Entry | None = None,
+) -> Table | None:
+    """Each run's files, the command that makes it again and its config. `exports`: Perfetto file by record file;
+    beside: the run whose config stands here in full, and from which the others differ in a few lines; the first"""
+    full = beside or (entries[0] if entries else None)
+    columns = (
+        Column("run", numeric=False),
+        Column("files", numeric=False),
+        Column("took"),
+        Column("command", numeric=False),
+        Column("config", numeric=False),
+    )
+    rows = tuple(
+        (
+            Cell(entry.record.label, detail=text_at(entry.record.provenance, "started")),
+            Cell("", links=_links(entry, exports)),
+            number(spent := took(entry), seconds(spent) if math.isfinite(spent) else NONE),
+            Cell("", code=text_at(entry.record.provenance, "command") or "not recorded"),
+            Cell("", code=_config(entry, full), fold="config"),
+        )
+        for entry in entries
+    )
+    return Table(title, columns, rows, tuple(anchors[entry.file] for entry in entries), said=said) if rows else None
+
+
+def _config(entry: Entry, full: Entry | None) -> str:
+    config = entry.record.config
+    if full is None or entry is full:
+        return config_lines(config)
+    return config_beside(config, full.record.config, full.record.label or NONE)
+
+
+def _links(entry: Entry, exports: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    found = [(address(entry.file), "record")]
+    if entry.trace is not None:
+        found.append((address(entry.trace.file), "trace"))
+    if entry.file in exports:
+        found.append((address(exports[entry.file]), "Perfetto"))
+    return tuple(found)
+
+
+def address(file: str) -> str:
+    """A link to `file` below the page; './' first, so that no file name reads as a scheme."""
+    path, ending, line = file.partition(f"{LINES}#")  # of a file with a record per line
+    return "./" + quote(path.encode("utf-8", "surrogateescape")) + ending + quote(line)
+
+
+def set_aside(aside: Sequence[SetAside]) -> Table | None:
+    columns = (
+        Column("file", numeric=False),
+        Column("is", numeric=False),
+        Column("reason", numeric=False),
+    )
+    rows = tuple((Cell(item.name), Cell(item.kind.value), Cell(item.reason)) for item in aside)
+    return Table("Files set aside", columns, rows) if rows else None

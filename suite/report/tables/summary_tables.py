@@ -1,0 +1,142 @@
+"""Tables at the top of the page: what is measured, what is contradicted, which figure is matched worst."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from suite.core.claim import Evidence, Judged, Scope, Verdict
+from suite.report.panels.published_figures import Paper
+from suite.report.tables import claim_tables, record_tables, scorecard
+from suite.report.tables.record_tables import NONE, Cell, Column, Table
+
+_HOLDS = (Verdict.REPRODUCED, Verdict.TREND_ONLY)
+
+_MEASURED = (
+    Column("claim", numeric=False),
+    Column("what the paper asserts", numeric=False),
+    Column("printed"),
+    Column("ours"),
+    Column("unit", numeric=False),
+    Column("verdict", numeric=False),
+    Column("measured on", numeric=False),
+)
+
+
+def measured(judged: Sequence[Judged], near: claim_tables.Around) -> list[tuple[str, Table]]:
+    """The claims of each paper that hold on measured evidence: a heading with their count, and a table."""
+    found = []
+    for paper in scorecard.papers(judged):
+        mine = [item for item in judged if scorecard.paper(item) == paper]
+        held = [item for item in mine if item.evidence is Evidence.MEASURED and item.verdict in _HOLDS]
+        told = [(sum(item.verdict is verdict for item in held), verdict.value) for verdict in _HOLDS]
+        words = ", ".join(f"{count} {name}" for count, name in told if count) or "none"
+        rows = tuple(
+            (
+                _link(item),
+                Cell(item.claim.asserts or item.claim.quantity),
+                claim_tables.published(item.claim),
+                Cell(claim_tables.in_short(item)),
+                Cell(item.claim.unit),
+                claim_tables.verdict(item),
+                _measured_on(item, near),
+            )
+            for item in sorted(held, key=lambda item: _HOLDS.index(item.verdict))
+        )
+        title = f"{paper}: claims that hold on measured evidence"
+        found.append((f"{paper}: {words}", Table(title, _MEASURED, rows, kind="measured")))
+    return found
+
+
+def _measured_on(item: Judged, near: claim_tables.Around) -> Cell:
+    """The scope, what a stand-in is, and the machine of a committed record.
+
+    An identity holds for any input, so that it counts as published on a stand-in too.
+    """
+    text, lines = item.scope.value, []
+    if item.stand_in and item.scope is Scope.STAND_IN:
+        text = f"{text}: {item.stand_in}"
+    elif item.stand_in:
+        lines.append(f"an identity, checked on: {item.stand_in}")
+    if machine := near.machines.get(item.record):
+        lines.append(f"recorded on {machine}")
+    return Cell(text, detail="\n".join(lines))
+
+
+_CONTRADICTED = (
+    Column("claim", numeric=False, detail="where"),
+    Column("what the paper asserts", numeric=False),
+    Column("printed"),
+    Column("against it", detail="ours, or printed elsewhere"),
+    Column("unit", numeric=False),
+    Column("evidence", numeric=False),
+    Column("why", numeric=False),
+)
+
+
+def contradicted(judged: Sequence[Judged]) -> Table | None:
+    """Each claim that is contradicted, with the two numbers side by side."""
+    rows = tuple(
+        (
+            Cell("", links=_link(item).links, detail=f"{scorecard.paper(item)}, {item.claim.where}"),
+            Cell(item.claim.asserts or item.claim.quantity),
+            claim_tables.published(item.claim),
+            _values(item),
+            Cell(item.claim.unit),
+            Cell(item.evidence.value if item.evidence else NONE),
+            Cell(item.why),
+        )
+        for item in judged
+        if item.verdict is Verdict.CONTRADICTED
+    )
+    return Table("What is contradicted", _CONTRADICTED, rows, kind="contradicted") if rows else None
+
+
+def turning(judged: Sequence[Judged]) -> tuple[int, int]:
+    """How many modelled verdicts turn within the ranges of the model's constants, and how many were varied."""
+    states = [claim_tables.sensitivity(item) for item in judged]
+    turns = states.count(claim_tables.TURNS)
+    return turns, turns + states.count(claim_tables.STAYS)
+
+
+def _link(item: Judged) -> Cell:
+    return Cell("", links=((f"#{claim_tables.anchor(item.claim.id)}", item.claim.id),))
+
+
+def _values(item: Judged) -> Cell:
+    """Our values; of a claim with several terms each with its name."""
+    if len(item.claim.terms) > 1 and len(item.ours) == 1:
+        pairs = zip(item.claim.terms, item.ours[0], strict=False)
+        return Cell(", ".join(f"{name}: {claim_tables.short(value)}" for name, value in pairs))
+    return Cell(claim_tables.in_short(item))
+
+
+_WORST = (
+    Column("published figure", numeric=False),
+    Column("largest distance", detail="of a printed number"),
+    Column("claim", numeric=False),
+    Column("printed"),
+    Column("ours"),
+    Column("its claims", numeric=False),
+)
+CARDS = (("measured", _MEASURED), ("contradicted", _CONTRADICTED), ("worst", _WORST))  # kinds, with their columns
+
+
+def worst(found: Sequence[Paper]) -> Table | None:
+    """A row per published figure or table, the one that matches worst first."""
+    every = [one for paper in found for one in paper.displays if one.counts]
+    rows = []
+    for one in sorted(every, key=lambda one: (math.isnan(one.distance), -one.distance)):
+        far = one.farthest
+        none = Cell(NONE, tone="faint")
+        rows.append(
+            (
+                Cell("", links=((f"#{one.anchor}", one.name),)),
+                record_tables.number(one.distance, f"{100 * one.distance:.3g} %"),
+                Cell("", links=((f"#{claim_tables.anchor(far.claim.id)}", far.claim.id),)) if far else none,
+                claim_tables.published(far.claim) if far else none,
+                Cell(claim_tables.in_short(far)) if far else none,
+                Cell(one.counts),
+            )
+        )
+    return Table("Which published figure is matched worst", _WORST, tuple(rows), kind="worst") if rows else None

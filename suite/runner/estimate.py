@@ -1,0 +1,97 @@
+"""Decides what is known of a run before it starts: its split, its flops, the memory each rank will need."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from suite.config.network import Pruning
+from suite.config.run import RunConfig
+from suite.memory.budget import Budget
+from suite.memory.checkpointing import chosen
+from suite.memory.optimizer_states import states_of
+from suite.memory.stage_budget import stage_budget
+from suite.simulate.policy_overheads import asked, full
+from suite.workload import flops
+from suite.workload.split import blocks, divide
+from suite.workload.stage_memory import held, held_entries
+from suite.workload.throughput_unit import counted_in
+from suite.workload.transformer import LayerShape
+
+_WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def budgets(config: RunConfig) -> list[Budget]:
+    """The memory of each rank of a system on the suite's engine, in rank order."""
+    grid = config.grid.build()
+    shape = config.network()
+    half = config.precision.half
+    width = _WIDTH[half or config.model.dtype]
+    shapes = shape.shapes(width)
+    optimizer, exchanged = config.optimizer, config.grid.data == 2 and config.pair_exchange
+    chunk = (
+        optimizer.buckets_per_reduction * optimizer.bucket_numel
+        if optimizer.buckets_per_reduction and not optimizer.clip_norm
+        else sys.maxsize
+    )
+    schedule, layout = config.schedule.build(), config.memory.layout.build()
+    microbatch, every = config.batch.microbatch, config.update_interval
+    work = full(config.microbatches, every, grid.inter)
+    policy = config.weights.build()
+    rule, predicts = config.optimizer, policy.predicts
+    moments = states_of(rule.target, rule.arguments, predicts=predicts)
+    versions = asked(policy, schedule, grid.inter, work)  # also whether a stage runs again, by the policy's own reads
+    split = divide(shape, grid.inter, config.split)
+    apart = chosen(config.activation_checkpointing, blocks(shape, split))
+
+    def of_stage(stage: int) -> Budget:
+        """What every replica of a stage needs."""
+        own = [shapes[index] for index in split[stage]]
+        entries, ticket = held_entries(own), _kept(config.pruning, own)
+        reduced = entries - ticket.get("of", 0) + ticket.get("kept", 0)
+        return stage_budget(
+            layout(entries=entries, moments=moments, dtype=config.model.dtype, half=half, **ticket),
+            held(shapes, split, stage, microbatch, apart=apart, again=versions[stage].again),
+            schedule,
+            grid.place(grid.rank(data=0, inter=stage)),
+            work,
+            extra_versions=versions[stage].beside,
+            reducing=min(chunk, reduced) * width if exchanged else 0,
+            beside=chunk < reduced,
+            scratch_stays=False,  # the engine allocates what a step needs, and frees it
+        )
+
+    stages = [of_stage(stage) for stage in range(grid.inter)]
+    return [stages[grid.place(rank).stage] for rank in range(grid.size)]
+
+
+def _kept(pruning: Pruning, own: Sequence[LayerShape]) -> dict[str, int]:
+    """Of a stage's weights that are pruned the entries, and how many stay: exact where every weight is pruned alike,
+    near where a threshold is one of the whole model, or where every tensor is pruned."""
+    if not pruning.ticket or pruning.searches:  # until masks have settled states are whole
+        return {}
+    alike = [layer.parameters + layer.tied for layer in own] if pruning.scope == "all" else []
+    sizes = alike or [size for layer in own for size in layer.prunable]
+    density = 1 - float(pruning.sparsity)
+    return {"kept": sum(round(density * size) for size in sizes), "of": sum(sizes)} if sizes else {}
+
+
+def counts(config: RunConfig) -> dict[str, float]:
+    """Tokens or images, and flops, of one training batch, over all ranks."""
+    shape = config.network()
+    size = config.batch.size
+    word, count = counted_in(shape)
+    return {
+        f"{word}s_per_batch": float(size * count),
+        "flops_per_batch": float(flops.training(shape, size)),
+        "flops_per_batch_recompute": float(flops.training(shape, size, recompute=True)),
+        **({"useful_flops_per_batch": _useful(config, shape)} if config.system.sparse else {}),
+    }
+
+
+def _useful(config: RunConfig, shape: Any) -> float:
+    """Flops of a batch of a GPT whose kernels skip what is pruned: of the blocks' weights the share that stays; the
+    head, and the attention's scores and values, whole."""
+    skipped = config.pruning.sparsity * (shape.layers * shape.block().flops - flops.attention(shape))
+    return float(round(config.batch.size * 3 * (flops.forward(shape) - skipped)))

@@ -1,0 +1,1 @@
+"""Executors that need no ranks, and the classes behind each `executor.kind`."""

@@ -1,0 +1,95 @@
+"""Decides what a run leaves whose schedule is checked and nothing else: ticks, bubble, passes in flight, versions.
+
+The `check` executor drives the schedule that the config's system runs, without ranks, tensors or a clock. All replicas
+run the same order, so one of them is driven; models, data and messages have no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from suite.config.executor import Ticks
+from suite.config.run import RunConfig
+from suite.config.validate.batch import batch_is_whole_microbatches
+from suite.config.validate.stream import system_streams
+from suite.core.op import Kind, Op, Work
+from suite.core.protocols import Carried
+from suite.core.record import Metric, Source
+from suite.runner.system_schedule import schedule_of
+from suite.schedule.check import SHORT, Timeline, check, check_size
+from suite.simulate.policy_overheads import full
+from suite.weights.version_table import PASSES, entries, follow
+
+SHOWN = 16  # stages in a note, at most
+
+
+class Checked:
+    """ticks: whole ticks of a forward pass, a backward pass and an update."""
+
+    def __init__(self, ticks: Ticks) -> None:
+        of = {Kind.FORWARD: ticks.forward, Kind.BACKWARD: ticks.backward, Kind.UPDATE: ticks.update}
+        self.ticks = {kind: float(value) for kind, value in of.items()}
+
+    def check(self, config: RunConfig) -> None:
+        """Raises Unsupported for a system whose order is not known, InvalidRequest for what no batch or stream can
+        be."""
+        grid, work = config.grid, work_of(config)
+        schedule_of(config)
+        system_streams(config)
+        check_size(work.microbatches, grid.inter, SHORT)
+        policy = config.weights.build()
+        policy.check(grid.inter, work.update_every)
+
+    def run(self, config: RunConfig) -> Carried:
+        """Raises IllegalSchedule for an order that breaks a law."""
+        stages, work = config.grid.inter, work_of(config)
+        timeline = check(config.schedule.build(), stages, work, cost=self.cost)
+        busy = sum(slot.end - slot.start for slot in timeline.slots)
+        metrics = {
+            "makespan": Metric("tick", "lower", (timeline.makespan,), f"{work.microbatches} microbatches per replica"),
+            "idle": Metric("percent", "lower", (100 * (1 - busy / (stages * timeline.makespan)),), "of all stages"),
+            "in_flight": Metric("microbatch", "lower", (float(max(timeline.peak)),), "alive on a stage at most"),
+        }
+        series = {"in_flight": list(timeline.peak)}
+        notes = [f"microbatches alive per stage at most {_told(timeline.peak)}"]
+        if work.update_every is not None:
+            gaps, copies = self.versions(config, timeline, work, metrics)
+            series |= {"version_gap": gaps, "weight_copies": copies}
+            notes.append(f"updates between the passes of a microbatch, per stage at most {_told(gaps)}")
+            notes.append(f"copies of the weights per stage at most {_told(copies)}")
+        return Carried(
+            Source.ANALYTIC,
+            metrics=metrics,
+            series={name: [float(v) for v in each] for name, each in series.items()},
+            notes=tuple(notes),
+        )
+
+    def cost(self, op: Op) -> float:
+        return self.ticks[op.kind]
+
+    def versions(
+        self, config: RunConfig, timeline: Timeline, work: Work, metrics: dict[str, Metric]
+    ) -> tuple[list[int], list[int]]:
+        """Updates between a forward and its backward pass, and copies of the weights, by stage; adds their metrics."""
+        gaps = [max(stage) for stage in timeline.gaps]
+        orders = [timeline.order(stage) for stage in range(timeline.stages)]
+        ledgers = follow(config.weights.build(), orders, work)
+        ahead = max(entry.read.ahead for one in ledgers for kind in PASSES for entry in entries(one, kind))
+        copies = [ledger.peak for ledger in ledgers]
+        metrics["version_gap"] = Metric("update", "lower", (float(max(gaps)),), "between the passes of a microbatch")
+        metrics["predicted_ahead"] = Metric("update", "", (float(ahead),), "at most, once the pipeline is full")
+        metrics["weight_copies"] = Metric("copy", "lower", (float(max(copies)),), "alive on a stage at most")
+        return gaps, copies
+
+
+def _told(values: Sequence[int]) -> str:
+    """One a stage; of many the first and the last, which the series has whole."""
+    texts = [str(value) for value in values]
+    return ", ".join(texts if len(texts) <= SHOWN else [*texts[: SHOWN // 2], "...", *texts[-SHOWN // 2 :]])
+
+
+def work_of(config: RunConfig) -> Work:
+    """A batch, or a stream that is full for a while. Raises InvalidRequest for a batch that microbatches do not
+    divide."""
+    batch_is_whole_microbatches(config)
+    return full(config.microbatches, config.update_interval, config.grid.inter)

@@ -1,0 +1,359 @@
+"""Decides how messages and sums are measured over their sizes, by carrier, and what a record keeps of them.
+
+The study of AxoNN's Figures 3 and 4 (Section IV): seconds of a message one way, and of an all-reduce, by one library
+and by another; beside each library's own calls stands our layer over it. All curves are measured in one set of ranks,
+size by size and in turns, so that the drift of a shared machine falls on all alike. Every value is checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import fmean, median
+from typing import Any, TypedDict
+
+from suite.comm import WITHOUT_MPI, launcher_of
+from suite.config.launch import Launch
+from suite.config.run import RunConfig
+from suite.core.errors import InvalidRequest, UnknownName, Unsupported
+from suite.core.protocols import Carried, Missing, Ready, Value, World
+from suite.core.record import Metric, Source
+from suite.microbench.alpha_beta import fit
+from suite.runner import provenance
+from suite.runner.ranks.sampling import Sampling
+from suite.stats.spread import middle_half
+
+OPERATIONS = ("point_to_point", "all_reduce")
+CARRIERS = ("mpi", "gloo", "nccl")
+LINK_SIZES, LINK_ROUNDS = tuple(2**power for power in (3, 10, 14, 18, 20, 22)), 10  # of the machine's own model
+MOST_RANKS = 64  # up to here every type adds the values without rounding
+LEAST_ROUNDS = 2
+_UNIT = 4  # bytes: of a float32
+
+Samples = Mapping[str, Sequence[Sequence[float]]]  # of one sweep: by curve, for each size, seconds
+
+
+# -- what is measured ----------------------------------------------------------------------------------------------
+
+
+def rounds_of(size: int, rounds: int, traffic: int) -> int:
+    """Samples of one curve: `rounds` of messages of `size` bytes, fewer where they were more than `traffic` bytes."""
+    return max(min(rounds, traffic // size), min(rounds, LEAST_ROUNDS))
+
+
+def check_sizes(sizes: Sequence[int]) -> None:
+    """Raises InvalidRequest for anything but bytes of whole float32 values that rise."""
+    rule = f"at least one, whole, multiples of {_UNIT} bytes above 0, rising"
+    legal = "sizes=[8,1024,65536]"
+    if not sizes:
+        raise InvalidRequest(f"sizes={sizes}", rule=rule, legal=legal)
+    last = 0
+    for size in sizes:
+        if size <= last or size % _UNIT:
+            raise InvalidRequest(f"sizes={list(sizes)}: {size}", rule=rule, legal=legal)
+        last = size
+
+
+def sweep(world: World, operations: Sequence[Any], sizes: Sequence[int], rounds: int, traffic: int) -> Samples:
+    """Seconds of every size on this rank. `operations`, of suite.microbench.communication, take turns at each size.
+    Their order is drawn anew for every round, the same on all ranks, as each slows the next.
+
+    Raises RankError for a value that did not arrive whole, or was added wrongly."""
+    found: dict[str, list[list[float]]] = {each.name: [] for each in operations}
+    for size in sizes:
+        for each in operations:
+            found[each.name].append([])
+        for number in range(-1, rounds_of(size, rounds, traffic)):
+            for each in Random(f"{size} {number}").sample(operations, len(operations)):
+                each.ready(size, number)
+                world.total(0.0, each.progress)  # all are here: nobody's lateness is timed
+                seconds = each.go()
+                world.total(0.0, each.progress)  # and their messages move until the last has its value
+                each.check()
+                if number >= 0:  # the first finds new memory
+                    found[each.name][-1].append(seconds)
+    return found
+
+
+def links(world: World, carriers: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
+    """By kind of operation and name, the latency (s) and bandwidth (bytes/s) of the line through the least time of each
+    size: a machine's, not its load's. Known on rank 0 alone. Collective."""
+    from suite.microbench import communication
+
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for operation, made in (("point_to_point", communication.round_trips), ("all_reduce", communication.all_reduces)):
+        several = made(world, carriers)
+        swept = sweep(world, several, LINK_SIZES, LINK_ROUNDS, max(LINK_SIZES))
+        lines = {name: fit(LINK_SIZES, [min(each) for each in seconds]) for name, seconds in swept.items()}
+        found[operation] = {
+            name: {"latency": line.latency, "bandwidth": line.bandwidth}
+            for name, line in lines.items()
+            if world.rank == 0 and math.isfinite(line.bandwidth)
+        }
+        for each in several:
+            each.close()
+    return found
+
+
+class Curve(TypedDict):
+    """Samples of one operation. carrier: its backend; ours: whether by the suite's layer, else by its library"""
+
+    carrier: str
+    ours: bool
+
+
+class Facts(TypedDict):
+    """What a rank reports. sweeps: samples of each; curves: by name; staged: whether through the host's memory"""
+
+    sweeps: Sequence[Samples]
+    curves: Mapping[str, Curve]
+    staged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The claim that a study of messages answers: a case for each size from `least` to `most` bytes.
+
+    terms: backends, by their library's own calls
+    """
+
+    id: str
+    terms: Sequence[str]
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Study of messages of several sizes by several backends.
+
+    operation: point_to_point, one way between the first two ranks, or all_reduce over all of them
+    carriers: backends; sizes: bytes, rising
+    rounds: samples of a curve at each size and turn; traffic: most bytes of these samples
+    claim: claim that the study answers
+    """
+
+    operation: str = "point_to_point"
+    carriers: Sequence[str] = ("mpi", "gloo")
+    sizes: Sequence[int] = LINK_SIZES
+    rounds: int = 6
+    traffic: int = 2**21
+    claim: Claim | None = None
+
+    def __post_init__(self) -> None:
+        if self.operation not in OPERATIONS:
+            raise UnknownName("operation", self.operation, OPERATIONS)
+        check_sizes(self.sizes)
+        for name, value in (("rounds", self.rounds), ("traffic", self.traffic)):
+            if value < 1:
+                raise InvalidRequest(f"{name}={value}", rule="a whole number, at least 1", legal=f"{name}=20")
+        if not self.carriers:
+            raise InvalidRequest(f"carriers={self.carriers}", rule="a list of carriers", legal="carriers=[gloo]")
+        for carrier in self.carriers:
+            if carrier not in CARRIERS:
+                raise UnknownName("carriers", carrier, CARRIERS)
+        if len(set(self.carriers)) < len(self.carriers):
+            raise InvalidRequest(f"carriers={list(self.carriers)}", rule="each once", legal="carriers=[gloo]")
+
+    def probe(self, config: RunConfig) -> Ready | Missing:
+        return Ready()
+
+    def bytes_per_rank(self, config: RunConfig) -> list[int]:
+        """Of each rank: the largest message as it is sent and as it arrives."""
+        return [2 * max(self.sizes)] * config.grid.build().size
+
+    def check(self, config: RunConfig) -> None:
+        """Raises InvalidRequest for a run that cannot make the study. Loads no torch."""
+        executor, ranks = config.executor.name or config.executor.kind, config.grid.build().size
+        for carrier in self.carriers:
+            _check_carrier(carrier, config.launch)
+        if not 2 <= ranks <= MOST_RANKS:
+            rule = f"2 to {MOST_RANKS} ranks: messages need two, and more would round the sums that are checked"
+            raise InvalidRequest(f"{ranks} ranks under executor={executor}", rule=rule, legal="grid.data=2")
+        if config.comm.transport != "auto":
+            raise InvalidRequest(
+                f"comm.transport={config.comm.transport} under executor={executor}",
+                rule="executor.carriers says what carries messages",
+                legal="comm.transport=auto",
+            )
+
+    def on_rank(self, world: World, config: RunConfig) -> MessageSampler:
+        """One rank's part."""
+        return MessageSampler(world, self)
+
+    def left(self, config: RunConfig, told: Facts, sweeps: Sequence[Sequence[Samples]]) -> Carried:
+        """What a record keeps of `sweeps` (one per turn, each by rank), told: what the ranks say beside them."""
+        ranks, threads = config.grid.build().size, config.launch.threads
+        return left(self, ranks, threads, told["curves"], told["staged"], sweeps)
+
+
+class MessageSampler(Sampling):
+    """One rank's part of a study of messages. A batch is one sweep over all sizes; its own content is ignored."""
+
+    def __init__(self, world: World, plan: Messages) -> None:
+        from suite.microbench import communication
+
+        self.world, self.plan = world, plan
+        message = plan.operation == "point_to_point"
+        make = communication.round_trips if message else communication.all_reduces
+        self.operations = make(world, plan.carriers)
+        self.staged = any(communication.copied(world, carrier) for carrier in plan.carriers)
+        self.swept: list[Samples] = []
+
+    def train_batch(self, batch: Value | None = None) -> None:
+        """One sweep."""
+        plan = self.plan
+        self.swept.append(sweep(self.world, self.operations, plan.sizes, plan.rounds, plan.traffic))
+
+    def samples(self) -> Facts:
+        """Of every sweep since this was last asked; the curves, in order, by what carries them and whose they are."""
+        swept, self.swept = self.swept, []
+        curves: dict[str, Curve] = {each.name: {"carrier": each.carrier, "ours": each.ours} for each in self.operations}
+        return {"sweeps": swept, "curves": curves, "staged": self.staged}
+
+    def close(self) -> None:
+        for each in self.operations:
+            each.close()
+
+
+def _check_carrier(carrier: str, launch: Launch) -> None:
+    if carrier == "nccl" and launch.device == "cpu":
+        raise Unsupported(
+            "executor.carriers with nccl on a CPU", rule="NCCL moves CUDA memory", legal="launch.device=cuda"
+        )
+    if carrier == "mpi" and (launcher := launcher_of(launch.launcher, launch.mpi)) in WITHOUT_MPI:
+        raise Unsupported(
+            f"executor.carriers with mpi under {launcher}",
+            rule="MPI starts its own ranks",
+            legal="launch.launcher=mpiexec",
+        )
+
+
+# -- what a record keeps -------------------------------------------------------------------------------------------
+
+
+def joined(operation: str, ranks: Sequence[Samples]) -> dict[str, list[list[float]]]:
+    """One sweep as one clock tells it: a message's by the rank that sent it first, a sum's as the mean over the ranks
+    (as osu_latency and osu_allreduce do)."""
+    first = ranks[0]
+    if operation == "point_to_point":
+        return {name: [list(seconds) for seconds in sizes] for name, sizes in first.items()}
+    return {
+        name: [
+            [fmean(each) for each in zip(*(rank[name][index] for rank in ranks), strict=True)]
+            for index in range(len(sizes))
+        ]
+        for name, sizes in first.items()
+    }
+
+
+def left(
+    plan: Messages,
+    ranks: int,
+    threads: int,
+    curves: Mapping[str, Curve],
+    staged: bool,
+    sweeps: Sequence[Sequence[Samples]],
+) -> Carried:
+    """Raw samples by curve and size; of every turn the latency and bandwidth of each curve; panels of the medians.
+
+    threads: of each rank
+    """
+    sizes = plan.sizes
+    turns = [joined(plan.operation, sweep_) for sweep_ in sweeps]
+    metrics: dict[str, Metric] = {}
+    medians: dict[str, list[float]] = {}
+    spread: dict[str, list[float]] = {}
+    lines: dict[str, list[Any]] = {}
+    for name in curves:
+        seen = [[second for turn in turns for second in turn[name][index]] for index in range(len(sizes))]
+        for size, values in zip(sizes, seen, strict=True):
+            metrics[f"{name}, {size} B"] = Metric("s", "lower", tuple(values))
+        medians[name] = [median(values) for values in seen]
+        spread[name] = [middle_half(values) for values in seen]
+        if len(sizes) > 1:
+            lines[name] = [fit(sizes, [median(values) for values in turn[name]]) for turn in turns]
+            metrics[f"latency, {name}"] = Metric("s", "lower", tuple(line.latency for line in lines[name]))
+            metrics[f"bandwidth, {name}"] = Metric("B/s", "higher", tuple(line.bandwidth for line in lines[name]))
+            metrics[f"misfit, {name}"] = Metric("", "lower", tuple(line.misfit for line in lines[name]))
+    metrics |= _answers(plan.claim, curves, medians, staged, sizes)
+    message = plan.operation == "point_to_point"
+    title = "Time of a message, one way" if message else f"Time of an all-reduce over {ranks} ranks"
+    axis = f"bytes: {','.join(map(str, sizes))}"
+    series = _series(f"{title}|s|{axis}", medians)
+    series |= _series(f"{title}: our layer's time over its library's||{axis}", _overheads(curves, medians))
+    series |= _series(f"{title}: middle half of the samples over the median|percent|{axis}", spread)
+    turn_axis = f"turn: {','.join(str(turn + 1) for turn in range(len(turns)))}"
+    latency = {name: [1e6 * line.latency for line in found] for name, found in lines.items()}
+    bandwidth = {name: [line.bandwidth / 1e9 for line in found] for name, found in lines.items()}
+    series |= _series(f"{title}: latency of the line through the medians|us|{turn_axis}", latency)
+    series |= _series(f"{title}: bandwidth of the line through the medians|GB/s|{turn_axis}", bandwidth)
+    notes = tuple(_notes(plan, lines, staged, ranks, threads))
+    return Carried(Source.MEASURED, metrics=metrics, series=series, notes=notes)
+
+
+def _series(head: str, curves: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """A panel, as suite.report.panels.figure_panels reads it."""
+    return {f"{head}|ours|{name}": list(values) for name, values in curves.items()}
+
+
+def _overheads(curves: Mapping[str, Curve], medians: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Of each of our curves over the library's by the same carrier and of the same type."""
+    found = {}
+    for name, curve in curves.items():
+        own = [
+            other
+            for other, theirs in curves.items()
+            if theirs["carrier"] == curve["carrier"]
+            and not theirs["ours"]
+            and other.endswith("bfloat16") == name.endswith("bfloat16")
+        ]
+        if curve["ours"] and own:
+            found[name] = [a / b for a, b in zip(medians[name], medians[own[0]], strict=True)]
+    return found
+
+
+def _answers(
+    asked: Claim | None,
+    curves: Mapping[str, Curve],
+    medians: Mapping[str, Sequence[float]],
+    staged: bool,
+    sizes: Sequence[int],
+) -> dict[str, Metric]:
+    """The claim that the config names: its terms are carriers by their library's own calls, a case per size. None where
+    a carrier is missing, or reaches device memory only through the host's: the paper's do not."""
+    if not asked or staged:
+        return {}
+    calls = {
+        curve["carrier"]: name
+        for name, curve in curves.items()
+        if not curve["ours"] and not name.endswith("bfloat16")  # the types that both have
+    }
+    if not set(asked.terms) <= set(calls):
+        return {}
+    cases = [index for index, size in enumerate(sizes) if asked.least <= size <= asked.most]
+    values = tuple(medians[calls[term]][index] for index in cases for term in asked.terms)
+    told = f"medians at {', '.join(str(sizes[index]) for index in cases)} bytes, by the libraries' own calls"
+    return {asked.id: Metric("second", "", values, told)} if values else {}
+
+
+def _notes(plan: Messages, lines: Mapping[str, Sequence[Any]], staged: bool, ranks: int, threads: int) -> Iterable[str]:
+    """What a reader of the times must know."""
+    if plan.operation == "point_to_point":
+        yield "one way is half of there and back, between ranks 0 and 1; the value that comes back is checked"
+    else:
+        yield "a sum's time is the mean over its ranks; the sum is checked on every rank"
+    if lines:
+        off = {name: max(line.misfit for line in found) for name, found in lines.items()}
+        worst = max(off, key=lambda name: off[name])
+        yield (
+            "latency + size / bandwidth: least squares on relative errors through the medians of each turn; "
+            f"a median is off its line by at most {100 * off[worst]:.0f} percent ({worst})"
+        )
+    cores: int = provenance.machine()["cores"]
+    if ranks * threads > cores:
+        yield f"oversubscribed: {ranks} ranks on {cores} cores"
+    if staged:
+        yield "staged: device memory is copied through the host's, so that no claim is answered"

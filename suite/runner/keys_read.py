@@ -1,0 +1,274 @@
+"""Keys that each executor and each compared system reads.
+
+Every one of them has an entry here. A name covers the keys below it; only parts that are built with all their keys are
+named whole. An executor or a system of one's own has no entry, and takes every key. suite.runner.unread_keys refuses
+what is given and not read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from suite.config.executor import (
+    CheckExecutor,
+    EmulatedExecutor,
+    MicrobenchmarkExecutor,
+    PluginExecutor,
+    SimulatedExecutor,
+)
+from suite.config.launch import Launch
+from suite.config.locate import TARGET
+from suite.config.run import RunConfig
+from suite.config.system import ENGINE
+from suite.simulate.executor import by_layers
+
+Keys = frozenset[str]
+
+
+def below(key: str, names: Iterable[str]) -> bool:
+    """Whether `key` is one of `names` or a key below one."""
+    return any(key == name or key.startswith(f"{name}.") for name in names)
+
+
+# -- keys that no result depends on, and that every run takes --------------------------------------------------------
+
+BOOKKEEPING = {
+    "reports": "names the folder of records",
+    "rerun": "decides which runs are made although they have a record",
+    "on_error": "decides whether runs after a failure are made",
+    "tag": "ends the label",
+    "scale.name": "names a list of experiments for suite.cli.reproduce",
+    "scale.reproduce": "lists experiments for suite.cli.reproduce",
+    "experiment.name": "names the experiment on the page",
+    "experiment.title": "is text of the page",
+    "experiment.question": "is text of the page",
+    "experiment.paper": "is text of the page",
+    "experiment.paper_ref": "is text of the page",
+    "experiment.reference": "names the run that the page compares with",
+    "experiment.expected_seconds": "is the first guess of the time left",
+    "experiment.expect": "is judged by the page",
+    "experiment.runs": "lists the runs",
+    "experiment.panels": "is drawn by the page",
+    "experiment.study": "is drawn by the page",
+    "experiment.learned": "is drawn by the page",
+    "experiment.vendor_peak": "divides on the page",
+    "launch.name": "names the launch",
+    "launch.python_path": "names folders of modules and configs",
+    "launch.submit": "gives the run to a scheduler",
+    "launch.scheduler": "names the scheduler of the cluster",
+    "launch.memory_check": "decides whether a run may start that this machine cannot hold",
+    "executor.name": "names the executor",
+    "executor.label": "is the label",
+    "executor.sources": "names the code whose change makes a record stale",
+    "system.name": "names the system in the record",
+    "system.paper": "is text of the page",
+    "system.description": "is text of the page",
+    "system.has_memory_model": "says that the suite predicts the memory of the system",
+    "model.name": "names the model",
+    "data.name": "names the data set",
+    "graph.name": "names the graph",
+    "exchange.name": "names the exchange",
+    "partitioner.name": "names the partitioner",
+    "precision.name": "names the precision",
+    "pruning.name": "names the pruning",
+    "memory.name": "names the memory layout",
+}
+CHOICES = {  # groups of which any choice is taken
+    "executor": "decides which keys are read",
+    "executor.kind": "decides which keys are read",
+    "experiment": "names the experiment",
+    "scale": "names a list of experiments",
+    "launch": "decides whether a scheduler starts the run",
+}
+DECLARED = {  # of a system: what it can do, by which configs are refused
+    f"system.{name}": "says what the system can do, for refusals"
+    for name in (
+        *("asynchronous", "graphs", "microbatches", "supports_schedules", "supports_pruning", "searches", "sparse"),
+        *("tensor", "transformers", "bubble", "order", "processes", "requires_full_pipeline"),
+        *("supports_streaming", "supports_checkpoints"),
+    )
+}
+
+# -- groups of keys --------------------------------------------------------------------------------------------------
+
+BATCH = ("batch.size", "batch.microbatch")
+GRID = ("grid.data", "grid.inter", "grid.tensor")
+LAUNCH = tuple(
+    f"launch.{name}"
+    for name in (
+        *("launcher", "threads", "binding", "device", "max_ranks", "exclusive", "memory_limit", "deadline", "grace"),
+        *("heartbeat_interval", "heartbeat_timeout", "mpiexec", "host"),
+    )
+)
+SRUN = ("launch.mpi", "launch.nodes", "launch.tasks_per_node", "launch.cpus_per_task")
+SBATCH = tuple(
+    f"launch.{name}"
+    for name in (
+        *("dry_run", "gpus_per_node", "time", "partition", "account", "qos", "constraint", "array_parallelism"),
+        *("setup", "extra", "site", "device", "threads", "launcher"),
+    )
+)
+MESSAGES = ("comm.transport", "comm.order", "comm.eager_bytes", "comm.pair_exchange")
+TURNS = tuple(f"measure.{name}" for name in ("warm_up", "rounds", "discard_first", "batches", "deadline"))
+SCORES = ("measure.eval_batches", "measure.validate")
+MODEL = ("model.network", "model.shape", "model.dropout", "model.dtype")
+DATA = ("data.source", "data.folder")
+GRAPHS = (
+    *("graph.source", "partitioner", "seed", "model.shape", "model.order", "model.epoch", "model.dtype"),
+    *(f"exchange.{name}" for name in ("oblivious", "replication", "assignment", "form")),
+)
+RANKS = (*LAUNCH, *SRUN, *TURNS)
+PEER = (  # of another framework in the place of the suite's engine
+    *("seed", *BATCH, *GRID, *MODEL, *DATA, "optimizer", "precision.half", *SCORES),
+    *("optimizer.clip_norm", "activation_checkpointing"),
+    *("comm.transport", "system._target_"),
+)
+OF_ENGINE = (
+    *(
+        "seed",
+        *BATCH,
+        *GRID,
+        *MODEL,
+        *DATA,
+        "schedule",
+        "weights",
+        "update_interval",
+        "optimizer",
+        "precision.half",
+        "precision.loss_scale",
+    ),
+    *("memory.layout", "split", "activation_checkpointing", *SCORES, *MESSAGES),
+    *("optimizer.bucket_numel", "optimizer.buckets_per_reduction", "optimizer.clip_norm"),
+    *("pruning.ticket", "pruning.sparsity", "pruning.scope", "pruning.searches", "system._target_"),
+    *("checkpoint.folder", "checkpoint.every", "checkpoint.keep"),
+)
+
+SYSTEMS: Mapping[str, Sequence[str]] = {  # by class, of ranks that train
+    ENGINE: OF_ENGINE,
+    "baselines.sputnik.system.Sputnik": (*OF_ENGINE, "memory.name"),
+    "baselines.pytorch.PyTorch": (*PEER, "precision.loss_scale"),
+    "baselines.torch_pipelining.TorchPipelining": (
+        *(*PEER, "precision.loss_scale", "split"),
+        *(f"system.{name}" for name in ("schedule", "data_parallel", "fused")),
+    ),
+    "baselines.deepspeed_3d.DeepSpeed3D": (
+        *(*PEER, "precision.loss_scale", "split"),
+        *("system.zero_stage", "system.fused", "system.bucket_entries", "system.contiguous_gradients"),
+        *("system.reduce_scatter", "system.partitioned", "system.accumulate", "system.reduce"),
+        *("system.disable_python_gc", "system.shm_comm"),
+    ),
+    "baselines.megatron_lm.MegatronLM": (
+        *(*PEER, "precision.loss_scale", "split", "system.reduce", "system.overlap_grad_reduce"),
+    ),
+    "suite.gnn.train.GraphSystem": (
+        *(*GRAPHS, "exchange", "grid.data", "optimizer", "memory.layout", *SCORES, *MESSAGES, "system._target_"),
+    ),
+}
+
+
+def _simulated(config: RunConfig, executor: SimulatedExecutor) -> Sequence[str]:
+    simulation = config.system.simulation
+    layout = simulation.layout if simulation else None
+    prunes = layout is not None and "sparsity" in layout.arguments  # the config says what is pruned
+    given = simulation.model_fields_set if simulation else ()
+    own = [f"system.simulation.{key}" for key in given if not (prunes and key == "layout")]
+    if prunes and config.pruning.ticket:
+        own.append("system.simulation.layout._target_")
+    common = ("executor.plan", "executor.account", "executor.machine", "executor.stack", "executor.symmetric")
+    found: tuple[str, ...] = (*common, "system.name", "batch.size", *GRID, "schedule")
+    found += ("model.shape", "update_interval", *own)
+    if by_layers(config, executor.account):
+        of_blocks = (
+            *("layout", "activation_checkpointing", "scatter_messages", "zero_stage", "tied_embeddings"),
+            *("bucket_numel", "buckets_per_reduction"),
+        )
+        blocks = [f"system.simulation.{key}" for key in of_blocks]
+        found = tuple(key for key in found if not below(key, blocks))
+        found += ("batch.microbatch", "split", "weights", "memory.layout", "precision.half")
+        found += tuple(f"optimizer.{key}" for key in ("_target_", "momentum", "nesterov", "direction"))
+        return found
+    if executor.plan == "given":
+        found += ("batch.microbatch", "split")
+    # whether there is a ticket, and not which one
+    ticket = "pruning.ticket._target_" if config.pruning.ticket else "pruning.ticket"
+    return (*found, *(("pruning.sparsity", ticket) if prunes else ()))
+
+
+def _emulated(config: RunConfig, executor: EmulatedExecutor) -> Sequence[str]:
+    smoothed = config.weights.build().smoothed  # it is refused beside most optimizers
+    return (
+        *(*RANKS, *MESSAGES, *BATCH, *GRID, *_order(config), "system.name", "system._target_", "executor"),
+        *(("seed",) if executor.jitter and executor.jitter.spread else ()),
+        *(("optimizer._target_", "optimizer.momentum") if smoothed else ()),
+    )
+
+
+def _order(config: RunConfig) -> Sequence[str]:
+    """The keys of an order of ops without tensors: weights have versions where a pipeline does not drain."""
+    return ("schedule", "update_interval", *(("weights",) if config.update_interval is not None else ()))
+
+
+def _checked(config: RunConfig) -> Sequence[str]:
+    return (*BATCH, "grid.data", "grid.inter", *_order(config), "system.name", "system._target_", "executor")
+
+
+PLUGINS: Mapping[str, Sequence[str]] = {  # by class, of executors with kind=plugin
+    "suite.papers.pipeoptim.unit_time_executor.UnitTimeExecutor": (
+        *BATCH,
+        "grid.data",
+        "grid.inter",
+        "schedule",
+        "update_interval",
+        "system.name",
+        "executor",
+    ),
+    "suite.gnn.volume_executor.Counted": (*GRAPHS, "grid.data", "system.name", "executor"),
+    "suite.papers.common.formula_executor.FormulaExecutor": ("executor",),
+    "suite.papers.common.figure_executor.FigureExecutor": ("executor",),
+    "suite.papers.sparse_gnn.figure_executor.GraphFigureExecutor": ("executor",),
+}
+MICROBENCHMARKS: Mapping[str, Sequence[str]] = {  # by class
+    "suite.runner.executors.message_sizes.Messages": (
+        *RANKS,
+        *GRID,
+        "comm.eager_bytes",
+        "comm.pair_exchange",
+        "comm.order",
+        "executor",
+    ),
+    "suite.papers.samo.layer_products.Products": (*RANKS, "seed", "grid.data", "executor"),
+}
+
+
+def _of_kind(config: RunConfig) -> Sequence[str] | None:
+    """As `reads`, without the keys of a scheduler."""
+    match config.executor:
+        case CheckExecutor():
+            return _checked(config)
+        case SimulatedExecutor() as executor:
+            return _simulated(config, executor)
+        case EmulatedExecutor() as executor:
+            return _emulated(config, executor)
+        case PluginExecutor(target=target):
+            return PLUGINS.get(target)
+        case MicrobenchmarkExecutor(target=target):
+            return MICROBENCHMARKS.get(target)
+    if config.system.target not in SYSTEMS:
+        return None
+    found = (*RANKS, "executor", *SYSTEMS[config.system.target])
+    return tuple(key for key in found if key not in MESSAGES) if config.executor.one_process else found
+
+
+def reads(config: RunConfig) -> Keys | None:
+    """The keys that a run of this resolved config reads; None where its executor or its system is nobody's here."""
+    found = _of_kind(config)
+    if found is None:
+        return None
+    if "optimizer" in found:  # the update rule, without the keys of the group that are no arguments of it
+        rule = (f"optimizer.{name}" for name in (TARGET, *config.optimizer.arguments))
+        found = (*(key for key in found if key != "optimizer"), *rule)
+    return frozenset((*found, *(SBATCH + SRUN if scheduled(config.launch) else ())))
+
+
+def scheduled(launch: Launch) -> bool:
+    """Whether a scheduler takes the run, or has: a job is started with the keys by which it was asked for."""
+    return launch.submit or launch.scheduler is not None

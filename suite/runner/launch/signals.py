@@ -1,0 +1,151 @@
+"""Decides how a sweep ends before its time: a signal unwinds the parent, so that its ranks are ended and finished
+records stand; a parent that is gone without a word takes its children along."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+from suite.core.errors import SuiteError
+from suite.core.exit_codes import Exit
+from suite.core.reasons import headline, is_users, whole
+
+LINUX = sys.platform == "linux"
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that ask a command to end
+TRACEBACK = "SUITE_TRACEBACK"  # 1: every command prints the whole traceback of what ends it
+_GRACE = 5.0  # seconds that an interrupted program may take to end
+_PR_SET_PDEATHSIG = 1
+_state = {"handled": False}  # whether the handlers of this module are installed
+
+
+class Interrupted(SystemExit):
+    """A signal ends this command: it unwinds, ends its ranks, and exits with 128 + its number, as in a shell."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.signal = signal.Signals(number).name
+
+    def __str__(self) -> str:
+        return f"interrupted by {self.signal}"
+
+
+def die_with_parent(number: signal.Signals = signal.SIGTERM) -> None:
+    """In a child: be sent `number` when the parent is gone, however it went. Linux only."""
+    if LINUX:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+@contextmanager
+def ending_ranks() -> Iterator[None]:
+    """Inside, Ctrl-C, SIGTERM and SIGHUP raise Interrupted (main thread only).
+
+    After the first signal further ones are ignored, so that none cuts the clean-up short; the process is about to end.
+    A signal that was ignored before stays ignored (`nohup`, a shell's background).
+    """
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        for other in before:
+            signal.signal(other, signal.SIG_IGN)
+        before.clear()
+        raise Interrupted(number)
+
+    if threading.current_thread() is not threading.main_thread() or _state["handled"]:
+        yield
+        return
+    before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {}
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, leave)
+    _state["handled"] = True
+    try:
+        yield
+    finally:
+        _state["handled"] = False
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _print_asked() -> None:
+    if os.environ.get(TRACEBACK) == "1":
+        traceback.print_exc()
+
+
+def answered(command: Callable[[Sequence[str]], int], arguments: Sequence[str], *, resumes: bool = True) -> int:
+    """The exit status of a command, whatever ends it: a refusal, an error of the disk, an error in the user's own code
+    and a signal are one line each. With SUITE_TRACEBACK=1 the traceback of an error comes before its line.
+
+    resumes: whether the same command continues where it was ended; the line says so.
+    """
+    again = "; the same command goes on with what is missing" if resumes else ""
+    try:
+        with ending_ranks():
+            return command(arguments)
+    except SuiteError as error:
+        _print_asked()
+        sys.stderr.write(f"refused: {error}\n")
+        return Exit.NOTHING
+    except OSError as error:  # a full disk, a folder that may not be written: every record that is there is whole
+        _print_asked()
+        sys.stderr.write(f"stopped: {error}{again}\n")
+        return Exit.NOTHING
+    except Exception as error:
+        if is_users(error):
+            _print_asked()
+            sys.stderr.write(f"failed: {headline(whole(error))}; {TRACEBACK}=1 shows the whole traceback\n")
+            return Exit.NOTHING
+        traceback.print_exc()
+        return Exit.FAULT
+    except Interrupted as interrupted:
+        sys.stderr.write(f"\n{interrupted}{again}\n" if sys.stderr.isatty() else f"{interrupted}{again}\n")
+        return int(interrupted.code or Exit.FAULT)
+    except KeyboardInterrupt:  # outside of the main thread, or raised by a library
+        sys.stderr.write(f"interrupted{again}\n")
+        return 128 + signal.SIGINT
+
+
+def run_program(
+    line: Sequence[str], *, seconds: float, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """As subprocess.run with captured text, but it leaves no process behind when it is cut short, by a signal or by
+    the limit of `seconds`: the program is told to end, and killed with its children where it does not."""
+    process = subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True
+    )
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except BaseException:
+        end_program(process)
+        raise
+    return subprocess.CompletedProcess(list(line), process.returncode, out, err)
+
+
+def end_program(process: subprocess.Popen[Any], grace: float = _GRACE) -> None:
+    """Tell a program to end; after `grace` seconds kill it and all that it started."""
+    import psutil
+
+    family: list[psutil.Process] = []
+    with suppress(psutil.Error):
+        family = psutil.Process(process.pid).children(recursive=True)
+    if process.poll() is None:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(grace)
+    if process.poll() is None:
+        process.kill()
+    _, alive = psutil.wait_procs(family, timeout=min(1.0, grace))
+    for member in alive:
+        with suppress(psutil.Error):
+            member.kill()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    process.wait()

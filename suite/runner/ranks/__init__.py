@@ -1,0 +1,1 @@
+"""One rank of a run: its process, its channel to the parent, and the messages on it."""

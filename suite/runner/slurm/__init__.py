@@ -1,0 +1,1 @@
+"""Sweeps as arrays of Slurm jobs, with a record for every run."""

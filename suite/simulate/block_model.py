@@ -1,0 +1,252 @@
+"""Decides what one run on a cluster is: a model, a batch, a system and how they are spread over devices.
+
+A plan knows no machine and no clock. What a stage holds is counted in blocks, embedding and head; `share` gives every
+stage the same fraction of the blocks, which is what a published run must have come near where its stages do not divide
+its blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import sqrt
+
+from suite.core.errors import InvalidRequest, UnknownName, Unsupported
+from suite.core.grid import Grid
+from suite.core.op import Work
+from suite.core.protocols import Schedule
+from suite.memory import Layout, zero_1
+from suite.memory.budget import Budget
+from suite.memory.checkpointing import activations
+from suite.memory.stage_budget import stage_budget
+from suite.workload import Transformer
+from suite.workload.megatron_activations import HALF, Kernels
+from suite.workload.split import divide
+from suite.workload.stage_memory import Held
+
+CHECKPOINTS = ("interval", "layer", "none")
+SLICED = ("none", "forward", "both")
+SPLITS = ("even", "cost", "pipedream", "share")
+MOMENTS = ("moment_1", "moment_2")  # Adam, which every published cluster run used
+
+
+@dataclass(frozen=True, slots=True)
+class Modelled:
+    """A compared system as the simulator knows it (suite.config.system.Simulation).
+
+    schedule, layout: as in its config
+    activation_checkpointing: which activations are kept: every AxoNN interval (V-A), every layer's input (Megatron),
+        or all
+    tensor: whether it can split a layer; blocking_sends: whether a send occupies its stage (NCCL, AxoNN IV-A)
+    device_initiated: whether messages leave by the device at once, not when the host comes round to them
+    sync_before_update: whether no stage updates before every stage has drained
+    scatter_messages: the passes whose messages the ranks of a split layer share out, a slice each: none, forward or
+        both
+    zero_stage: 1 where replicas share optimizer states out
+    allreduces_per_update: the share of an all-reduce's traffic that an update sends, so 1.5 is an all-reduce and an
+        all-gather
+    tied_embeddings: whether the ends of a pipeline add the gradients of their shared embedding, as they must to train
+        one model
+    bucket_numel: entries per optimizer step
+    buckets_per_reduction: AxoNN V-C; 0: one reduction, then one step
+    sparse: whether products with weights skip what is pruned
+    """
+
+    name: str
+    schedule: Schedule
+    layout: Callable[..., Layout]
+    activation_checkpointing: str = "interval"
+    tensor: bool = False
+    blocking_sends: bool = False
+    device_initiated: bool = False
+    sync_before_update: bool = False
+    scatter_messages: str = "none"
+    zero_stage: int = 0
+    allreduces_per_update: float = 1.0
+    tied_embeddings: bool = False
+    bucket_numel: int = 0
+    buckets_per_reduction: int = 0
+    sparse: bool = False
+
+    def __post_init__(self) -> None:
+        if self.activation_checkpointing not in CHECKPOINTS:
+            raise UnknownName("activation_checkpointing", self.activation_checkpointing, CHECKPOINTS)
+        if self.scatter_messages not in SLICED:
+            raise UnknownName("scatter_messages", self.scatter_messages, SLICED)
+        if self.zero_stage not in (0, 1):
+            raise Unsupported(
+                f"zero_stage={self.zero_stage}", rule="ZeRO stages 0 and 1 are modelled", legal="zero_stage=1"
+            )
+        for name in ("bucket_numel", "buckets_per_reduction", "allreduces_per_update"):
+            if getattr(self, name) < 0:
+                raise InvalidRequest(f"modelled.{name}={getattr(self, name)}", rule="not negative", legal="0")
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a stage holds: blocks (a fraction where the split is `share`), and whether embedding and head."""
+
+    blocks: float
+    embedding: bool
+    head: bool
+
+
+def transformer(shape: object) -> Transformer:
+    """The shape of a GPT. Raises Unsupported for that of another network."""
+    if isinstance(shape, Transformer):
+        return shape
+    kind = type(shape).__name__
+    raise Unsupported(
+        f"a {kind} on a modelled machine", rule="blocks that are modelled are a GPT's", legal="model=gpt3_xl"
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`shape` trained by `system` on `grid`, `batch` sequences at a time in microbatches of `microbatch`."""
+
+    shape: Transformer
+    system: Modelled
+    grid: Grid
+    batch: int
+    microbatch: int
+    split: str = "even"
+
+    def __post_init__(self) -> None:
+        transformer(self.shape)
+        if self.split not in SPLITS and not self.split.endswith(".json"):
+            raise UnknownName("split", self.split, SPLITS)
+        if self.microbatch < 1:
+            raise InvalidRequest(f"microbatch={self.microbatch}", rule="at least 1 sequence", legal="1")
+        chunk = self.microbatch * self.grid.data
+        if self.batch < 1 or self.batch % chunk:
+            raise InvalidRequest(
+                f"a batch of {self.batch} on {self.grid.data} replicas with microbatches of {self.microbatch}",
+                rule="replicas * microbatch divides the batch",
+                legal=f"a batch of {max(1, self.batch // chunk) * chunk}",
+            )
+        if self.grid.tensor > 1 and not self.system.tensor:
+            raise Unsupported(
+                f"grid.tensor={self.grid.tensor} with {self.system.name}",
+                rule="it splits no layer",
+                legal="grid.tensor=1",
+            )
+        if self.grid.tensor > 1 and self.shape.heads % self.grid.tensor:
+            raise InvalidRequest(
+                f"{self.shape.heads} heads on grid.tensor={self.grid.tensor}", rule="G_intra divides heads"
+            )
+        if self.grid.inter > self.shape.layers:
+            raise InvalidRequest(
+                f"{self.grid.inter} stages for {self.shape.layers} blocks",
+                rule="every stage holds at least one block",
+                legal=f"grid.inter={self.shape.layers}",
+            )
+
+    @property
+    def deepest(self) -> int:
+        """Stages at most."""
+        return self.shape.layers
+
+    @property
+    def microbatches(self) -> int:
+        return self.batch // (self.microbatch * self.grid.data)
+
+    @property
+    def work(self) -> Work:
+        return Work(0, self.microbatches, None, 0)
+
+    @cached_property
+    def kernels(self) -> Kernels:
+        return Kernels.of(self.shape, self.grid.tensor)
+
+    @property
+    def message(self) -> int:
+        """Bytes of the activation of a microbatch that a rank sends to the next stage."""
+        whole = round(self.microbatch * self.kernels.boundary)
+        return whole if self.system.scatter_messages == "none" else -(-whole // self.grid.tensor)
+
+    @cached_property
+    def stages(self) -> tuple[Holding, ...]:
+        last = self.grid.inter - 1
+        if self.split == "share":
+            blocks = self.shape.layers / self.grid.inter
+            return tuple(Holding(blocks, stage == 0, stage == last) for stage in range(self.grid.inter))
+        ranges = divide(self.shape, self.grid.inter, self.split)
+        end = self.shape.layers + 1
+        return tuple(Holding(len([i for i in r if 0 < i < end]), 0 in r, end in r) for r in ranges)
+
+    def entries(self, stage: int) -> int:
+        """Parameters of one rank of `stage`; a tied head on another stage than the embedding is a copy."""
+        held, shape = self.stages[stage], self.shape
+        own = held.blocks * shape.block().parameters
+        if held.embedding:
+            own += shape.embedding().parameters
+        if held.head:
+            head = shape.head()
+            own += head.parameters + (0 if held.embedding else head.tied)
+        return -(-round(own) // self.grid.tensor)
+
+    def layout(self, stage: int) -> Layout:
+        layout = self.system.layout(entries=self.entries(stage), moments=MOMENTS, dtype="float32")
+        return zero_1(self.grid.data)(layout) if self.system.zero_stage else layout
+
+    def interval(self, stage: int) -> float:
+        """Blocks between two activation checkpoints on `stage`: AxoNN's rule, or each, or none."""
+        blocks = max(1, round(self.stages[stage].blocks))
+        if self.system.activation_checkpointing == "interval":
+            factors = [n for n in range(1, blocks + 1) if blocks % n == 0]
+            layers, stages = self.shape.layers, self.grid.inter
+            return min(factors, key=lambda n: (abs(n - sqrt(layers)), activations(layers, stages, n)))
+        return 1 if self.system.activation_checkpointing == "layer" else blocks
+
+    @property
+    def recomputes(self) -> bool:
+        return self.system.activation_checkpointing != "none"
+
+    def held(self, stage: int) -> Held:
+        """Bytes of one microbatch on `stage`, by the closed form of half-precision kernels: checkpoints or all that
+        blocks save, and the segment that is computed again."""
+        own, kernels, size = self.stages[stage], self.kernels, self.microbatch
+        apart, layout = self.interval(stage), self.layout(stage)
+        # log-probabilities stay until the microbatch's backward pass begins, and are gone when its blocks run again
+        stays, head = (kernels.probabilities, kernels.logits - kernels.probabilities) if own.head else (0.0, 0.0)
+        if self.recomputes:
+            segment = apart * kernels.kept + kernels.boundary
+            kept, working = own.blocks / apart * kernels.boundary + stays, max(segment - stays, head)
+        else:
+            kept, working = own.blocks * kernels.kept + stays, head
+        dense = 0.0
+        if layout["half_gradient"].form != layout["half"].form:
+            # a layer's gradient is dense until it is compressed (SAMO III-C)
+            dense = HALF * self.shape.block().parameters / self.grid.tensor
+        return Held(round(size * kept), round(size * working + dense), entering=self.message if stage else 0)
+
+    def budget(self, stage: int) -> Budget:
+        """Bytes of one rank of `stage` at its peak: checkpoints of every microbatch in flight, and one segment."""
+        return stage_budget(
+            self.layout(stage),
+            self.held(stage),
+            self.system.schedule,
+            self.grid.place(self.grid.rank(data=0, inter=stage)),
+            self.work,
+            extra_versions=0,  # a plan drains, and its passes read the newest weights
+            reducing=0,  # a ring reduces in place
+            beside=False,
+            # both papers add buckets to the activations; else AxoNN's printed 130 GB (V-B) would come to 114, not 126
+            scratch_stays=True,
+        )
+
+    @property
+    def peak(self) -> int:
+        """Bytes of the fullest rank."""
+        ends = {0, self.grid.inter - 1, *range(min(2, self.grid.inter))}
+        return max(self.budget(stage).peak for stage in ends)
+
+    def total(self) -> int:
+        """Bytes of all ranks together."""
+        ranks = self.grid.data * self.grid.tensor
+        return ranks * sum(self.budget(stage).peak for stage in range(self.grid.inter))
+
+    def on(self, grid: Grid, microbatch: int | None = None) -> Plan:
+        return replace(self, grid=grid, microbatch=microbatch or self.microbatch)

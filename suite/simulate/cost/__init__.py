@@ -1,0 +1,1 @@
+"""Cost models: seconds of an op, from a trace or from a roofline."""

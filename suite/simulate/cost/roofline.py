@@ -1,0 +1,187 @@
+"""Decides what an op costs from a plan, a machine and a stack: products at a share of peak, the rest by its bytes.
+
+The roofline is per layer pass: flops over what products reach, bytes over what element-wise kernels reach, and a
+constant for launching it. A backward pass is two forward passes, and one more where activations are computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op
+from suite.core.protocols import Chunk
+from suite.core.trace import COMPRESS, EXPAND, MESSAGE, RECOMPUTE, TENSOR_REDUCE, TIE
+from suite.simulate.block_model import Modelled, Plan
+from suite.simulate.cost.efficiency import Stack
+from suite.simulate.network.machine import Link, Machine
+from suite.simulate.network.network import ring_seconds, ring_volume
+from suite.workload import Transformer
+
+HALF = 2  # bytes
+FETCHED = 12  # bytes per parameter that an offloaded step moves each way: full-precision weight and two moments
+LOGITS = 2  # times that the head's outputs, in both precisions, are moved in a forward pass: written, and read
+STEPPED = 36  # bytes per parameter that a step in device memory reads and writes
+
+
+class Roofline:
+    """The cost model of `plan` on `machine` with `stack`. Seconds and bytes of one rank."""
+
+    def __init__(self, plan: Plan, machine: Machine, stack: Stack) -> None:
+        self.plan, self.machine, self.stack = plan, machine, stack
+        self.itemized: dict[tuple[int, Kind], dict[str, float]] = {}  # what `parts` has found
+        self.forward = [self._pass(stage, backward=False) for stage in range(plan.grid.inter)]
+        self.backward = [self._pass(stage, backward=True) for stage in range(plan.grid.inter)]
+        whole = round(plan.microbatch * plan.kernels.boundary)
+        self.size = plan.message  # of an activation
+        self.back = plan.message if plan.system.scatter_messages == "both" else whole  # of its gradient
+
+    def compute(self, op: Op) -> float:
+        return self.backward[op.stage] if op.kind is Kind.BACKWARD else self.forward[op.stage]
+
+    def message(self, op: Op) -> int:
+        return self.back if op.kind is Kind.BACKWARD else self.size
+
+    def parts(self, op: Op) -> Mapping[str, float]:
+        """Seconds of `op` by category, besides its pass or step. An embedding's gradients that travel with a column's
+        are part of that reduction."""
+        key = op.stage, op.kind
+        if key not in self.itemized:
+            self.itemized[key] = self._of_update(op.stage) if op.kind is Kind.UPDATE else self._of_pass(*key)
+        return self.itemized[key]
+
+    def _of_update(self, stage: int) -> dict[str, float]:
+        layout = self.plan.layout(stage)
+        expands = self._compresses(stage) and layout["master"].home != "host"
+        return {TIE: self._tie(stage), EXPAND: HALF * layout["half"].entries / self._traffic() if expands else 0.0}
+
+    def _of_pass(self, stage: int, kind: Kind) -> dict[str, float]:
+        plan, blocks, backward = self.plan, self.plan.stages[stage].blocks, kind is Kind.BACKWARD
+        again = plan.recomputes and backward
+        return {
+            MESSAGE: self._messages(stage) * self.stack.message,
+            COMPRESS: self.stack.compress * plan.entries(stage) if backward and self._compresses(stage) else 0.0,
+            TENSOR_REDUCE: blocks * (1 + again) * self.sums(),
+            RECOMPUTE: blocks * again * self.block(),
+        }
+
+    def _compresses(self, stage: int) -> bool:
+        return "index" in {state.name for state in self.plan.layout(stage)}
+
+    # -- passes ------------------------------------------------------------------------------------------------------
+
+    def _pass(self, stage: int, *, backward: bool) -> float:
+        plan, held = self.plan, self.plan.stages[stage]
+        again = 1 if plan.recomputes else 0
+        # a backward pass has twice the products of a forward pass, and as many sums over the ranks of a split layer
+        passes, sums = (2 + again, 1 + again) if backward else (1, 1)
+        seconds = held.blocks * (passes * self.block() + sums * self.sums())
+        if held.head:
+            seconds += self.head() * (2 if backward else 1)
+        if backward and self._compresses(stage):
+            seconds += self.stack.compress * plan.entries(stage)
+        return seconds + self._messages(stage) * self.stack.message
+
+    def _messages(self, stage: int) -> int:
+        """Each pass receives from one side and sends to the other; an end of the pipeline has one of them."""
+        stages = self.plan.grid.inter
+        return (2 - (stage == 0) - (stage == stages - 1)) if stages > 1 else 0
+
+    def block(self) -> float:
+        """One forward pass of one block for one microbatch."""
+        plan, tensor = self.plan, self.plan.grid.tensor
+        seconds = self._products(plan.shape.block().flops / tensor, sparse=plan.system.sparse)
+        if self.stack.traffic:
+            moved = plan.microbatch * plan.kernels.moved
+            seconds += moved / (self.machine.memory_bandwidth * self.stack.traffic)
+        return seconds + self.stack.launch
+
+    def sums(self) -> float:
+        """What the ranks of a split block add in one pass: its output after the attention and after the perceptron, or
+        the gradients of their inputs (Shoeybi et al. 2020)."""
+        plan, tensor = self.plan, self.plan.grid.tensor
+        if tensor == 1:
+            return 0.0
+        return 2 * ring_seconds(plan.microbatch * plan.kernels.boundary, tensor, self.tensor_link())
+
+    def head(self) -> float:
+        """One forward pass of norm, language head and loss for one microbatch."""
+        plan = self.plan
+        seconds = self._products(plan.shape.head().flops / plan.grid.tensor, sparse=False)
+        if self.stack.traffic:  # logits are written and read in half precision, then in full for the loss
+            moved = LOGITS * plan.microbatch * plan.kernels.logits
+            seconds += moved / (self.machine.memory_bandwidth * self.stack.traffic)
+        return seconds + self.stack.launch
+
+    def _products(self, flops: float, *, sparse: bool) -> float:
+        share = self.stack.sparse if sparse else self.stack.products
+        share *= self.stack.relative.get(self.plan.system.name, 1.0)
+        return self.plan.microbatch * flops / (share * self.machine.peak_of("float16"))
+
+    def tensor_link(self) -> Link:
+        """What the ranks of one layer reduce over: the links inside a node where no group of them lies on two. A ring
+        with several ranks on a node leaves it through all adapters that the stack uses."""
+        machine, stack = self.machine, self.stack
+        if machine.devices_per_node % self.plan.grid.tensor == 0:
+            return Link(stack.hop, machine.within.bandwidth * stack.within)
+        adapters = min(stack.adapters, machine.adapters)
+        return Link(stack.hop, machine.between.bandwidth * adapters * stack.network)
+
+    # -- updates -----------------------------------------------------------------------------------------------------
+
+    def update(self, stage: int) -> Sequence[Chunk]:
+        plan, system = self.plan, self.plan.system
+        layout = plan.layout(stage)
+        reduced = layout["half_gradient"].bytes
+        stepped = layout["master"].entries
+        seconds = self.step(stage)
+        volume = system.allreduces_per_update * ring_volume(reduced, plan.grid.data)
+        if plan.grid.data > 1:
+            volume += self._exchanged(stage)  # over the column's adapters
+        else:  # no column reduces here
+            seconds += self._tie(stage)
+        if not (system.bucket_numel and system.buckets_per_reduction):
+            return (Chunk(round(volume), seconds),)
+        chunks = -(-stepped // (system.bucket_numel * system.buckets_per_reduction))
+        return (Chunk(round(volume / chunks), seconds / chunks),) * chunks
+
+    def _exchanged(self, stage: int) -> float:
+        """Bytes of a shared embedding's gradient that an end of the pipeline adds with the other."""
+        plan, held = self.plan, self.plan.stages[stage]
+        apart = plan.system.tied_embeddings and plan.shape.tied and held.embedding != held.head
+        return HALF * plan.shape.head().tied / plan.grid.tensor if apart else 0.0
+
+    def _tie(self, stage: int) -> float:
+        """Seconds in which the ends of a pipeline add them where there is one replica."""
+        if self.plan.grid.data > 1:
+            return 0.0
+        return self._exchanged(stage) / self.machine.link(0, self.plan.grid.size - 1).bandwidth
+
+    def _traffic(self) -> float:
+        """Bytes of device memory that element-wise kernels move in a second."""
+        return self.machine.memory_bandwidth * (self.stack.traffic or 1.0)
+
+    def step(self, stage: int) -> float:
+        """Seconds of the optimizer's step: over the host's link where states live there, in device memory else."""
+        layout = self.plan.layout(stage)
+        entries = layout["master"].entries
+        if layout["master"].home == "host":
+            return 2 * FETCHED * entries / (self.machine.host.bandwidth * self.stack.host)
+        expanded = HALF * layout["half"].entries  # half-precision weights are written whole
+        traffic = STEPPED * entries + expanded
+        return traffic / (self.machine.memory_bandwidth * (self.stack.traffic or 1.0))
+
+
+def of(
+    *,
+    machine: Machine,
+    stack: Stack,
+    system: Modelled,
+    shape: Transformer,
+    grid: Grid,
+    batch: int,
+    microbatch: int,
+    split: str = "even",
+) -> Roofline:
+    """The cost model of a config's own model and grid (conf/cost/analytic.yaml)."""
+    return Roofline(Plan(shape, system, grid, batch, microbatch, split), machine, stack)

@@ -1,0 +1,287 @@
+"""Decides what a simulated run of any config leaves: batch time, percent of peak, memory, and what dominates.
+
+The `simulated` executor: the config's model, batch, grid and schedule, on its machine with its stack, by the modelled
+side of its system. A plan that does not fit the machine's devices ends as `oom`, as in the papers' plots. A GPT that
+drains after every batch is modelled block by block (suite.simulate.block_model); every other network, and a pipeline
+that streams, layer by layer (suite.simulate.layer_model). Which two runs are compared on one account,
+`executor.account` says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+
+from suite.config.plugins import build
+from suite.config.run import RunConfig
+from suite.core.errors import DoesNotFit, InvalidRequest, Unsupported
+from suite.core.grid import Grid
+from suite.core.protocols import Carried
+from suite.core.record import Metric, Source
+from suite.core.trace import (
+    BACKWARD,
+    BUBBLE,
+    COMPRESS,
+    COPY,
+    EXPAND,
+    FORWARD,
+    MESSAGE,
+    PREDICT,
+    RECOMPUTE,
+    REDUCE,
+    STEP,
+    TENSOR_REDUCE,
+    TIE,
+    TRANSFER,
+    WAIT,
+    Span,
+    Trace,
+    breakdown,
+)
+from suite.memory import mixed
+from suite.memory.optimizer_states import states_of
+from suite.simulate import layer_model
+from suite.simulate.block_model import Modelled, Plan, transformer
+from suite.simulate.cost.efficiency import Stack
+from suite.simulate.layer_model import LayerPlan
+from suite.simulate.network.machine import Machine
+from suite.simulate.search import best, check_memory, no_plan, plans, run
+from suite.simulate.simulation import Simulation
+from suite.workload import Transformer, flops
+from suite.workload.throughput_unit import counted_in
+
+DRIVEN = 4_000_000  # ops of all ranks that are driven: half a minute
+LOST = {  # what a batch may lose time to, and the categories of it
+    "bubble": (BUBBLE,),
+    "transfer": (TRANSFER,),
+    "waiting for other stages": (WAIT,),
+    "collective": (REDUCE, TIE),
+    "tensor-parallel all-reduce": (TENSOR_REDUCE,),
+    "optimizer step": (STEP, EXPAND),
+    "handling messages": (MESSAGE,),
+    "compressing gradients": (COMPRESS,),
+    "predicting and copying weights": (PREDICT, COPY),
+}
+ALWAYS = ("bubble", "transfer", "waiting for other stages", "collective")  # named where there are none of them, too
+TRACED = 40_000  # ops of all ranks that are driven: a longer trace is not kept
+
+
+class Simulated:
+    """plan: the config's own grid and microbatch, or the best that a search over the same devices finds.
+
+    account: blocks of a GPT, layers of any network, or auto: blocks where they can be
+
+    symmetric: one replica stands for all; false drives every rank"""
+
+    def __init__(
+        self,
+        *,
+        machine: Machine,
+        stack: Stack,
+        plan: str = "given",
+        account: str = "auto",
+        symmetric: bool = True,
+    ) -> None:
+        self.machine, self.stack = machine, stack
+        self.plan, self.account, self.symmetric = plan, account, symmetric
+
+    def check(self, config: RunConfig) -> None:
+        if self.plan == "given":
+            self.check_size(self.planned(config))
+        elif next(self.candidates(config), None) is None:
+            raise no_plan(config.grid.build().size, config.batch.size)
+
+    def check_size(self, plan: Plan | LayerPlan) -> None:
+        """Raises InvalidRequest for a plan that would be simulated for longer than anybody waits."""
+        ranks = plan.grid.inter * (1 if self.symmetric else plan.grid.data)
+        passes = self.passes(plan)
+        if passes > DRIVEN:
+            raise InvalidRequest(
+                f"{plan.work.microbatches} microbatches on {ranks} ranks",
+                rule=f"a simulation drives {passes} passes, at most {DRIVEN}",
+                legal=f"{max(1, DRIVEN // (2 * ranks))} microbatches",
+            )
+
+    def passes(self, plan: Plan | LayerPlan) -> int:
+        """Forward and backward passes that a simulation drives."""
+        return 2 * plan.work.microbatches * plan.grid.inter * (1 if self.symmetric else plan.grid.data)
+
+    def system(self, config: RunConfig) -> Modelled:
+        """The config's system as it is simulated. The sparsity of a pruned one is the config's own: without a ticket
+        nothing is compressed. Raises Unsupported for one that is not simulated."""
+        found, pruning = described(config), config.pruning
+        if published_sparsity(found) is None:
+            return found
+        layout = partial(found.layout, sparsity=pruning.sparsity) if pruning.ticket else mixed
+        return replace(found, layout=layout)
+
+    def planned(self, config: RunConfig) -> Plan | LayerPlan:
+        """The plan that a config describes. Raises InvalidRequest for one that cannot be."""
+        return self.of_layers(config) if by_layers(config, self.account) else self.of(config)
+
+    def of_layers(self, config: RunConfig) -> LayerPlan:
+        """The config's network layer by layer."""
+        batch, grid, shape = config.batch, config.grid.build(), config.network()
+        policy = config.weights.build()
+        found = LayerPlan(
+            shape,
+            self.system(config),
+            grid,
+            batch.size,
+            batch.microbatch,
+            config.memory.layout.build(),
+            states_of(config.optimizer.target, config.optimizer.arguments, predicts=policy.predicts),
+            policy=policy,
+            update_every=config.update_interval,
+            half=config.precision.half,
+            split=config.split,
+        )
+        self.machine.peak_of(found.half or "float32")
+        _ = found.ranges, found.asks  # whatever cannot be is refused here
+        return found
+
+    def of(self, config: RunConfig) -> Plan:
+        """The plan of a GPT that drains after every batch. Raises InvalidRequest for one that cannot be."""
+        batch, grid, shape = config.batch, config.grid.build(), transformer(config.model.shape.build())
+        if config.update_interval is not None:
+            raise Unsupported("a stream of a GPT's blocks", rule="layers stream", legal="executor.account=layers")
+        return Plan(shape, self.system(config), grid, batch.size, batch.microbatch, config.split)
+
+    def candidates(self, config: RunConfig) -> Iterator[Plan]:
+        """Every plan for as many devices as the config's grid has, and its batch."""
+        if by_layers(config, self.account):
+            rule = "plans are searched for GPTs that drain after every batch"
+            raise Unsupported("executor.plan=search of layers", rule=rule, legal="executor.plan=given")
+        shape, devices = transformer(config.model.shape.build()), config.grid.build().size
+        every = plans(shape, self.system(config), devices, config.batch.size)
+        return (plan for plan in every if self.passes(plan) <= DRIVEN)
+
+    def run(self, config: RunConfig) -> Carried:
+        """Raises DoesNotFit for a plan that needs more memory than a device has."""
+        notes = []
+        if self.plan == "search":
+            found = best(self.candidates(config), self.machine, self.stack)
+            plan: Plan | LayerPlan = found.plan
+            notes.append(f"best of {found.fit} plans that fit, of {found.tried}: {plan.grid}, {plan.microbatch} a time")
+        else:
+            plan = self.planned(config)
+        try:
+            check_memory(plan, self.machine)
+        except DoesNotFit as error:
+            error.memory = by_kind(plan)
+            raise
+        driven = plan.grid.inter * (1 if self.symmetric else plan.grid.data)
+        traced = 2 * plan.work.microbatches * driven <= TRACED
+        where = self.machine, self.stack
+        if isinstance(plan, LayerPlan):
+            found_batch = layer_model.run(plan, *where, symmetric=self.symmetric, traced=traced)
+        else:
+            found_batch = run(plan, *where, symmetric=self.symmetric, traced=traced)
+        parts = breakdown(first_replica(found_batch.trace, plan.grid), plan.grid)
+        if parts:
+            notes.append(dominating(parts, found_batch.makespan))
+        if isinstance(plan, LayerPlan):
+            notes.append(
+                f"{plan.grid.inter} stages of layers {', '.join(f'{r.start}-{r.stop - 1}' for r in plan.ranges)}"
+            )
+        usual = published_sparsity(described(config))
+        if plan.system.sparse and published_sparsity(plan.system) != usual:
+            notes.append(f"sparse products are as quick as at sparsity {usual}, which the stack's share of peak is of")
+        notes += [f"stack.{name} {reason}" for name, reason in self.stack.reasons.items()]
+        return Carried(
+            Source.SIMULATED,
+            metrics=self.metrics(plan, found_batch) | by_category(parts),
+            memory={"predicted": by_kind(plan)},
+            trace=found_batch.trace if traced and plan.grid.data == 1 else Trace(),
+            notes=tuple(notes),
+            calibrated_on=self.stack.calibrated_on,
+        )
+
+    def metrics(self, plan: Plan | LayerPlan, found: Simulation) -> dict[str, Metric]:
+        """Of a batch; of a stream the time that a batch takes once the pipeline is full."""
+        seconds, dtype, rates = found.makespan, "float16", {}
+        if isinstance(plan, LayerPlan):
+            seconds, dtype, rates = plan.seconds(found), plan.half or "float32", self.rates(plan, found)
+        named = {"float16": "half-precision", "float32": "full-precision"}.get(dtype, dtype)
+        word, each = counted_in(plan.shape)
+        return {
+            "batch_time": Metric("s", "lower", (seconds,), f"simulated with the stack {self.stack.name}"),
+            f"{word}s_per_batch": Metric(word, "", (float(plan.batch * each),)),
+            **rates,
+            "flops_per_batch": Metric("flop", "", (float(flops.training(plan.shape, plan.batch)),)),
+            "flops_per_batch_recompute": Metric(
+                "flop", "", (float(flops.training(plan.shape, plan.batch, recompute=True)),)
+            ),
+            "peak_flops": Metric(
+                "flop/s",
+                "higher",
+                (plan.grid.size * self.machine.peak_of(dtype),),
+                f"{plan.grid.size} devices of {self.machine.name}, the vendor's dense {named} figure",
+            ),
+            "events": Metric("event", "", (float(found.events),)),
+        }
+
+    def rates(self, plan: LayerPlan, found: Simulation) -> dict[str, Metric]:
+        """Samples per second of a full pipeline, and of a stream with its filling and draining too."""
+        rates = {"samples_per_second": Metric("sample/s", "higher", (plan.batch / plan.seconds(found),))}
+        if plan.update_every is not None:
+            samples = plan.work.microbatches * plan.microbatch * plan.grid.data
+            told = f"of {samples} samples from drain to drain"
+            rates["samples_per_second_drained"] = Metric("sample/s", "higher", (samples / found.makespan,), told)
+        return rates
+
+
+def by_layers(config: RunConfig, account: str) -> bool:
+    """Whether a config's network is modelled layer by layer under an account."""
+    if account == "auto":
+        shape = config.network()
+        return not isinstance(shape, Transformer) or config.update_interval is not None
+    return account == "layers"
+
+
+def described(config: RunConfig) -> Modelled:
+    """The config's system as its block `simulation` has it, with the config's schedule."""
+    found: Modelled = build(config.system.modelled(config.schedule.data()))
+    return found
+
+
+def published_sparsity(system: Modelled) -> float | None:
+    """The share of entries that is pruned, where the system's layout has one; of conf/system it is the papers'."""
+    given = system.layout.keywords if isinstance(system.layout, partial) else {}
+    return given.get("sparsity")
+
+
+def first_replica(trace: Iterable[Span], grid: Grid) -> list[Span]:
+    """All replicas do the same, and a breakdown looks through the whole trace once for every rank in it."""
+    return [span for span in trace if grid.place(span.rank).replica == 0]
+
+
+def by_kind(plan: Plan | LayerPlan) -> dict[str, list[int]]:
+    """Predicted bytes by kind, one per stage of a replica."""
+    kinds = [plan.budget(stage).by_kind() for stage in range(plan.grid.inter)]
+    names = list(dict.fromkeys(name for stage in kinds for name in stage))
+    return {name: [stage.get(name, 0) for stage in kinds] for name in names}
+
+
+def dominating(parts: Mapping[str, float], makespan: float) -> str:
+    """The share of a batch that is computing, and what the rest is lost to."""
+    lost = {name: sum(parts.get(category, 0.0) for category in group) for name, group in LOST.items()}
+    if not any(lost.values()):
+        return "nothing is lost"
+    first = max(lost, key=lambda name: lost[name])
+
+    def percent(seconds: float) -> str:
+        return f"{100 * seconds / makespan:.0f} percent"
+
+    again = parts.get(RECOMPUTE, 0.0)
+    computing = percent(sum(parts.get(category, 0.0) for category in (FORWARD, BACKWARD, RECOMPUTE)))
+    repeated = f" ({percent(again)} is recomputation)" if again else ""
+    shares = ", ".join(f"{name} {percent(value)}" for name, value in lost.items() if value or name in ALWAYS)
+    return f"of {makespan:.3g} s {computing} is computing{repeated}; most is lost to {first}: {shares}"
+
+
+def by_category(parts: Mapping[str, float]) -> dict[str, Metric]:
+    """Seconds of the simulated work by category, mean over the stages, as suite.runner.batch_metrics has them of
+    ranks.
+    """
+    return {f"time_{name}": Metric("s", "lower", (parts[name],)) for name in sorted(parts)}

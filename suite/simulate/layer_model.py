@@ -1,0 +1,254 @@
+"""Decides what a run costs whose network is any list of layers: a roofline per layer, and what its weight policy asks.
+
+suite.simulate.block_model knows GPTs on half-precision kernels, as two papers ran them; here is the account for
+everything else, and for pipelines that do not drain. Every system is charged alike: passes of its layers, computed
+again where its policy says so; predictions and copies of weights as its policy's ledger counts them, at the
+bandwidth of the device's memory; a step per update. Nothing here knows a system's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.grid import Grid
+from suite.core.op import Kind, Op, Work
+from suite.core.protocols import Chunk, WeightPolicy
+from suite.core.trace import COPY, MESSAGE, PREDICT, RECOMPUTE
+from suite.memory import Layout
+from suite.memory.budget import Budget
+from suite.memory.stage_budget import stage_budget
+from suite.simulate.block_model import Modelled
+from suite.simulate.cost.efficiency import Stack
+from suite.simulate.network.machine import Machine
+from suite.simulate.network.network import ring_volume
+from suite.simulate.policy_overheads import Asked, asked, full
+from suite.simulate.simulation import Simulation
+from suite.simulate.worker import Network as Wires
+from suite.simulate.worker import simulate
+from suite.weights import Latest
+from suite.workload.pipedream_split import Rates
+from suite.workload.split import Split, divide
+from suite.workload.stage_memory import Held, held, held_entries
+from suite.workload.transformer import LayerShape, Network
+
+FULL = 4  # bytes of an entry in full precision, which is what a step and a prediction work on
+UPDATES = 8  # of a simulated stream, times its stages: the third quarter of them is timed
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """`shape` trained by `system` on `grid`, `batch` samples at a time in microbatches of `microbatch`.
+
+    policy: which weights passes read; update_every: microbatches per update and replica of a stream, None for a flush
+    layout, moments: the states of a rank, as a config's memory layout and its rule have them; half: the type of passes
+    in mixed precision; split: a name of suite.workload.split, or the ranges; rates: what split=pipedream profiles with
+    """
+
+    shape: Network
+    system: Modelled
+    grid: Grid
+    batch: int
+    microbatch: int
+    layout: Callable[..., Layout]
+    moments: tuple[str, ...]
+    policy: WeightPolicy = field(default_factory=Latest)
+    update_every: int | None = None
+    half: str | None = None
+    split: str | Split = "pipedream"
+    rates: Rates | None = None
+
+    def __post_init__(self) -> None:
+        if self.grid.tensor > 1:
+            raise Unsupported(
+                f"grid.tensor={self.grid.tensor} of layers that are modelled one by one",
+                rule="none of them is split",
+                legal="grid.tensor=1",
+            )
+        chunk = self.microbatch * self.grid.data
+        if self.microbatch < 1 or self.batch < 1 or self.batch % chunk:
+            raise InvalidRequest(
+                f"a batch of {self.batch} on {self.grid.data} replicas with microbatches of {self.microbatch}",
+                rule="replicas * microbatch divides the batch",
+                legal=f"a batch of {max(1, self.batch // max(1, chunk)) * max(1, chunk)}",
+            )
+
+    @property
+    def microbatches(self) -> int:
+        """Of a batch, on each replica."""
+        return self.batch // (self.microbatch * self.grid.data)
+
+    @cached_property
+    def work(self) -> Work:
+        """From drain to drain: a batch, or a stream long enough to be full for a while."""
+        if self.update_every is None:
+            return Work(0, self.microbatches, None, 0)
+        return Work(0, self.update_every * UPDATES * self.grid.inter, self.update_every, 0)
+
+    @cached_property
+    def shapes(self) -> tuple[LayerShape, ...]:
+        return self.shape.shapes(2 if self.half else 4)
+
+    @cached_property
+    def ranges(self) -> Split:
+        if isinstance(self.split, str):
+            return divide(self.shape, self.grid.inter, self.split, self.rates)
+        return self.split
+
+    @cached_property
+    def asks(self) -> tuple[Asked, ...]:
+        """Of each stage's policy."""
+        work = full(self.microbatches, self.update_every, self.grid.inter)
+        return asked(self.policy, self.system.schedule, self.grid.inter, work)
+
+    @property
+    def deepest(self) -> int:
+        """Stages at most."""
+        return len(self.shapes)
+
+    def entries(self, stage: int) -> int:
+        """Parameters of a rank of `stage`, a tied matrix at both ends."""
+        return held_entries(self.shapes[index] for index in self.ranges[stage])
+
+    def states(self, stage: int) -> Layout:
+        """Whole states: a mask would make steps and reductions cheaper too, which LayerCost does not charge."""
+        return self.layout(entries=self.entries(stage), moments=self.moments, dtype="float32", half=self.half)
+
+    def held(self, stage: int) -> Held:
+        """Bytes of one microbatch, without activation checkpoints, whose recomputation LayerCost does not charge."""
+        return held(self.shapes, self.ranges, stage, self.microbatch, again=self.asks[stage].again)
+
+    def budget(self, stage: int) -> Budget:
+        """Bytes of one rank of `stage`."""
+        return stage_budget(
+            self.states(stage),
+            self.held(stage),
+            self.system.schedule,
+            self.grid.place(self.grid.rank(data=0, inter=stage)),
+            self.work,
+            extra_versions=self.asks[stage].beside,
+            reducing=0,  # a ring reduces in place; the engine's pairwise exchange is not what is modelled
+            beside=False,
+            scratch_stays=False,  # the layouts are the engine's, which frees what a step needed
+        )
+
+    @property
+    def peak(self) -> int:
+        """Bytes of the fullest rank."""
+        return max(self.budget(stage).peak for stage in range(self.grid.inter))
+
+    def versions(self) -> int:
+        """Bytes of the weights that passes read, in all versions alive at once, on the stage that holds most."""
+        copies = [1 + one.beside for one in self.asks]
+        return max(count * self.states(stage).read.bytes for stage, count in enumerate(copies))
+
+    def seconds(self, found: Simulation) -> float:
+        """Of one batch in a full pipeline: of a flush its whole work, of a stream as many periods as it has updates."""
+        if self.update_every is None:
+            return found.makespan
+        return found.period * self.microbatches / self.update_every
+
+
+class LayerCost:
+    """The cost model of `plan` on `machine` with `stack`. Seconds and bytes of one rank.
+
+    A pass of a layer costs its flops over what products reach, the bytes that it moves over what other kernels reach,
+    and a launch. A forward pass writes what it keeps and passes on, and reads as much; a backward pass is two."""
+
+    def __init__(self, plan: LayerPlan, machine: Machine, stack: Stack) -> None:
+        self.plan, self.machine, self.stack = plan, machine, stack
+        self.memory = machine.memory_bandwidth * (stack.traffic or 1.0)
+        self.rate = machine.memory_bandwidth * (stack.states or stack.traffic or 1.0)  # of steps and predictions
+        stages = range(plan.grid.inter)
+        self.forward = [self._forward(stage) for stage in stages]
+        self.backward = [self._backward(stage) for stage in stages]
+        ends = [plan.shapes[own[-1]].output for own in plan.ranges]
+        self.sizes = [plan.microbatch * size for size in ends]
+
+    def compute(self, op: Op) -> float:
+        return self.backward[op.stage] if op.kind is Kind.BACKWARD else self.forward[op.stage]
+
+    def message(self, op: Op) -> int:
+        """Activations forward, their gradients back."""
+        return self.sizes[op.stage - 1] if op.kind is Kind.BACKWARD else self.sizes[op.stage]
+
+    def update(self, stage: int) -> Sequence[Chunk]:
+        plan, layout = self.plan, self.plan.states(stage)
+        reduced = layout["half_gradient" if plan.half else "gradient"].bytes
+        seconds = self.step(stage) + plan.asks[stage].copies * self.copy(stage)
+        return (Chunk(round(plan.system.allreduces_per_update * ring_volume(reduced, plan.grid.data)), seconds),)
+
+    def parts(self, op: Op) -> Mapping[str, float]:
+        """Seconds of `op` by category, besides its pass or step."""
+        asks = self.plan.asks[op.stage]
+        if op.kind is Kind.UPDATE:
+            return {COPY: asks.copies * self.copy(op.stage)}
+        back = op.kind is Kind.BACKWARD
+        return {
+            MESSAGE: self._messages(op.stage),
+            PREDICT: (asks.backward if back else asks.forward) * self.prediction(op.stage),
+            RECOMPUTE: self.layers(op.stage) if back and asks.again else 0.0,
+        }
+
+    # -- passes ------------------------------------------------------------------------------------------------------
+
+    def layers(self, stage: int) -> float:
+        """One forward pass of a stage's layers for one microbatch."""
+        plan, stack = self.plan, self.stack
+        reached = stack.products * stack.relative.get(plan.system.name, 1.0)
+        reached *= stack.kernels.get(type(plan.shape).__name__, 1.0)
+        products = reached * self.machine.peak_of(plan.half or "float32")
+        seconds = 0.0
+        for index in plan.ranges[stage]:
+            layer = plan.shapes[index]
+            seconds += plan.microbatch * layer.flops / products + stack.launch
+            if stack.traffic:
+                seconds += plan.microbatch * 2 * (layer.saved + layer.output) / self.memory
+        return seconds
+
+    def _forward(self, stage: int) -> float:
+        return self.layers(stage) + self.plan.asks[stage].forward * self.prediction(stage) + self._messages(stage)
+
+    def _backward(self, stage: int) -> float:
+        asks = self.plan.asks[stage]
+        passes = 3 if asks.again else 2
+        return passes * self.layers(stage) + asks.backward * self.prediction(stage) + self._messages(stage)
+
+    def _messages(self, stage: int) -> float:
+        """Each pass receives from one side and sends to the other; an end of the pipeline has one of them."""
+        last = self.plan.grid.inter - 1
+        return self.stack.message * ((stage > 0) + (stage < last))
+
+    # -- weights -----------------------------------------------------------------------------------------------------
+
+    def step(self, stage: int) -> float:
+        """A step reads gradient and weights, and writes the weights; a moment is read and written. In mixed precision
+        it reads the half gradient and writes the half weights besides."""
+        entries = self.plan.entries(stage)
+        moved = (3 + 2 * len(self.plan.moments)) * FULL + (2 * 2 if self.plan.half else 0)
+        return entries * moved / self.rate
+
+    def prediction(self, stage: int) -> float:
+        """Weights and moments are read, and predicted weights written, in the type that passes read."""
+        moved = (1 + len(self.plan.moments)) * FULL + (2 if self.plan.half else FULL)
+        return self.plan.entries(stage) * moved / self.rate
+
+    def copy(self, stage: int) -> float:
+        """A version is read and written elsewhere."""
+        return 2 * self.plan.states(stage).read.bytes / self.rate
+
+
+def run(plan: LayerPlan, machine: Machine, stack: Stack, *, symmetric: bool = True, traced: bool = False) -> Simulation:
+    """One work of `plan`, in virtual time."""
+    system = plan.system
+    wires = Wires.of(
+        machine,
+        stack,
+        plan.grid.size,
+        blocking=system.blocking_sends,
+        direct=system.device_initiated,
+        apart=system.sync_before_update,
+    )
+    cost = LayerCost(plan, machine, stack)
+    return simulate(system.schedule, plan.grid, plan.work, cost, wires, symmetric=symmetric, traced=traced)

@@ -1,0 +1,122 @@
+"""Decides what a machine is to the simulator: its vendor's figures, as data, and nothing that was fitted.
+
+What software reaches of them is a Stack (suite/simulate/cost/efficiency.py), what runs on them a Plan. Units: bytes,
+seconds, flop/s, bytes/s; a bandwidth is one way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from suite.core.bounds import NonNegative, Positive, check_bounds
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.values import number
+from suite.core.words import for_reports
+
+
+def positive(owner: str, **numbers: float) -> None:
+    """Raises InvalidRequest for the first of `numbers` that is not a finite number above zero."""
+    for name, value in numbers.items():
+        if not number(value) or value <= 0:
+            raise InvalidRequest(
+                f"{owner}.{name}={value}", rule="a finite number above 0", legal=f"{owner}.{name}=1.0e+9"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction between two places: `latency` seconds, then `bandwidth` bytes/s."""
+
+    latency: NonNegative
+    bandwidth: Positive
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "link")
+
+    def seconds(self, size: float) -> float:
+        return self.latency + size / self.bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Equal nodes of equal devices.
+
+    devices_per_node; memory: bytes of a device that a program can use
+    peak: dense flop/s of a device by type, the vendor's figure for its matrix units
+    memory_bandwidth: bytes/s of a device's own memory
+    within: link between two devices of a node, each device its own
+    between: link of one network adapter of a node; adapters: how many a node has; they are shared by its devices
+    host: link between a device and its node's memory
+    source: where the figures are from
+    carriers: of a machine that was measured, by operation (point_to_point, all_reduce) and way of carrying it out, the
+        link that gives its seconds on two ranks: `carriers["all_reduce"]["suite over gloo"].seconds(bytes)`
+    """
+
+    name: str
+    devices_per_node: int
+    memory: float
+    peak: Mapping[str, float]
+    memory_bandwidth: float
+    within: Link
+    between: Link
+    adapters: int
+    host: Link
+    source: str = ""
+    carriers: Mapping[str, Mapping[str, Link]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        positive(
+            "machine",
+            memory=self.memory,
+            memory_bandwidth=self.memory_bandwidth,
+            **{f"peak.{kind}": value for kind, value in self.peak.items()},
+        )
+        for name in ("devices_per_node", "adapters"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidRequest(
+                    f"machine.{name}={value}", rule="a whole number, at least 1", legal=f"machine.{name}=4"
+                )
+        if not self.peak:
+            raise InvalidRequest(
+                f"machine.peak of {self.name} is empty", rule="flop/s by type", legal="{float16: 125.0e+12}"
+            )
+
+    def peak_of(self, dtype: str) -> float:
+        if dtype not in self.peak:
+            raise UnknownName(f"peak of {self.name} for type", dtype, self.peak)
+        return self.peak[dtype]
+
+    def node(self, rank: int) -> int:
+        """Ranks fill nodes in order."""
+        return rank // self.devices_per_node
+
+    def nodes(self, ranks: int) -> int:
+        return -(-ranks // self.devices_per_node)
+
+    def link(self, first: int, second: int) -> Link:
+        """Between two ranks."""
+        return self.within if self.node(first) == self.node(second) else self.between
+
+
+def measured(*, name: str, file: str) -> Machine:
+    """The machine that `make doctor` measured and wrote to `file`: matrix products, and messages and sums of two ranks.
+
+    Raises InvalidRequest where there is none."""
+    try:
+        found = json.loads(Path(file).read_text(encoding="utf-8"))
+        links = {key: Link(**found[key]) for key in ("within", "between", "host")}
+        carriers = {
+            operation: {way: Link(**link) for way, link in ways.items()}
+            for operation, ways in found.get("carriers", {}).items()
+        }
+        found.pop("foreign_cores", None)  # of the measurement, not of the machine
+        return Machine(**{**found, **links, "carriers": carriers, "name": name})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidRequest(
+            f"machine={name} is not measured here ({error})",
+            rule=f"{for_reports('doctor', Path(file).parent)} writes {file}",
+            legal="machine=summit",
+        ) from error

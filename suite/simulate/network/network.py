@@ -1,0 +1,178 @@
+"""Decides how long messages and collectives take on a modelled network, alone and beside one another.
+
+A lane carries the messages of one stage to its neighbour one after the other. A ring carries a collective; it is as
+quick as its slowest step, and that is an adapter of a node which several rings share: AxoNN's columns have a rank on
+every node, so all rings of a node leave it through the same adapters. Shares change whenever a ring starts or ends.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from suite.core.errors import InvalidRequest
+from suite.simulate.cost.efficiency import Stack
+from suite.simulate.kernel import Kernel
+from suite.simulate.network.machine import Link, Machine
+
+
+class Lane:
+    """Messages from one stage to a neighbour, first in first out, one at a time on the link."""
+
+    __slots__ = ("bandwidth", "free", "latency")
+
+    def __init__(self, link: Link) -> None:
+        self.latency, self.bandwidth, self.free = link.latency, link.bandwidth, 0.0
+
+    def arrival(self, now: float, size: float) -> float:
+        """When a message of `size` bytes, handed over `now`, is there: the link carries one after the other."""
+        start = now if now > self.free else self.free
+        self.free = start + size / self.bandwidth
+        return self.free + self.latency
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ring:
+    """Ranks in a ring, or several rings that do the same thing at the same time (the ranks of a layer that is split).
+
+    ranks: of one of them; nodes, leaving: how many steps of all of them leave each node
+    alone: whether no node holds two of its ranks, so that it leaves a node through the one adapter of its device
+    """
+
+    ranks: tuple[int, ...]
+    nodes: Any  # int array
+    leaving: Any  # int array
+    alone: bool
+
+    @classmethod
+    def of(cls, ranks: Sequence[int], machine: Machine, beside: int = 1) -> Ring:
+        """`beside` rings: of `ranks`, of the ranks one further, ..."""
+        if len(set(ranks)) < len(ranks) or not ranks:
+            raise InvalidRequest(f"a ring of the ranks {list(ranks)}", rule="at least one rank, each once", legal="[0]")
+        out: Counter[int] = Counter()
+        for offset in range(beside):
+            places = [machine.node(rank + offset) for rank in ranks]
+            out.update(a for a, b in zip(places, (*places[1:], places[0]), strict=True) if a != b)
+        nodes = sorted(out)
+        return cls(
+            tuple(ranks),
+            np.array(nodes, dtype=np.int64),
+            np.array([out[n] for n in nodes], dtype=np.int64),
+            alone=len({machine.node(rank) for rank in ranks}) == len(ranks),
+        )
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
+
+
+def ring_volume(size: float, ranks: int) -> float:
+    """Bytes that each rank sends when a ring sums `size` bytes: 2 (n - 1) / n of them."""
+    return 2 * (ranks - 1) / ranks * size
+
+
+def scatter_volume(size: float, ranks: int) -> float:
+    """Bytes that each rank sends in a reduce-scatter, or in an all-gather, of `size` bytes."""
+    return (ranks - 1) / ranks * size
+
+
+def ring_seconds(size: float, ranks: int, link: Link) -> float:
+    """A ring all-reduce alone on equal links: 2 (n - 1) steps of one n-th each."""
+    return 2 * (ranks - 1) * link.latency + ring_volume(size, ranks) / link.bandwidth
+
+
+def hierarchical_seconds(size: float, *, per_node: int, nodes: int, within: Link, between: Link) -> float:
+    """All-reduce in three steps: scatter inside the node, a ring over nodes for each shard, gather inside the node.
+
+    The shards of a node leave it at once, so its adapters carry the whole volume of one ring over nodes."""
+    inside = 2 * ((per_node - 1) * within.latency + scatter_volume(size, per_node) / within.bandwidth)
+    return inside + ring_seconds(size, nodes, between)
+
+
+class Fabric:
+    """Collectives under way. Each ring has the same share of every adapter it crosses, and its worst one decides."""
+
+    def __init__(self, kernel: Kernel, machine: Machine, stack: Stack, ranks: int) -> None:
+        self.kernel, self.stack, self.nodes = kernel, stack, machine.nodes(ranks)
+        adapters = min(stack.adapters, machine.adapters)
+        slowed = 1 + (self.nodes - 1) / stack.fabric if stack.fabric else 1.0
+        self.adapter = machine.between.bandwidth * stack.network / slowed
+        self.between = self.adapter * adapters
+        self.within = machine.within.bandwidth * stack.within
+        self.load = np.zeros(self.nodes, dtype=np.int64)
+        self.flows: dict[int, _Flow] = {}
+        self.started = 0
+        self.since = 0.0
+
+    def collective(self, ring: Ring, volume: float, steps: int, done: Callable[[Any], None], argument: Any) -> None:
+        """`done(argument)` when every rank of `ring` has sent `volume` bytes, after the latency of `steps` steps."""
+        if ring.size == 1:
+            self.kernel.at(self.kernel.now, done, argument)
+            return
+        delay = self.stack.collective + steps * self.stack.hop
+        if self.stack.hierarchical and not ring.alone and len(ring.nodes) > 1:
+            volume, inside = self._levels(ring, volume)
+            delay += inside
+        self.kernel.at(self.kernel.now + delay, self._start, (ring, volume, done, argument))
+
+    def _levels(self, ring: Ring, volume: float) -> tuple[float, float]:
+        """Of a reduction in three steps (hierarchical_seconds): bytes that leave a node, and seconds inside nodes. The
+        shards of a node leave it together, as one ring's bytes would."""
+        nodes = len(ring.nodes)
+        size = volume * ring.size / (2 * (ring.size - 1))
+        inside = 2 * scatter_volume(size, max(1, ring.size // nodes)) / self.within
+        return ring_volume(size, nodes), inside
+
+    def _start(self, flow: tuple[Ring, float, Callable[[Any], None], Any]) -> None:
+        self._advance()
+        ring, volume, done, argument = flow
+        self.started += 1
+        self.load[ring.nodes] += ring.leaving
+        self.flows[self.started] = _Flow(ring, volume, done, argument)
+        self._share()
+
+    def _advance(self) -> None:
+        """Every flow has moved at its rate since the last change."""
+        passed = self.kernel.now - self.since
+        self.since = self.kernel.now
+        for flow in self.flows.values():
+            flow.left -= passed * flow.rate
+
+    def _share(self) -> None:
+        """New rates, and the end of the flow that ends first under them."""
+        soonest, first = float("inf"), None
+        for number, flow in self.flows.items():
+            ring = flow.ring
+            if len(ring.nodes):
+                most = self.adapter if ring.alone else self.between
+                flow.rate = min(self.within, most, self.between / int(self.load[ring.nodes].max()))
+            else:
+                flow.rate = self.within
+            if (ends := flow.left / flow.rate) < soonest:
+                soonest, first = ends, number
+        if first is not None:
+            # the flow that ends is named: what is left of it need not be zero to the last bit
+            self.kernel.at(self.kernel.now + max(0.0, soonest), self._end, (first, self.started, len(self.flows)))
+
+    def _end(self, state: tuple[int, int, int]) -> None:
+        number, started, count = state
+        if (started, count) != (self.started, len(self.flows)):
+            return  # rates have changed since: a later event says when it ends
+        self._advance()
+        flow = self.flows.pop(number)
+        self.load[flow.ring.nodes] -= flow.ring.leaving
+        self._share()
+        flow.done(flow.argument)
+
+
+@dataclass(slots=True, eq=False)
+class _Flow:
+    ring: Ring
+    left: float
+    done: Callable[[Any], None]
+    argument: Any
+    rate: float = 0.0

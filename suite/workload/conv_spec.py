@@ -1,0 +1,262 @@
+"""Decides what a layer of convolutions and poolings costs: parameters, flops, and the bytes of its two passes.
+
+The networks of AlexNet's and Inception's families are described here once, step by step, and counted by walking over
+the steps as torch's automatic differentiation does; suite.models.chain makes modules of the same description. Branches
+read one input, and what they make is put side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from suite.core.errors import InvalidRequest
+from suite.workload.transformer import LayerShape
+
+INDEX = 8  # bytes of the place of a maximum, which pooling keeps for its backward pass
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution, a batch norm unless `norm` is False, and ReLU, which writes over its input.
+
+    sides: rows and columns of its kernel; padding: rows and columns on each side; eps: the batch norm's
+    """
+
+    outputs: int
+    sides: tuple[int, int] = (1, 1)
+    stride: int = 1
+    padding: tuple[int, int] = (0, 0)
+    norm: bool = True
+    bias: bool = False
+    eps: float = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """The largest of each `side` x `side` points, or their mean; padding counts in no maximum, and in a mean as zero.
+
+    up: a window that hangs over the end counts, if it begins inside
+    """
+
+    kind: str
+    side: int
+    stride: int
+    padding: int = 0
+    up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """Chains that read one input; their outputs stand side by side, in this order."""
+
+    chains: tuple[tuple[Step, ...], ...]
+
+
+Step = Convolution | Pooling | Branches
+Chain = tuple[Step, ...]
+Value = tuple[int, int]  # channels, and the side of the square that each is
+
+
+def through(step: Step, value: Value) -> Value:
+    """What a step makes of `value`. Raises InvalidRequest where nothing is left, or branches do not fit side by
+    side."""
+    channels, side = value
+    match step:
+        case Branches():
+            made = [after(chain, value) for chain in step.chains]
+            if len({side for _, side in made}) != 1:
+                sides = [side for _, side in made]
+                raise InvalidRequest(f"branches of sides {sides}", rule="what stands side by side is of one side")
+            return sum(channels for channels, _ in made), made[0][1]
+        case Convolution():
+            rows, columns = (
+                (side + 2 * padding - kernel) // step.stride + 1
+                for kernel, padding in zip(step.sides, step.padding, strict=True)
+            )
+            if rows != columns:
+                raise InvalidRequest(f"a convolution to {rows} x {columns} points", rule="images stay square")
+            made_channels, side = step.outputs, rows
+        case Pooling():
+            over = side + 2 * step.padding - step.side
+            made_channels, side_before, side = channels, side, over // step.stride + 1
+            if step.up and over % step.stride and side * step.stride < side_before + step.padding:
+                side += 1
+    if side < 1:
+        raise InvalidRequest(f"an image of {value[1]} x {value[1]} under {step}", rule="at least one point is left")
+    return made_channels, side
+
+
+def after(chain: Sequence[Step], value: Value) -> Value:
+    for step in chain:
+        value = through(step, value)
+    return value
+
+
+def check_image(kind: str, chain: Sequence[Step], value: Value) -> None:
+    """Raises InvalidRequest, with the next side that does, if a network of this `kind` leaves nothing of an image."""
+    try:
+        after(chain, value)
+    except InvalidRequest as error:
+        colours, image = value
+        while not _fits(chain, (colours, image)):
+            image += 1
+        raise InvalidRequest(
+            f"model.shape.image={value[1]} for {kind} ({error})",
+            rule="every convolution and pooling leaves at least one point",
+            legal=f"model.shape.image={image}",
+        ) from None
+
+
+def _fits(chain: Sequence[Step], value: Value) -> bool:
+    try:
+        after(chain, value)
+    except InvalidRequest:
+        return False
+    return True
+
+
+def convolutions(chain: Sequence[Step], value: Value) -> Iterator[tuple[Convolution, int, int]]:
+    """Every convolution in order, with the channels that enter it and the side that it makes."""
+    for step in chain:
+        if isinstance(step, Branches):
+            for branch in step.chains:
+                yield from convolutions(branch, value)
+        elif isinstance(step, Convolution):
+            yield step, value[0], through(step, value)[1]
+        value = through(step, value)
+
+
+def counted(name: str, chain: Sequence[Step], value: Value, *, width: int, images: bool = False) -> LayerShape:
+    """The layer that `chain` is, for one input of `value`; `width`: bytes of one entry; images: the input is one of the
+    data, and has no gradient."""
+    weights, parameters, flops = [], 0, 0
+    for step, inputs, side in convolutions(chain, value):
+        own = inputs * step.outputs * prod(step.sides)
+        weights.append(own)
+        parameters += own + step.outputs * (2 * step.norm + step.bias)
+        flops += 2 * own * side * side
+    passes = Passes(chain, value, width=width, images=images)
+    channels, side = after(chain, value)
+    return LayerShape(
+        name=name,
+        parameters=parameters,
+        flops=flops,
+        saved=passes.saved,
+        output=channels * side * side * width,
+        working=passes.peak - passes.saved,
+        weight_working=max(weights, default=0) * width,
+        prunable=tuple(weights),
+    )
+
+
+@dataclass(slots=True)
+class _Tensor:
+    """One storage: its bytes, and how many hold it."""
+
+    size: int
+    held: int = 0
+
+
+@dataclass(slots=True)
+class _Node:
+    """One operation of the forward pass: what it read and made (by number), what it keeps, and keeps beside."""
+
+    reads: list[int]
+    makes: int
+    keeps: list[int]
+    beside: int = 0
+    joins: bool = False
+
+
+@dataclass(slots=True)
+class Passes:
+    """One layer's forward and backward pass, storage by storage.
+
+    saved: bytes that its operations keep, the input among them if one of them does, the output not (the next layer's
+        input, or the end of a stage)
+    peak: bytes of one moment of the backward pass at most, or of the end of the forward pass; the output counts for as
+        long as an operation keeps it, and gradients
+    """
+
+    chain: Sequence[Step]
+    value: Value
+    width: int
+    images: bool = False
+    saved: int = 0
+    peak: int = 0
+    tensors: list[_Tensor] = field(default_factory=list)
+    nodes: list[_Node] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        entered = self._tensor(self.value)
+        left, _ = self._walk(self.chain, entered, self.value)
+        kept = {number for node in self.nodes for number in node.keeps}
+        beside = sum(node.beside for node in self.nodes)
+        self.saved = sum(self.tensors[number].size for number in kept | {entered} if number != left) + beside
+        self.peak = max(self.saved + self.tensors[left].size, self._backward(entered, left, kept, beside))
+
+    def _tensor(self, value: Value) -> int:
+        self.tensors.append(_Tensor(value[0] * value[1] ** 2 * self.width))
+        return len(self.tensors) - 1
+
+    def _walk(self, chain: Sequence[Step], number: int, value: Value) -> tuple[int, Value]:
+        for step in chain:
+            made = through(step, value)
+            match step:
+                case Branches():
+                    ends = [self._walk(branch, number, value)[0] for branch in step.chains]
+                    joined = self._tensor(made)
+                    self.nodes.append(_Node(ends, joined, [], joins=True))
+                    number = joined
+                case Convolution():
+                    plain = self._tensor(made)
+                    self.nodes.append(_Node([number], plain, [number]))
+                    if step.norm:
+                        normed = self._tensor(made)
+                        self.nodes.append(_Node([plain], normed, [plain]))
+                        plain = normed
+                    self.nodes.append(_Node([plain], plain, [plain]))
+                    number = plain
+                case Pooling():
+                    pooled = self._tensor(made)
+                    beside = self.tensors[pooled].size // self.width * INDEX if step.kind == "max" else 0
+                    self.nodes.append(_Node([number], pooled, [number], beside))
+                    number = pooled
+            value = made
+        return number, value
+
+    def _backward(self, entered: int, left: int, kept: set[int], beside: int) -> int:
+        """The most bytes at once: an operation's gradients in and out stand beside all that is still kept; a second
+        gradient of one value is added to the first; parts of a joined gradient live as long as any of them."""
+        for node in self.nodes:
+            for number in node.keeps:
+                self.tensors[number].held += 1
+        live = sum(self.tensors[number].size for number in kept) + beside
+        gradients = {left: _Tensor(self.tensors[left].size, 1)}
+        live += gradients[left].size
+        peak = live
+        for node in reversed(self.nodes):
+            incoming = gradients.pop(node.makes)
+            if node.joins:
+                incoming.held += len(node.reads) - 1
+                gradients.update(dict.fromkeys(node.reads, incoming))
+                continue
+            (read,) = node.reads
+            if not (self.images and read == entered):
+                made = _Tensor(self.tensors[read].size, 1)
+                live += made.size
+                peak = max(peak, live)
+                if read in gradients:
+                    live -= made.size
+                else:
+                    gradients[read] = made
+            incoming.held -= 1
+            live -= 0 if incoming.held else incoming.size
+            live -= node.beside
+            for number in node.keeps:
+                self.tensors[number].held -= 1
+                if not self.tensors[number].held and number != entered:
+                    live -= self.tensors[number].size
+        return peak

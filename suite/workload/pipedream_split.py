@@ -1,0 +1,222 @@
+"""Decides how layers and devices are shared out over stages by PipeDream's rule (Narayanan et al. 2019, Section 3.1).
+
+PipeOptim runs every system on PipeDream's split (V-A), so the rule is one function of a profile: what each layer takes,
+sends and weighs. The plan whose slowest part is quickest is best, where a part is a stage, or a cut between two stages:
+
+    stage of `r` replicas   max(seconds of its layers, 2 (r - 1) bytes of its weights / bandwidth) / r
+    cut behind a layer      2 bytes of its output / bandwidth: an activation there, a gradient back
+
+Both directions of a cut and every reduction are taken to run beside the passes. A plan may have a different number of
+replicas on each stage; one that has is found and told, and cannot be run here (`equal`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from suite.core.errors import InvalidRequest, Unsupported
+from suite.workload.transformer import Network
+
+PASSES = 3  # a backward pass is two forward passes
+WIDTH = 4  # bytes of an entry
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a network's shape is turned into seconds with. flops: flop/s of products; memory: bytes/s of all other
+    kernels; link: bytes/s between stages. The defaults are round numbers of one GPU on a PCIe slot; only their ratios
+    decide a split."""
+
+    flops: float = 5.0e12
+    memory: float = 500.0e9
+    link: float = 10.0e9
+
+    def __post_init__(self) -> None:
+        for name in ("flops", "memory", "link"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise InvalidRequest(f"rates.{name}={getattr(self, name)}", rule="finite and above 0", legal="1.0e+9")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One entry per layer, for one microbatch. seconds: forward and backward pass; outputs: bytes of what the layer
+    passes on; weights: bytes of its parameters. bandwidth: bytes/s between devices."""
+
+    seconds: tuple[float, ...]
+    outputs: tuple[float, ...]
+    weights: tuple[float, ...]
+    bandwidth: float
+
+    def __post_init__(self) -> None:
+        counts = [len(self.seconds), len(self.outputs), len(self.weights)]
+        if not counts[0] or len(set(counts)) > 1:
+            raise InvalidRequest(
+                f"a profile of {counts} entries", rule="one of each per layer, at least 1", legal="[1, 1, 1]"
+            )
+        numbers = (*self.seconds, *self.outputs, *self.weights)
+        if not all(0 <= number < float("inf") for number in numbers):
+            raise InvalidRequest(
+                "a profile with a number below zero, or none", rule="finite and not negative", legal="0"
+            )
+        if not 0 < self.bandwidth < float("inf"):
+            raise InvalidRequest(
+                f"a bandwidth of {self.bandwidth}", rule="bytes/s, finite and above 0", legal="1.0e+10"
+            )
+
+    @classmethod
+    def of(cls, shape: Network, rates: Rates | None = None) -> Profile:
+        """Of a network's shape, for one sample: products by their flops, the rest by the bytes that passes move. A
+        forward pass writes what it keeps and what it passes on, and reads as much; a backward pass does so twice."""
+        rates, layers = rates or Rates(), shape.shapes(WIDTH)
+        moved = [2 * (layer.saved + layer.output) for layer in layers]
+        return cls(
+            tuple(
+                PASSES * (layer.flops / rates.flops + size / rates.memory)
+                for layer, size in zip(layers, moved, strict=True)
+            ),
+            tuple(float(layer.output) for layer in layers),
+            tuple(float(WIDTH * layer.parameters) for layer in layers),
+            rates.link,
+        )
+
+    @classmethod
+    def read(cls, path: str | Path) -> Profile:
+        """A measured one, as `suite profile-split` writes it. Raises InvalidRequest for a file that is none."""
+        try:
+            found: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+            layers = found["layers"]
+            return cls(
+                tuple(float(layer["forward"]) + float(layer["backward"]) for layer in layers),
+                tuple(float(layer["output"]) for layer in layers),
+                tuple(float(layer["weights"]) for layer in layers),
+                float(found["bandwidth"]),
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InvalidRequest(
+                f"split={path}: {error}", rule="a profile of layers", legal="what suite profile-split writes"
+            ) from error
+
+    @property
+    def layers(self) -> int:
+        return len(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Consecutive layers on `replicas` devices. seconds: what a microbatch takes there, over the replicas."""
+
+    layers: range
+    replicas: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Stages in order. slowest: seconds of the slowest stage or cut, which is what a full pipeline takes per
+    microbatch."""
+
+    stages: tuple[Stage, ...]
+    slowest: float
+
+    @property
+    def split(self) -> tuple[range, ...]:
+        return tuple(stage.layers for stage in self.stages)
+
+    def runnable(self) -> Partition:
+        """Itself. Raises Unsupported where its stages have different numbers of replicas."""
+        replicas = [stage.replicas for stage in self.stages]
+        if len(set(replicas)) > 1:
+            raise Unsupported(
+                f"a plan of {len(replicas)} stages with {', '.join(map(str, replicas))} replicas",
+                rule="every stage has as many replicas",
+                legal=f"{sum(replicas)} stages of 1 replica, or 1 stage of {sum(replicas)}",
+            )
+        return self
+
+
+def any_replicas(profile: Profile, devices: int) -> Partition:
+    """The best plan for exactly `devices` devices, each stage with replicas of its own: of equally quick ones that with
+    the fewest stages, then the longer early ones. Raises InvalidRequest for no device."""
+    if devices < 1:
+        raise InvalidRequest(f"a plan for {devices} devices", rule="at least 1", legal="1")
+    count, own, cut = profile.layers, _stage_seconds(profile), _cut_seconds(profile)
+    # best[n][d] = (slowest, stages, minus each end, replicas) for the first n layers on d devices
+    Found = tuple[float, int, tuple[int, ...], tuple[int, ...]]
+    best: list[dict[int, Found]] = [{} for _ in range(count + 1)]
+    for stop in range(1, count + 1):
+        for used in range(1, devices + 1):
+            options: list[Found] = [(own(0, stop, used), 1, (-stop,), (used,))]
+            for start in range(1, stop):
+                for replicas in range(1, used):
+                    slowest, stages, ends, before = best[start][used - replicas]
+                    worst = max(slowest, cut(start), own(start, stop, replicas))
+                    options.append((worst, stages + 1, (*ends, -stop), (*before, replicas)))
+            best[stop][used] = min(options)
+    found = best[count][devices]
+    return _partition(profile, [-end for end in found[2]], found[3], found[0])
+
+
+def equal(profile: Profile, stages: int, replicas: int = 1) -> Partition:
+    """The best plan of `stages` stages with `replicas` each; one replica is a straight pipeline. Of equally quick ones
+    that whose stages differ least (sum of squares), then that with the longer early ones. Raises InvalidRequest for
+    more stages than layers."""
+    count = profile.layers
+    if not 1 <= stages <= count:
+        raise InvalidRequest(
+            f"stages={stages} for {count} layers",
+            rule="every stage holds at least one layer",
+            legal=f"stages={count}",
+        )
+    if replicas < 1:
+        raise InvalidRequest(f"{replicas} replicas", rule="at least 1", legal="1")
+    own, cut = _stage_seconds(profile), _cut_seconds(profile)
+    slowest = {n: own(0, n, replicas) for n in range(1, count + 1)}
+    for used in range(2, stages + 1):
+        slowest = {
+            n: min(max(slowest[at], cut(at), own(at, n, replicas)) for at in range(used - 1, n))
+            for n in range(used, count + 1)
+        }
+    bound = slowest[count]
+    # least[n] = (sum of squares, minus each end) for the first n layers on the stages so far, nothing above the bound
+    least: dict[int, tuple[float, tuple[int, ...]]]
+    least = {n: (own(0, n, replicas) ** 2, (-n,)) for n in range(1, count + 1) if own(0, n, replicas) <= bound}
+    for _ in range(1, stages):
+        step: dict[int, tuple[float, tuple[int, ...]]] = {}
+        for at, (squares, ends) in least.items():
+            for n in range(at + 1, count + 1):
+                seconds = own(at, n, replicas)
+                if seconds > bound or cut(at) > bound:
+                    continue
+                option = (squares + seconds**2, (*ends, -n))
+                step[n] = min(step.get(n, option), option)
+        least = step
+    return _partition(profile, [-end for end in least[count][1]], [replicas] * stages, bound)
+
+
+def _stage_seconds(profile: Profile) -> Callable[[int, int, int], float]:
+    """Seconds of layers `start` to `stop` on so many replicas, per microbatch."""
+    seconds = list(accumulate(profile.seconds, initial=0.0))
+    weights = list(accumulate(profile.weights, initial=0.0))
+
+    def own(start: int, stop: int, replicas: int) -> float:
+        reduced = 2 * (replicas - 1) * (weights[stop] - weights[start]) / profile.bandwidth
+        return max(seconds[stop] - seconds[start], reduced) / replicas
+
+    return own
+
+
+def _cut_seconds(profile: Profile) -> Callable[[int], float]:
+    """Seconds of what passes a cut before layer `start`, both ways."""
+    return lambda start: 2 * profile.outputs[start - 1] / profile.bandwidth
+
+
+def _partition(profile: Profile, ends: Sequence[int], replicas: Sequence[int], slowest: float) -> Partition:
+    own = _stage_seconds(profile)
+    layers = [range(start, stop) for start, stop in zip((0, *ends), ends, strict=False)]
+    stages = (Stage(r, count, own(r.start, r.stop, count)) for r, count in zip(layers, replicas, strict=True))
+    return Partition(tuple(stages), slowest)

@@ -1,0 +1,81 @@
+"""Decides what a stage holds for one microbatch: what is kept until the backward pass, and the largest transient.
+
+The same account serves the budget of a run here (suite.runner.estimate) and that of a modelled one (suite.simulate).
+With activation checkpoints, or where a whole stage is computed again, what is kept shrinks and the transient grows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from suite.workload.transformer import LayerShape
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes of one microbatch on one stage. kept: until its backward pass; working: the largest transient beside all
+    that is kept; entering: of the value that the stage is sent."""
+
+    kept: int
+    working: int
+    entering: int
+
+
+def held(
+    shapes: Sequence[LayerShape],
+    split: Sequence[range],
+    stage: int,
+    microbatch: int,
+    *,
+    apart: int | None = None,
+    again: bool = False,
+) -> Held:
+    """Of stage number `stage` of `split`. apart: blocks between activation checkpoints; again: the whole stage is
+    computed again, and keeps what it was sent."""
+    layers, last = split[stage], stage == len(split) - 1
+    own = [shapes[index] for index in layers]
+    # a stage's output stays with its graph, and its input is the first layer's saved one
+    boundary = 0 if last else own[-1].output
+    saved = microbatch * (sum(layer.saved for layer in own) + boundary)
+    entering = microbatch * shapes[layers.start - 1].output if stage else 0
+    working = _working(own, microbatch)
+    if apart and any(layer.checkpointed for layer in own):
+        entered = [shapes[index - 1].output if index else 0 for index in layers]
+        saved, working = _checkpointed(own, entered, apart, microbatch)
+    if again:
+        working, saved = saved + working, entering
+    return Held(saved, working, entering)
+
+
+def held_entries(own: Iterable[LayerShape]) -> int:
+    """Parameters of a stage with the layers `own`. A tied matrix is held at both ends of a pipeline."""
+    return sum(layer.parameters + layer.tied for layer in own)
+
+
+def _working(own: Sequence[LayerShape], microbatch: int) -> int:
+    """The largest transient of a stage's passes beside all that it keeps: a layer's own, less what the layers behind it
+    have kept, which is gone when its backward pass runs."""
+    largest = gone = 0
+    for layer in reversed(own):
+        largest = max(largest, microbatch * (layer.working - gone) + layer.weight_working)
+        gone += layer.saved
+    return largest
+
+
+def _checkpointed(own: Sequence[LayerShape], entered: Sequence[int], apart: int, microbatch: int) -> tuple[int, int]:
+    """Bytes kept of a microbatch on a stage whose blocks are computed again, `apart` at a time, and the largest
+    transient beside them: of the other layers' backward passes, or, when those are over, of an interval's. `entered`
+    are the bytes of each layer's input."""
+    blocks = [(layer, size) for layer, size in zip(own, entered, strict=True) if layer.checkpointed]
+    others = [layer for layer in own if not layer.checkpointed]
+    held = sum(layer.saved for layer in others)
+    intervals = [blocks[at : at + apart] for at in range(0, len(blocks), apart)]
+    inputs = [interval[0][1] for interval in intervals]
+    largest = max((microbatch * layer.working + layer.weight_working for layer in others), default=0)
+    gone = held
+    for interval, kept in zip(reversed(intervals), reversed(inputs), strict=True):
+        layers = [layer for layer, _ in interval]
+        again = sum(layer.saved for layer in layers) - kept
+        largest = max(largest, microbatch * (again - gone) + _working(layers, microbatch))
+        gone += kept
+    return microbatch * (sum(inputs) + held), largest

@@ -1,0 +1,267 @@
+"""Decides whether an evaluator gets all there is and nothing of this machine, twice the same, and whether an archive
+from elsewhere can do harm when it is verified."""
+
+from __future__ import annotations
+
+import getpass
+import gzip
+import io
+import json
+import socket
+import stat
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from suite.artifact import archive, redact
+from suite.artifact.build import make
+from suite.cli.artifact import main
+from suite.core.errors import InvalidRequest
+from suite.core.exit_codes import Exit
+from suite.core.grid import Grid
+from suite.core.op import Op
+from suite.core.record import Metric, Outcome, Record, Source
+from suite.core.trace import FORWARD, Span
+
+ROOT = Path(__file__).resolve().parents[3]
+SECRET = "/home/alice_w/experiments"
+
+
+def record(key: str, **more: object) -> Record:
+    found: dict[str, object] = {
+        "key": key,
+        "experiment": "axonn_fig10",
+        "system": "axonn",
+        "label": "axonn 2x1",
+        "outcome": Outcome.OK,
+        "source": Source.MEASURED,
+        "config": {"reports": f"{SECRET}/reports", "launch": {"python_path": ["mine", f"{SECRET}/mine"]}},
+        "metrics": {"batch_time": Metric("s", "lower", (0.5, 0.6))},
+        "provenance": {
+            "machine": {
+                "processor": "A processor",
+                "cores": 2,
+                "memory_bytes": 8e9,
+                "system": "Linux",
+                "python": "3.11",
+            },
+            "command": f"suite run reports={SECRET}/reports",
+            "seconds": 12.0,
+            "host": socket.gethostname(),
+        },
+    }
+    return Record(**{**found, **more})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
+    """Of a folder with a good record, one that failed far from home, one of another machine, and rubbish."""
+    folder = tmp_path_factory.mktemp("reports")
+    (folder / "records").mkdir()
+    (folder / "traces").mkdir()
+    reason = (
+        f'Traceback\n  File "{SECRET}/suite/x.py", line 3\n  File "/usr/lib/python3.11/json/x.py", line 1\nat ~bob/y/z'
+    )
+    failed = record("b", outcome=Outcome.FAILED, reason=reason, label="failed")
+    (folder / "records" / "a.json").write_text(record("a", trace="traces/a.json.gz").to_json())
+    (folder / "records" / "b.json").write_text(failed.to_json())
+    (folder / "records" / "rubbish.json").write_text(f"{SECRET}")
+    other = folder / "measured" / "elsewhere"
+    other.mkdir(parents=True)
+    (other / "demo.jsonl").write_text(record("c").to_line())
+    span = Span(0, FORWARD, 0.0, 1.0, Op.parse("0F0"))
+    content = {"grid": {"data": 1, "inter": 1, "tensor": 1}, "spans": [span.row()]}
+    with gzip.GzipFile(f"{SECRET}/a.json", "wb", fileobj=(folder / "traces" / "a.json.gz").open("wb")) as packed:
+        packed.write(json.dumps(content).encode())
+    path = make(folder, doctor=[f"python             works: {SECRET}/bin/python"])
+    return path, unpacked(path.read_bytes())
+
+
+def unpacked(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as found:
+        return {name.partition("/")[2]: found.read(name) for name in found.namelist()}
+
+
+def test_everything_is_in_it(made: tuple[Path, dict[str, bytes]]) -> None:
+    path, files = made
+    assert path.name.startswith("ae-bundle-0.")
+    wanted = ["README.md", "CLAIMS.md", "CLAIMS.csv", "LICENSE", "CITATION.cff", "MANIFEST.sha256", "source.tar.gz"]
+    wanted += [f"environment/{name}" for name in ("packages.txt", "machine.json", "doctor.txt")]
+    wanted += [f"reports/{name}" for name in ("index.html", "records.csv", "claims.csv", "claims.json")]
+    wanted += ["reports/records/a.json", "reports/records/b.json"]
+    wanted += ["reports/measured/elsewhere/demo.jsonl", "reports/traces/a.json.gz"]
+    assert set(wanted) <= files.keys()
+    assert "reports/records/rubbish.json" not in files
+    assert Grid(**json.loads(gzip.decompress(files["reports/traces/a.json.gz"]))["grid"]) == Grid()
+    readme = files["README.md"].decode()
+    assert [line.split("|")[1].strip() for line in readme.splitlines() if line.startswith("| T")] == [
+        *("T1", "T2", "T3", "T4")
+    ]
+    assert "3 records" in readme
+    assert "1 files of the reports folder could not be used" in readme
+    assert "A processor, 2 cores, 8 GB" in readme
+    assert b"torch==" in files["environment/packages.txt"]
+    assert b"works: PATH/python" in files["environment/doctor.txt"]
+
+
+def test_a_claim_has_command_time_figure_and_verdict(made: tuple[Path, dict[str, bytes]]) -> None:
+    _, files = made
+    header, *rows = files["CLAIMS.csv"].decode().splitlines()
+    assert header == "id,paper,where,says,command,expected,figure,ours,verdict,why"
+    assert len(rows) > 500
+    assert all("reports/index.html#claim-" in row for row in rows)
+    page = files["reports/index.html"].decode()
+    first = rows[0].split(",")[0]
+    assert f'id="claim-{first}"' in page, "the link leads to a row of the page"
+    assert any("suite run experiment=" in row for row in rows)
+    assert "no record" in rows[0] or "reproduced" in rows[0]
+    table = files["CLAIMS.md"].decode()
+    assert table.count("| [row](reports/index.html#") == len(rows)
+
+
+def test_nothing_of_this_machine_is_in_it(made: tuple[Path, dict[str, bytes]]) -> None:
+    _, files = made
+    own = {name: data for name, data in files.items() if name != "source.tar.gz"}
+    texts = {name: gzip.decompress(data) if name.endswith(".gz") else data for name, data in own.items()}
+    words = [SECRET, "alice_w", "~bob", str(ROOT), str(Path.home()) + "/", "/tmp/", "/usr/lib/"]
+    words += [name for name in (getpass.getuser(), socket.gethostname()) if name in redact.names_here()]
+    for name, data in texts.items():
+        for word in words:
+            assert word.encode() not in data, f"{word} in {name}"
+    assert b"alice" not in own["reports/traces/a.json.gz"], "a gzip names its file too"
+    kept = json.loads(files["reports/records/b.json"])
+    assert kept["reason"].splitlines()[1:] == [
+        '  File "PATH/x.py", line 3',
+        '  File "LIBRARIES/json/x.py", line 1',
+        "at PATH/z",
+    ]
+    assert kept["config"]["launch"]["python_path"] == ["mine", "PATH/mine"]
+
+
+def test_the_same_records_make_the_same_bytes(made: tuple[Path, dict[str, bytes]]) -> None:
+    path, _ = made
+    first = path.read_bytes()
+    again = make(path.parent, doctor=[f"python             works: {SECRET}/bin/python"])
+    changed = again != path  # somebody commits meanwhile: source and name are then others
+    assert changed or again.read_bytes() == first
+    assert {info.date_time for info in zipfile.ZipFile(path).infolist()} == {(1980, 1, 1, 0, 0, 0)}
+    names = zipfile.ZipFile(path).namelist()
+    assert names == sorted(names)
+
+
+def test_records_that_cannot_be_used_leave_an_archive_that_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "damaged.json").write_text("no record")
+    assert main([f"reports={tmp_path}", "--no-doctor"]) == Exit.OK
+    (path,) = tmp_path.glob("ae-bundle-*.zip")
+    assert capsys.readouterr().out.strip() == str(path)
+    files = unpacked(path.read_bytes())
+    readme = files["README.md"].decode()
+    assert "no record: nothing has been run here" in readme
+    assert "nothing was measured" in readme
+    assert files["CLAIMS.md"].decode().count("no record |") == files["CLAIMS.csv"].count(b"\n") - 1
+    assert main(["--check", str(path)]) == Exit.OK
+    assert f"{len(files) - 1} files are what the manifest says" in capsys.readouterr().out
+
+
+# -- an archive from elsewhere ---------------------------------------------------------------------------------------
+
+
+def zipped(fill: Callable[[zipfile.ZipFile], None], at: Path) -> Path:
+    with zipfile.ZipFile(at / "given.zip", "w") as made:
+        fill(made)
+    return at / "given.zip"
+
+
+GOOD = archive.pack({"a.txt": b"one", "b/c.txt": b"two"}, "top")
+
+
+def test_a_whole_archive_passes(tmp_path: Path) -> None:
+    (tmp_path / "good.zip").write_bytes(GOOD)
+    assert archive.verify(tmp_path / "good.zip") == 2
+    assert archive.pack({"b/c.txt": b"two", "a.txt": b"one"}, "top") == GOOD
+
+
+@pytest.mark.parametrize("name", ["../out", "top/../../out", "/etc/out", "top\\..\\out", "out", "C:/x/out"])
+def test_a_name_that_leads_out_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="leads out"):
+        archive.verify(zipped(lambda made: made.writestr(zipfile.ZipInfo(name), b"x"), tmp_path))
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFDIR])
+def test_what_is_no_plain_file_is_refused(kind: int, tmp_path: Path) -> None:
+    entry = zipfile.ZipInfo("top/link")
+    entry.external_attr = (kind | 0o777) << 16
+    with pytest.raises(InvalidRequest, match="a link, a folder or a device"):
+        archive.verify(zipped(lambda made: made.writestr(entry, b"/etc/passwd"), tmp_path))
+
+
+def test_sizes_and_numbers_are_bounded_before_anything_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "good.zip").write_bytes(GOOD)
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("it was unpacked"))
+    for name, legal in (("MOST_BYTES", 10), ("MOST_FILES", 2)):
+        with monkeypatch.context() as patch:
+            patch.setattr(archive, name, legal)
+            with pytest.raises(InvalidRequest, match=f"at most {legal}"):
+                archive.verify(tmp_path / "good.zip")
+
+
+def test_whatever_differs_from_the_manifest_is_named(tmp_path: Path) -> None:
+    manifest = unpacked(GOOD)[archive.MANIFEST]
+
+    def given(**files: bytes) -> Path:
+        def fill(made: zipfile.ZipFile) -> None:
+            for name, data in files.items():
+                made.writestr(f"top/{name.replace('__', '/')}", data)
+
+        return zipped(fill, tmp_path)
+
+    cases: list[tuple[dict[str, bytes], str]] = [
+        ({"MANIFEST.sha256": manifest, "a.txt": b"one", "b__c.txt": b"TWO"}, "b/c.txt has SHA-256"),
+        ({"MANIFEST.sha256": manifest, "a.txt": b"one"}, "b/c.txt is in the manifest alone"),
+        ({"MANIFEST.sha256": manifest, "a.txt": b"one", "b__c.txt": b"two", "d": b""}, "d is not in the manifest"),
+        ({"a.txt": b"one"}, "it has no MANIFEST.sha256"),
+        ({"MANIFEST.sha256": b"nonsense\n", "a.txt": b"one"}, "has the line 'nonsense'"),
+    ]
+    for files, words in cases:
+        with pytest.raises(InvalidRequest, match=words):
+            archive.verify(given(**files))
+    with pytest.warns(UserWarning, match="Duplicate"):
+        twice = zipped(lambda made: [made.writestr("top/a", b"1"), made.writestr("top/a", b"2")], tmp_path)  # type: ignore[func-returns-value]
+    with pytest.raises(InvalidRequest, match="a stands in it twice"):
+        archive.verify(twice)
+
+
+def test_a_damaged_archive_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "damaged.zip"
+    for data in (b"", b"no zip", GOOD[:-30], GOOD[:60] + bytes(20) + GOOD[80:]):
+        path.write_bytes(data)
+        with pytest.raises(InvalidRequest):
+            archive.verify(path)
+    assert main(["--check", str(path)]) == Exit.NOTHING
+    assert main(["--check", str(tmp_path / "none.zip")]) == Exit.NOTHING
+    assert "refused: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("reports=/data/x/reports seed=1", "reports=PATH/reports seed=1"),
+        ("mpiexec at /opt/mpi/bin/mpiexec:", "mpiexec at PATH/mpiexec:"),
+        ("https://example.org/a/b and 3/4 and a/b/c", "https://example.org/a/b and 3/4 and a/b/c"),
+        ("/x/.venv/lib/python3.11/site-packages/torch/nn/f.py", "LIBRARIES/torch/nn/f.py"),
+        (f"{ROOT}/suite/core/op.py", "suite/core/op.py"),
+        ("C:\\Users\\carol\\x.py", "PATH/x.py"),
+        ("'/home/carol'", "'PATH/carol'"),
+        ("run by carol on node17.", "run by NAME on NAME."),
+    ],
+)
+def test_what_stays_of_a_text(text: str, kept: str) -> None:
+    found = redact.text(text, ("carol", "node17"))
+    assert found == kept.replace("PATH/carol", "PATH/NAME")

@@ -1,0 +1,547 @@
+"""Keys that change nothing in a run are refused: each key of a config is varied under each executor.
+
+A key that an entry of suite.runner.unread_keys names changes a result, or SAME has the reason why it does not here.
+A key that no entry names changes none."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from suite.config import checks
+from suite.config.base import Settings
+from suite.config.compose import CONF, compose_both, composed, groups, register, resolve
+from suite.config.locate import locate
+from suite.config.places import check_parts
+from suite.config.plugins import Plugin
+from suite.config.refusals import every_key
+from suite.config.run import RunConfig
+from suite.core.errors import DoesNotFit, InvalidRequest, MissingDependency, SuiteError, Unsupported
+from suite.core.record import Outcome
+from suite.runner.executors.registry import without_ranks
+from suite.runner.interleave import measure
+from suite.runner.keys_read import BOOKKEEPING, DECLARED, MICROBENCHMARKS, PLUGINS, SYSTEMS, below, reads
+from suite.runner.progress import Progress
+from suite.runner.runs import expand, freeze
+from suite.runner.store import decisive
+from suite.runner.unread_keys import Effects, leaves
+
+STREAM = ("update_interval=1", "model.shape.tied=false", "batch.microbatch=4")
+CASES: dict[str, tuple[str, ...]] = {  # runs without ranks, small enough to be made for each key
+    "check": ("executor=check", "grid.inter=3", "grid.data=2"),
+    "check, a stream": ("executor=check", "grid.inter=3", "weights=predict", *STREAM),
+    "unit": ("executor=unit", "grid.inter=3", "grid.data=2"),
+    "simulated blocks": ("executor=simulated", "model=gpt3_xl", "grid.inter=4", "grid.data=4", "batch.size=64"),
+    "simulated pruned": ("executor=simulated", "system=axonn_samo", "grid.inter=2", "grid.data=2"),
+    "simulated search": ("executor=simulated", "executor.plan=search", "grid.data=4"),
+    "simulated layers": (
+        *("executor=simulated", "executor.account=layers", "system=pipeoptim", "grid.inter=2", "grid.data=2"),
+        *("optimizer=sgd", "precision=fp16", "precision.loss_scale.start=1", "precision.loss_scale.most=1"),
+    ),
+    "volumes": ("executor=volumes", "system=sparsity_aware", "graph.source.vertices=2048", "grid.data=4"),
+}
+CLASS = "names a class, of which the config has the arguments"
+INSIDE = "belongs to a part of the machine that this run does not use"
+SAME: dict[str, dict[str, str]] = {  # keys that are read and change no result of a case, with the reason
+    case: {
+        "executor._target_": CLASS,
+        "executor.kind": "selects the keys that the run has",
+        "system.simulation.layout._target_": CLASS,
+        "system.simulation.layout._partial_": "says that the layout is made later, as it must be",
+        "weights._target_": CLASS,
+        "model.shape._target_": CLASS,
+        "graph.source._target_": CLASS,
+        "partitioner._target_": CLASS,
+        "memory.layout._target_": CLASS,
+        "memory.layout._partial_": "says that the layout is made later, as it must be",
+        "pruning.ticket._target_": "says by being there that something is pruned",
+        "optimizer._target_": "rules of as many states cost alike",
+        "optimizer.momentum": "a velocity is held whatever the momentum is",
+        "model.shape.tied": "ends of a pipeline that add no gradients of a shared weight do not say so in a time",
+        "machine._target_": CLASS,
+        **{f"machine.{link}._target_": CLASS for link in ("within", "between", "host")},
+        "stack._target_": CLASS,
+        "machine.source": "is text",
+        "machine.peak.float32": "is the peak of full precision",
+        "machine.between.latency": INSIDE,
+        "machine.between.bandwidth": INSIDE,
+        "machine.host.latency": INSIDE,
+        "machine.host.bandwidth": INSIDE,
+        "machine.within.latency": INSIDE,
+        "machine.within.bandwidth": INSIDE,
+        "machine.adapters": INSIDE,
+    }
+    for case in CASES
+}
+SAME["simulated search"] |= dict.fromkeys(
+    (
+        "system.simulation.bucket_numel",
+        "system.simulation.layout.bucket",
+        "system.simulation.buckets_per_reduction",
+        "optimizer.buckets_per_reduction",
+    ),
+    "is more than a stage of gpt_tiny holds",
+)
+SAME["simulated search"] |= dict.fromkeys(
+    ("schedule._target_", "schedule.pipeline_limit", "schedule.cap"),
+    "orders several microbatches, and the plan that is found has one per replica",
+)
+SAME["volumes"]["graph.source.signal"] = "decides values of features, and a plan counts rows"
+
+
+@cache
+def both(case: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    return compose_both(case)
+
+
+def changed(unresolved: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """The resolved config with another value of one key."""
+    register()
+    made = OmegaConf.create(deepcopy(dict(unresolved)))
+    if key.endswith("._target_") and key.removesuffix("._target_") in CLASSES:  # another class has other arguments
+        key, value = key.removesuffix("._target_"), {"_target_": value}
+    OmegaConf.update(made, key, value, merge=False)
+    found = OmegaConf.to_container(made, resolve=True)
+    assert isinstance(found, dict)
+    return {str(name): part for name, part in found.items()}
+
+
+OTHERS = {  # of text: another value of the same kind
+    "even": ("cost",), "weights": ("all",), "float32": ("float64", "bfloat16"), "float16": ("bfloat16",),
+    "paper": ("authors", "auto", "lean", "interleaved"), "recompute": ("keep", "swap"), "keep": ("recompute",),
+    "fused": ("staged",), "given": ("search",), "search": ("given",), "auto": ("layers", "gloo"), "layers": ("blocks",),
+    "interval": ("layer", "none"), "layer": ("none", "interval"), "none": ("both", "forward"),
+    "both": ("none",), "end": ("every_round",), "velocity": ("next",),
+}  # fmt: skip
+CLASSES = {
+    "schedule": "baselines.gpipe.GPipe",
+    "optimizer": "suite.engine.optim.optimizer.SGD",
+    "weights": "suite.weights.Stash",
+    "partitioner": "suite.gnn.partition.simple.Block",
+}
+
+
+def values(key: str, value: Any) -> Iterator[Any]:
+    """Other values of a key, most often legal ones."""
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int):
+        yield from (value + 1, 2 * value, 4 * value, max(1, value // 2), 10_000 * value, 0)
+    elif isinstance(value, float):
+        yield from (value * 2, value / 2, value + 0.5, value * 1e4, value * 1e-4, 0.5)
+    elif isinstance(value, str):
+        if key.endswith("_target_"):
+            yield from (CLASSES[group] for group in CLASSES if key == f"{group}._target_")
+        yield from OTHERS.get(value, ())
+        yield f"{value}_other"
+    elif value is None:
+        yield from (
+            1,
+            3,
+            0.5,
+            "bfloat16",
+            True,
+            "auto",
+            {"_target_": "suite.pruning.magnitude.Magnitude", "scope": "layer"},
+        )
+    elif isinstance(value, list):
+        yield [*value, *value]
+        yield value[:1]
+
+
+def result(config: dict[str, Any]) -> Any:
+    """What a run without ranks leaves, or why it is refused; None where the value is of no use to any run."""
+    try:
+        checks.outline_of(config)
+        checks.checked_run(config)
+        check_parts(config)
+    except (SuiteError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+    run = freeze(deepcopy(config), "")
+    if run.refusal is not None:
+        return "refused"
+    try:
+        left = without_ranks(run.config.executor).run(run.config)
+    except DoesNotFit:
+        return "does not fit"
+    except InvalidRequest:
+        return "refused"
+    except MissingDependency:
+        return None
+    metrics = {
+        name: (one.values, one.note)
+        for name, one in left.metrics.items()
+        if name not in ("partition_time", "epochs_to_repay")
+    }
+    return metrics, left.memory, left.series, left.notes
+
+
+def outcomes(case: str, key: str, value: Any) -> tuple[Any, list[Any]]:
+    """The result of a case, and those with other values of one key up to the first that differs."""
+    _, unresolved = both(CASES[case])
+    usual, found = usual_result(case), []
+    for other in values(key, value):
+        try:
+            varied = changed(unresolved, key, other)
+        except (OmegaConfBaseException, TypeError, ValueError):
+            continue
+        if (left := result(varied)) is not None:
+            found.append(left)
+            if left != usual:
+                break
+    return usual, found
+
+
+@cache
+def usual_result(case: str) -> Any:
+    return result(deepcopy(both(CASES[case])[0]))
+
+
+def effects_of(config: dict[str, Any], unresolved: dict[str, Any]) -> Effects:
+    return Effects(freeze(config, "").config, config, unresolved)
+
+
+def check_key(case: str, key: str, value: Any) -> str:
+    """What is wrong with the entry of one key; empty where it is right."""
+    usual, found = outcomes(case, key, value)
+    if effects_of(*both(CASES[case])).idle(key) is not None:
+        return f"{key} changes a result and is refused" if any(o not in (usual, "refused") for o in found) else ""
+    kept = below(key, [*BOOKKEEPING, *DECLARED, *SAME[case]]) or below(
+        key, ["stack", "executor.stack", "executor.machine"]
+    )
+    return "" if kept or any(o != usual for o in found) else f"{key} changes nothing and is taken"
+
+
+def varied(case: str) -> list[tuple[str, Any]]:
+    return list(leaves(both(CASES[case])[0]))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_key_changes_a_result_or_is_refused(case: str) -> None:
+    """A few keys of each case; the next test: every key."""
+    assert usual_result(case) not in (None, "refused", "does not fit")
+    at, count = list(CASES).index(case), 3 * len(CASES)
+    mine = [
+        entry
+        for number, entry in enumerate(varied(case))
+        if number % count == at
+        and not below(entry[0], ["experiment", "scale", "launch", "draw", "tune", "machine", "stack"])
+    ]
+    assert [fault for key, value in mine if (fault := check_key(case, key, value))] == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("case", CASES)
+def test_every_key_changes_a_result_or_is_refused(case: str) -> None:
+    assert [fault for key, value in varied(case) if (fault := check_key(case, key, value))] == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("case", CASES)
+def test_every_choice_changes_a_result_or_is_refused(case: str) -> None:
+    """Of the groups that a config has: one that is refused as idle makes no other result."""
+    spare = ("executor", "experiment", "scale", "launch", "cost", "system")
+    faults = []
+    for group, choice in ((g, c) for g, names in groups().items() if g not in spare for c in names):
+        try:
+            config, unresolved = compose_both([*CASES[case], f"{group}={choice}"])
+        except InvalidRequest:  # it wants a value of its own
+            continue
+        left = result(deepcopy(config))
+        if left not in (None, "refused", usual_result(case)) and effects_of(config, unresolved).idle(group) is not None:
+            faults.append(f"{group}={choice}")
+    assert faults == []
+
+
+@pytest.mark.parametrize(
+    "overrides", [("executor=analytic", "executor.paper=samo"), ("executor=published", "executor.figure=samo_memory")]
+)
+def test_an_executor_of_figures_reads_its_own_keys_alone(overrides: tuple[str, ...]) -> None:
+    """It is made from them, and carries out a config without any other."""
+    executor = without_ranks(checks.checked_run(both(overrides)[0]).executor)
+    executor.check(None)
+    assert executor.run(None).metrics
+
+
+class Tracked(dict[str, Any]):
+    """A config that notes the dotted keys that are looked up in it."""
+
+    def __init__(self, data: Mapping[str, Any], seen: set[str], path: str = "") -> None:
+        inside = {key: Tracked(v, seen, f"{path}{key}.") if isinstance(v, Mapping) else v for key, v in data.items()}
+        super().__init__(inside)
+        self.seen, self.path = seen, path
+
+    def _note(self, key: str) -> None:
+        if not isinstance(dict.get(self, key), Tracked):
+            self.seen.add(f"{self.path}{key}")
+
+    def __getitem__(self, key: str) -> Any:
+        self._note(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._note(key)
+        return super().get(key, default)
+
+    def items(self) -> Any:
+        for key in self:
+            self._note(key)
+        return super().items()
+
+
+def tracked(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The dotted keys that are looked up in a configuration from now on. A plug-in is looked up with all its keys."""
+    seen: set[str] = set()
+    paths = {
+        id(value): f"{name}." for name in RunConfig.model_fields if isinstance(value := getattr(config, name), Settings)
+    }
+    look_up = Settings.__getattribute__
+
+    def noted(group: Settings, name: str) -> Any:
+        value = look_up(group, name)
+        path = "" if group is config else paths.get(id(group))
+        if path is not None and name == "more":
+            return Tracked(value, seen, path)
+        if path is not None and name in type(group).model_fields and not isinstance(value, Settings):
+            key = f"{path}{type(group).model_fields[name].alias or name}"
+            seen.update(leaf for leaf, _ in leaves(value.data(), key)) if isinstance(value, Plugin) else seen.add(key)
+        return value
+
+    monkeypatch.setattr(Settings, "__getattribute__", noted)
+    return seen
+
+
+HARNESS = (  # read by what drives a system's ranks: suite.runner.ranks.rank, session and the prediction of memory
+    *("launch", "measure", "comm", "executor", "checkpoint", "batch.size", "data", "grid", "system._target_"),
+    "pruning.searches",
+)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("system=axonn_samo", "precision=bf16"),
+        ("system=sputnik", "precision=bf16"),
+        ("system=pytorch", "precision=bf16"),
+        ("system=pipeoptim", "model.shape.tied=false"),
+    ],
+)
+def test_a_system_looks_up_the_keys_of_its_entry(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from suite.comm.p2p.threads import Hub, LoopbackWorld
+
+    run = freeze(both(overrides)[0], "")
+    config, known = run.config, reads(run.config)
+    made = locate(config.system.target)
+    with monkeypatch.context() as patch:
+        seen = tracked(config, patch)
+        made.probe(config)
+        made(world=LoopbackWorld(Hub(1), 0, device="cpu"), config=config)
+    assert known is not None
+    one_stage = {"split"}  # a plan of one stage looks it up, and nothing depends on it
+    assert {key for key in seen if not below(key, [*known, *BOOKKEEPING, *DECLARED])} <= one_stage
+    wanted = [key for key, _ in leaves(run.settings) if below(key, known) and not below(key, HARNESS)]
+    unpruned = {"pruning.sparsity", "pruning.scope"} if config.pruning.ticket is None else set()
+    assert {key for key in wanted if key not in seen} <= unpruned
+
+
+@pytest.mark.parametrize("group", ["executor", "system"])
+def test_every_executor_and_system_has_an_entry(group: str) -> None:
+    of_kind = {"plugin": PLUGINS, "microbenchmark": MICROBENCHMARKS}
+    for choice in groups()[group]:
+        text = yaml.safe_load((CONF / group / f"{choice}.yaml").read_text())
+        part = text.get("system", text) if group == "system" else text
+        known = SYSTEMS if group == "system" else of_kind.get(part["kind"])
+        assert known is None or part["_target_"] in known, choice
+
+
+XL = (
+    "executor=simulated",
+    "machine=summit",
+    "stack=samo",
+    "model=gpt3_xl",
+    "grid.inter=4",
+    "grid.data=4",
+    "batch.size=64",
+)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "legal"),
+    [
+        (XL, "memory=offload", "executor.account=layers"),
+        (XL, "optimizer=sgd", "executor.account=layers"),
+        (
+            XL,
+            "activation_checkpointing=4",
+            "leave out activation_checkpointing and set system.simulation.activation_checkpointing=layer",
+        ),
+        (XL, "precision=fp16", "executor.account=layers"),
+        (
+            XL,
+            "optimizer.bucket_numel=1000",
+            "leave out optimizer.bucket_numel and set system.simulation.bucket_numel=4000000",
+        ),
+        (
+            XL,
+            "optimizer={bucket_numel: 1000}",
+            "leave out optimizer.bucket_numel and set system.simulation.bucket_numel=4000000",
+        ),
+        (XL, "optimizer.lr=0.1", "executor=real"),
+        (XL, "optimizer.clip_norm=1.0", "executor=real"),
+        ((*XL, "system=axonn_samo", "pruning=none"), "pruning.sparsity=0.5", "pruning=magnitude"),
+        (XL, "measure.rounds=3", "executor=real"),
+        ((*XL, "system=axonn_samo"), "optimizer.buckets_per_reduction=2", "executor=real"),
+        (
+            (*XL, "system=axonn_samo"),
+            "system.simulation.layout.sparsity=0.5",
+            "leave out system.simulation.layout.sparsity and set pruning=magnitude pruning.sparsity=0.9",
+        ),
+        ((*XL, "executor.plan=search"), "batch.microbatch=4", "executor.plan=given"),
+        (("system=pytorch",), "optimizer.buckets_per_reduction=2", "system=axonn"),
+        (("system=torch_gpipe", "grid.inter=2"), "memory=offload", "system=axonn"),
+        (("system=deepspeed_3d",), "weights.graph=recompute", "system=axonn"),
+        ((), "machine=perlmutter", "executor=simulated"),
+        ((), "system.simulation.bucket_numel=1000", "executor=simulated"),
+        ((), "graph=reddit_like", "system=sparsity_aware executor=full_graph"),
+        ((), "draw.width=9", "suite draw draw.width=..."),
+        ((), "pruning.sparsity=0.5", "pruning=magnitude memory=samo"),
+        ((), "comm.transport=gloo", "grid.data=2"),
+        ((), "launch.nodes=2", "launch.launcher=srun"),
+        ((), "checkpoint.every=7", "checkpoint.folder=FOLDER"),
+        (("measure.eval_batches=0",), "measure.validate=every_round", "measure.eval_batches=2"),
+        (("system=sparsity_aware",), "batch.size=32", "system=axonn"),
+        (("system=sparsity_aware", "executor=volumes"), "exchange.overlap=true", "executor=full_graph"),
+        (("executor=check",), "launch.threads=2", "executor=real"),
+        (("executor=emulated", "grid.inter=2"), "executor.copy=1.0", "update_interval=1"),
+        (("executor=emulated", "grid.inter=2"), "seed=3", "executor=real"),
+        (("executor=messages", "grid.data=2"), "model=gpt3_xl", "executor=real"),
+        (("executor=published", "executor.figure=samo_memory"), "system=gpipe", "executor=real"),
+    ],
+)
+def test_a_given_key_that_nothing_reads_is_refused(overrides: tuple[str, ...], key: str, legal: str) -> None:
+    (run,) = expand([*overrides, key])
+    assert isinstance(run.refusal, Unsupported)
+    assert str(run.refusal).startswith(f"{key}; rule: ")
+    assert str(run.refusal).endswith(f"; legal: {legal}")
+
+
+SIMULATED = ("executor=simulated", "grid.inter=2")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "refused"),
+    [
+        (SIMULATED, "memory=offload"),
+        (SIMULATED, "optimizer=sgd"),
+        (SIMULATED, "optimizer.lr=0.1"),
+        (SIMULATED, "precision=fp16"),
+        (SIMULATED, "precision.half=float16"),
+        (SIMULATED, "weights=stash"),
+        (SIMULATED, "activation_checkpointing=4"),
+        (SIMULATED, "optimizer.bucket_numel=4"),
+        ((*SIMULATED, "system=axonn_samo"), "optimizer.buckets_per_reduction=2"),
+        (SIMULATED, "optimizer.clip_norm=1.0"),
+        ((*SIMULATED, "executor.account=layers"), "optimizer.buckets_per_reduction=2"),
+        (SIMULATED, "measure.rounds=3"),
+        (("executor=simulated",), "graph=rmat"),
+        ((*SIMULATED, "system=axonn_samo"), "system.simulation.layout.sparsity=0.5"),
+        ((*SIMULATED, "executor.account=layers"), "system.simulation.bucket_numel=1000"),
+        ((*SIMULATED, "executor.plan=search"), "batch.microbatch=4"),
+        ((), "graph=rmat"),
+        ((), "machine=perlmutter"),
+        ((), "pruning.sparsity=0.5"),
+        ((), "comm.transport=gloo"),
+        ((), "checkpoint.every=7"),
+        (("executor=check",), "launch.threads=2"),
+        (("executor=emulated", "grid.inter=2"), "seed=3"),
+        (("system=pytorch",), "optimizer.buckets_per_reduction=2"),
+        (("system=torch_1f1b",), "schedule=gpipe"),
+        (("system=torch_1f1b",), "+schedule.cap=2"),
+        (("system=deepspeed_3d",), "schedule=gpipe"),
+        (("system=torch_gpipe",), "system.schedule=Schedule1F1B"),
+        (("system=torch_1f1b", "grid.inter=2"), "batch.size=2"),
+        (("system=torch_1f1b", "grid.inter=4"), "batch.size=6"),
+        (("system=sparsity_aware",), "batch.size=32"),
+    ],
+)
+def test_a_hint_leads_to_no_further_refusal(overrides: tuple[str, ...], refused: str) -> None:
+    """Added to the line it is taken with the key, unless it says that the key has to go."""
+    (run,) = expand([*overrides, refused])
+    hint = str(run.refusal).partition("; legal: ")[2]
+    left_out, _, words = hint.rpartition(" and set ")
+    given = [*overrides, *([] if left_out else [refused]), *words.split()]
+    assert words
+    assert [run.refusal for run in expand(given)] == [None]
+
+
+def test_the_schedule_that_a_system_runs_is_taken() -> None:
+    assert expand(["system=torch_1f1b", "schedule=one_f_one_b"])[0].refusal is None
+
+
+def test_every_key_of_the_models_is_read_or_bookkeeping() -> None:
+    engine = resolve(["system=axonn", "launch=slurm"])
+    graph = resolve(["system=sparsity_aware", "executor=full_graph"])
+    # each key of a system's simulation is read where the system gives it
+    simulated = {"system.simulation"} & {key.rpartition(".")[0] for key in reads(resolve(XL)) or ()}
+    known = {*BOOKKEEPING, *DECLARED, *(reads(engine) or ()), *(reads(graph) or ()), *simulated}
+    keys = [key for key in every_key(RunConfig) if key not in ("unread", "graph.holdings")]
+    assert [key for key in keys if not below(key, known) and not any(below(one, [key]) for one in known)] == []
+
+
+def test_a_simulated_system_is_not_pruned_on_demand() -> None:
+    """The choice changes the result although the sparsity that it holds does not."""
+    assert expand([*XL, "system=axonn_samo", "pruning=none"])[0].refusal is None
+
+
+def test_an_entry_of_an_experiment_gives_no_idle_key() -> None:
+    useless, useful = expand(
+        [
+            "experiment.runs=[['system=pytorch','optimizer.buckets_per_reduction=2'],['system=axonn','optimizer.buckets_per_reduction=2']]"
+        ]
+    )
+    assert isinstance(useless.refusal, Unsupported)
+    assert useful.refusal is None
+
+
+def test_a_key_of_the_command_line_is_for_the_runs_that_read_it() -> None:
+    pair = "experiment.runs=[['system=pytorch'],['system=axonn']]"
+    usual = expand([pair])[0]
+    alone, pipeline = expand([pair, "optimizer.buckets_per_reduction=2"])
+    assert (alone.label, alone.refusal) == ("pytorch 1x1", None)
+    assert decisive({**alone.settings, "experiment": {}}) == decisive({**usual.settings, "experiment": {}})
+    assert (pipeline.label, pipeline.config.optimizer.buckets_per_reduction) == (
+        "axonn 1x1 optimizer.buckets_per_reduction=2",
+        2,
+    )
+    assert all(run.refusal for run in expand([pair, "machine=h200"]))
+
+
+def test_a_refused_key_has_a_record_of_its_own() -> None:
+    """Its config is that of the run without the key, whose record has to stand."""
+    usual, refused = expand([])[0], expand(["machine=h200"])[0]
+    assert decisive(usual.settings) != decisive(refused.settings)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [("seed=7", True), ("optimizer=sgd", True), ("optimizer.bucket_numel=1000", False), ("memory=offload", False)],
+)
+def test_plain_pytorch_trains_by_the_keys_of_its_entry(key: str, changes: bool, tmp_path: Path) -> None:
+    """On a rank: what is refused for it changes no loss."""
+    small = ["system=pytorch", "batch.size=4", "measure.rounds=1", "measure.eval_batches=0", f"reports={tmp_path}"]
+    assert (expand([*small, key])[0].refusal is None) == changes
+    runs = [freeze(composed(words), "") for words in (small, [*small, key])]
+    first, second = measure(runs, Progress(1.0, io.StringIO()))
+    assert first.outcome is second.outcome is Outcome.OK
+    assert (first.series["loss"] != second.series["loss"]) == changes

@@ -1,0 +1,211 @@
+"""Decides whether a run without ranks leaves a record like every other run: refused, kept, failed or judged.
+
+No rank may start here: what carries such a run out is a class that the config names.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.cli.run import exit_code, run, summary
+from suite.config.checks import outline_of
+from suite.config.compose import composed, resolve
+from suite.config.run import RunConfig
+from suite.core.claim import AnswerRow, Claim, Evidence, Scope, Verdict
+from suite.core.errors import InvalidRequest
+from suite.core.op import Kind, Op
+from suite.core.protocols import Carried
+from suite.core.record import Metric, Outcome, Record, Source
+from suite.core.trace import FORWARD, Span, Trace
+from suite.papers.common import claims
+from suite.papers.common.answer import of_figure
+from suite.papers.common.formula_executor import FIGURE
+from suite.report.judge import judge
+from suite.report.load import read_store
+from suite.runner import interleave, provenance
+from suite.runner.launch import processes
+from suite.runner.progress import Progress
+from suite.runner.runs import expand, freeze
+from suite.runner.store import key_of
+
+
+class Counting:
+    """An executor of a simulator's kind, and one that breaks."""
+
+    def __init__(self, *, value: float) -> None:
+        self.value = value
+
+    def check(self, config: RunConfig) -> None:
+        if self.value < 0:
+            raise InvalidRequest(f"executor.value={self.value}", rule="not negative", legal="executor.value=0")
+
+    def run(self, config: RunConfig) -> Carried:
+        if not self.value:
+            raise ZeroDivisionError("nothing to divide by")
+        spans = Trace([Span(0, FORWARD, 0.0, 1 / self.value, Op(0, Kind.FORWARD, 0))])
+        return Carried(
+            Source.SIMULATED,
+            metrics={"batch_time": Metric("s", "lower", (1 / self.value,))},
+            memory={"predicted": {"weights": [8]}},
+            series={"loss": [0.5]},
+            trace=spans,
+            notes=("counted",),
+        )
+
+
+@pytest.fixture(autouse=True)
+def _no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(*_: Any, **__: Any) -> None:
+        raise AssertionError("a rank was started")
+
+    monkeypatch.setattr(processes.Ranks, "start", started)
+
+
+def config(folder: Path, value: float, **more: Any) -> dict[str, Any]:
+    made = composed(["grid.inter=3", f"reports={folder}"])
+    return made | {
+        "executor": {"kind": "plugin", "name": "counting", "_target_": f"{__name__}.Counting", "value": value, **more}
+    }
+
+
+def carried(folder: Path, *values: float) -> list[Record]:
+    runs = [freeze(config(folder, value), "suite run", f" {value}") for value in values]
+    return interleave.measure(runs, Progress(1.0, io.StringIO()))
+
+
+def test_what_an_executor_leaves_is_the_record(tmp_path: Path) -> None:
+    (record,) = carried(tmp_path, 4.0)
+    assert (record.outcome, record.source, record.label) == (Outcome.OK, Source.SIMULATED, "axonn 3x1 4.0")
+    assert record.metrics["batch_time"].values == (0.25,)
+    assert record.memory == {"predicted": {"weights": [8]}}
+    assert record.series == {"loss": [0.5]}
+    assert record.notes == ("counted",)
+    assert record.config["executor"]["value"] == 4.0
+    assert record.provenance["command"] == "suite run"
+    store = read_store(tmp_path)
+    assert not store.aside
+    assert store.entries[0].trace is not None
+    assert [span.end for span in store.entries[0].trace.spans] == [0.25]
+
+
+def test_one_that_fails_or_is_refused_does_not_end_the_others(tmp_path: Path) -> None:
+    records = carried(tmp_path, 0.0, -1.0, 2.0)
+    assert [record.outcome for record in records] == [Outcome.FAILED, Outcome.UNSUPPORTED, Outcome.OK]
+    assert records[0].reason.endswith("ZeroDivisionError: nothing to divide by")
+    assert not records[0].metrics
+    assert records[1].reason == "executor.value=-1.0; rule: not negative; legal: executor.value=0"
+    assert exit_code(records) == 1
+    assert "nothing to divide by" in summary(records[0])
+
+
+def test_a_record_stands_until_its_sources_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    (tmp_path / "suite" / "own").mkdir(parents=True)
+    tmp_path = tmp_path / "suite" / "own"
+    (tmp_path / "data.yaml").write_text("a: 1")
+    made = config(tmp_path / "reports", 4.0, sources=["suite/own"])
+    first = interleave.measure([freeze(made, "")], Progress(1.0, io.StringIO()))
+    with monkeypatch.context() as patch:
+        patch.setattr(Counting, "run", None)  # not called again
+        assert interleave.measure([freeze(made, "")], Progress(1.0, io.StringIO())) == first
+    before = key_of(made, provenance.circumstances(outline_of(made)))
+    (tmp_path / "data.yaml").write_text("a: 2")
+    assert key_of(made, provenance.circumstances(outline_of(made))) != before
+    (tmp_path / "page.html").write_text("no source")
+    after = key_of(made, provenance.circumstances(outline_of(made)))
+    (tmp_path / "page.html").unlink()
+    assert key_of(made, provenance.circumstances(outline_of(made))) == after
+
+
+def test_without_ranks_nothing_is_refused_for_their_sake(tmp_path: Path) -> None:
+    """Thousands of stages, another microbatch, no text: the executor knows what it needs; the suite's counts stay."""
+    made = config(tmp_path, 4.0)
+    made["grid"] = {"data": 64, "inter": 48, "tensor": 3}
+    made["batch"] = {"size": 7, "microbatch": 2}
+    made["data"]["folder"] = str(tmp_path / "nowhere")
+    assert freeze(made, "").refusal is None
+    made["measure"]["validate"] = "never"
+    assert "measure.validate" in str(freeze(made, "").refusal)
+    made["measure"]["validate"] = "end"
+    made["grid"]["inter"] = "many"
+    assert "a whole number" in str(freeze(made, "").refusal)
+
+
+# -- the formulas ------------------------------------------------------------------------------------------------------
+
+
+def test_a_paper_is_asked_for_and_must_have_formulas(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"executor\.paper has no value"):
+        resolve(["executor=analytic"])
+    wrong = freeze(composed(["executor=analytic", "executor.paper=sam"]), "")
+    assert "did you mean 'samo'" in str(wrong.refusal)
+    assert freeze(composed(["executor=analytic", "executor.paper=samo"]), "").label == "samo formulas"
+
+
+def test_the_formulas_answer_their_claims_and_each_gets_a_verdict(tmp_path: Path) -> None:
+    records = run(["experiment=formulas", f"reports={tmp_path}"], Progress(1.0, io.StringIO()))
+    asked = of_figure(claims.load(), FIGURE)
+    papers = list(dict.fromkeys(claim.paper for claim, _ in asked))
+    assert [(record.label, record.system, record.outcome) for record in records] == [
+        (f"{paper} formulas", paper, Outcome.OK) for paper in papers
+    ]
+    assert {record.source for record in records} == {Source.ANALYTIC}
+    for record in records:
+        rows = {claim.id: row.evidence for claim, row in asked if claim.paper == record.system}
+        assert {name: metric.evidence for name, metric in record.metrics.items()} == rows
+        assert summary(record).endswith(f"{len(rows)} claims answered, analytic")
+    judged = {found.claim.id: found for found in judge(claims.load(), read_store(tmp_path))}
+    assert Verdict.NOT_RUN not in {judged[claim.id].verdict for claim, _ in asked}
+    assert {judged[claim.id].evidence for claim, _ in asked} == {Evidence.DERIVED, Evidence.PRINTED}
+
+
+DEPARTS = {
+    "samo.table1.batch_per_gpu",  # the caption says 4 to 1, the table has 8 to 1 (S7)
+    "samo.sec6b.cnn_size_ratio",  # 9 to 102 by Table I, printed as nearly 10 to 100
+    "samo.sec5b.sputnik_flops",  # 16 to 22 percent of the dense flops by Table II, printed as 10
+}
+
+
+def expected(claim: Claim, row: AnswerRow) -> Verdict:
+    """By the rules for what no model computes, in their order; the controls that are named here hold."""
+    holds = claim.id not in DEPARTS
+    if row.evidence is Evidence.PRINTED:
+        return Verdict.CONSISTENT if holds else Verdict.CONTRADICTED
+    if row.restates and holds:
+        return Verdict.CONSISTENT
+    if row.scope is Scope.STAND_IN:
+        return Verdict.TREND_ONLY if holds else Verdict.DIFFERS_ON_STAND_IN
+    if holds:
+        return Verdict.REPRODUCED
+    return Verdict.CONTRADICTED if claim.control else Verdict.DIFFERS
+
+
+def test_a_formula_agrees_with_what_is_printed_or_reproduces_it(tmp_path: Path) -> None:
+    run(["experiment=formulas", f"reports={tmp_path}"], Progress(1.0, io.StringIO()))
+    asked = [
+        (claim, row)
+        for claim, row in of_figure(claims.load(), FIGURE)
+        if claim.reach == "analytic" and claim.paper in ("axonn", "samo")
+    ]
+    assert len(asked) > 50
+    judged = {found.claim.id: found.verdict for found in judge(claims.load(), read_store(tmp_path))}
+    controls = [claim.control for claim, _ in asked if claim.id in DEPARTS and claim.control]
+    assert {judged[name] for name in controls} <= {Verdict.REPRODUCED}
+    assert {claim.id: judged[claim.id] for claim, _ in asked} == {
+        claim.id: expected(claim, row) for claim, row in asked
+    }
+
+
+def test_an_empty_store_answers_none(tmp_path: Path) -> None:
+    asked = [claim for claim in claims.load() if claim.reach == "analytic" and claim.paper in ("axonn", "samo")]
+    assert {found.verdict for found in judge(asked, read_store(tmp_path))} == {Verdict.NOT_RUN}
+
+
+def test_the_formulas_come_first_at_every_scale_of_a_laptop() -> None:
+    for scale in ("laptop", "smoke"):
+        assert resolve([f"scale={scale}"]).scale.reproduce[0] == "formulas"
+    assert {run.refusal for run in expand(["experiment=formulas"])} == {None}

@@ -1,0 +1,92 @@
+"""Decides whether latency and bandwidth are found again in times that were made from them."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suite.core.errors import InvalidRequest
+from suite.microbench.alpha_beta import fit
+
+SIZES = [2**power for power in (3, 6, 8, 10, 12, 14, 16, 18, 20, 21, 22, 24)]
+
+
+def times(latency: float, bandwidth: float, sizes: list[int] = SIZES) -> list[float]:
+    return [latency + size / bandwidth for size in sizes]
+
+
+@given(st.floats(1e-7, 1e-2), st.floats(1e8, 1e11))
+def test_exact_times_give_back_both_numbers(latency: float, bandwidth: float) -> None:
+    found = fit(SIZES, times(latency, bandwidth))
+    # as long as either shows in the times at all
+    if latency > 1e-6 * SIZES[-1] / bandwidth:
+        assert found.latency == pytest.approx(latency, rel=1e-6)
+    if SIZES[-1] / bandwidth > 1e-6 * latency:
+        assert found.bandwidth == pytest.approx(bandwidth, rel=1e-6)
+    assert found.misfit < 1e-6
+    assert found.seconds(12345) == pytest.approx(latency + 12345 / bandwidth, rel=1e-6)
+
+
+def test_two_points_are_a_line() -> None:
+    found = fit([0, 1000], [2e-6, 3e-6])
+    assert (found.latency, found.bandwidth) == (pytest.approx(2e-6), pytest.approx(1e9))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_of_five_percent_moves_neither_by_more(seed: int) -> None:
+    draw = random.Random(seed)
+    noisy = [second * draw.lognormvariate(0.0, 0.05) for second in times(2e-5, 4e9)]
+    found = fit(SIZES, noisy)
+    assert found.latency == pytest.approx(2e-5, rel=0.05)
+    assert found.bandwidth == pytest.approx(4e9, rel=0.08)
+    assert 0 < found.misfit < 0.2
+
+
+def test_no_line_beside_it_has_less_relative_error() -> None:
+    draw = random.Random(7)
+    noisy = [second * draw.lognormvariate(0.0, 0.3) for second in times(2e-5, 4e9)]
+    found = fit(SIZES, noisy)
+
+    def error(latency: float, slope: float) -> float:
+        return sum(((latency + size * slope) / second - 1) ** 2 for size, second in zip(SIZES, noisy, strict=True))
+
+    least = error(found.latency, 1 / found.bandwidth)
+    for factor in (0.99, 1.01):
+        assert error(found.latency * factor, 1 / found.bandwidth) > least
+        assert error(found.latency, factor / found.bandwidth) > least
+    errors = [abs(found.seconds(size) / second - 1) for size, second in zip(SIZES, noisy, strict=True)]
+    assert found.misfit == max(errors)
+
+
+def test_neither_is_negative() -> None:
+    """A cache makes small messages quicker than any line through the large ones; a load makes times fall."""
+    steep = fit([8, 1000, 100_000], [1e-9, 1e-6, 1e-3])
+    assert steep.latency == 0
+    assert 0 < steep.bandwidth < math.inf
+    falling = fit([8, 1000, 100_000], [3e-5, 2e-5, 1e-5])
+    assert falling.bandwidth == math.inf
+    assert 1e-5 < falling.latency < 3e-5
+    assert falling.seconds(1e9) == falling.latency
+
+
+@pytest.mark.parametrize(
+    ("sizes", "seconds"),
+    [
+        ([], []),
+        ([8], [1e-6]),
+        ([8, 8], [1e-6, 2e-6]),
+        ([8, 16], [1e-6]),
+        ([-8, 16], [1e-6, 2e-6]),
+        ([8, 16], [0.0, 1e-6]),
+        ([8, 16], [1e-6, -1e-6]),
+        ([8, 16], [1e-6, math.nan]),
+        ([8, 16], [1e-6, math.inf]),
+    ],
+)
+def test_what_is_no_line_is_refused(sizes: list[float], seconds: list[float]) -> None:
+    with pytest.raises(InvalidRequest):
+        fit(sizes, seconds)

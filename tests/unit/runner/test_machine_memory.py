@@ -1,0 +1,163 @@
+"""Memory check of runs before their ranks start."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from suite.config.compose import resolve
+from suite.core.errors import InvalidRequest
+from suite.core.units import si
+from suite.data.graphs.generate import RMAT
+from suite.runner import estimate, machine_memory
+from suite.runner.machine_memory import PLAIN, TORCH, Limit, batches_bytes, cgroup_limit, check, drawn_bytes, needs
+from suite.runner.runs import Run, expand
+
+GB = 10**9
+
+
+@pytest.fixture(autouse=True)
+def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_memory, "machine_limit", lambda: Limit(23 * GB, "all of its memory"))
+    monkeypatch.setattr(machine_memory, "device_limits", lambda: [80 * GB, 80 * GB])
+
+
+def run_of(*overrides: str) -> Run:
+    (run,) = expand(overrides)
+    return run
+
+
+def refusal(*overrides: str) -> str:
+    return str(run_of(*overrides).refusal or "")
+
+
+def test_model_beyond_the_machine_is_refused_with_both_numbers() -> None:
+    told = refusal("model=gpt3_175b")
+    budgets = estimate.budgets(resolve(["model=gpt3_175b"]))
+    whole = sum(budget.peak + budget.layout.bytes(home="host") for budget in budgets)
+    assert "model=gpt3_175b" in told
+    assert "this machine has 23 GB" in told
+    assert si(whole + TORCH, "B") in told
+    assert "launch.memory_check=false" in told
+    assert not refusal("model=gpt3_175b", "launch.memory_check=false")
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["model=gpt3_175b", "grid.inter=8"],
+        ["model=gpt3_175b", "executor=replay", "grid.inter=8"],
+        ["model=gpt3_175b", "system=pytorch"],
+        ["model=gpt3_13b", "system=deepspeed_3d", "grid.data=2"],
+        ["batch.size=8000000", "batch.microbatch=80000"],
+        ["model=vgg_16", "data=digits", "optimizer=sgd", "batch.size=400000", "batch.microbatch=4000"],
+        ["executor=full_graph", "system=sparsity_aware", "model=gcn", "graph=rmat", "graph.source.vertices=1073741824"],
+        ["executor=volumes", "system=sparsity_aware", "model=gcn", "graph=rmat", "graph.source.vertices=1073741824"],
+        ["executor=emulated", "grid.inter=2", "executor.cost.message_bytes=10000000000"],
+        ["executor=messages", "grid.data=2", "executor.sizes=[80000000000]"],
+        ["executor=products", "executor.widths=[1000000]"],
+    ],
+    ids=" ".join,
+)
+def test_run_that_would_exhaust_the_machine_is_refused(overrides: list[str]) -> None:
+    assert "this machine has 23 GB" in refusal(*overrides)
+    assert "this machine has" not in refusal(*overrides, "launch.memory_check=false")
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [["executor=simulated", "model=gpt3_175b"], ["executor=check", "batch.size=800000", "batch.microbatch=8000"]],
+)
+def test_run_without_ranks_of_a_huge_model_or_batch_is_made(overrides: list[str]) -> None:
+    assert not refusal(*overrides)
+
+
+def test_job_for_a_scheduler_is_checked_where_it_runs() -> None:
+    slurm = ("launch=slurm", "model=gpt3_13b", "grid.data=16", "batch.size=32")
+    assert not refusal(*slurm)
+    assert "16 ranks" in refusal(*slurm, "launch.submit=false")
+    assert "2 ranks" in refusal(*slurm, "launch.submit=false", "launch.tasks_per_node=2")
+
+
+def test_only_ranks_of_one_node_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = resolve(["model=gpt3_2_7b", "system=axonn_no_memopt", "grid.inter=8", "launch.launcher=srun"])
+    three = 3 * max(need.host for need in needs(config))
+    assert three < sum(need.host for need in needs(config))
+    monkeypatch.setattr(machine_memory, "machine_limit", lambda: Limit(three, "all of its memory"))
+    check(config.changed({"launch.tasks_per_node": 3}))
+    with pytest.raises(InvalidRequest, match="for 8 ranks"):
+        check(config)
+
+
+def test_cuda_rank_is_held_against_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_device = ("launch.device=cuda", "grid.inter=2")
+    told = refusal("model=gpt3_6_7b", "system=axonn_no_memopt", *on_device)
+    assert re.search(r"on the device of rank \d of a node; rule: CUDA device \d has 80 GB", told)
+    assert not refusal("model=gpt3_xl", "system=axonn_no_memopt", *on_device)
+    monkeypatch.setattr(machine_memory, "device_limits", list)
+    assert not refusal("model=gpt3_6_7b", "system=axonn_no_memopt", *on_device)
+
+
+def test_a_process_holds_its_batches_and_what_it_loads() -> None:
+    config = resolve([])
+    shape, measure = config.model.shape, config.measure
+    drawn = 16 * config.batch.size * shape.arguments["sequence"] * (measure.discard_first + measure.batches)
+    assert batches_bytes(config) == drawn
+    (need,), (budget,) = needs(config), estimate.budgets(config)
+    assert need.host == TORCH + drawn + budget.peak + budget.layout.bytes(home="host")
+    emulated = resolve(["executor=emulated", "grid.inter=3", "executor.cost.message_bytes=1000"])
+    assert [need.host for need in needs(emulated)] == [PLAIN + 2000] * 3
+
+
+def test_replay_holds_all_stages_in_one_process() -> None:
+    ranks = needs(resolve(["system=pipedream", "model.shape.tied=false", "grid.inter=4"]))
+    (one,) = needs(resolve(["system=pipedream", "model.shape.tied=false", "grid.inter=4", "executor=replay"]))
+    base = TORCH + batches_bytes(resolve([]))
+    assert one.host == sum(need.host - base for need in ranks) + base
+
+
+def test_drawn_graph_holds_features_and_both_matrices() -> None:
+    graph = RMAT(vertices=1024, degree=16, features=300)
+    assert drawn_bytes(graph) == 1024 * (16 * 2 * 8 + 300 * 4)
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "limit"),
+    [
+        ("0::/user/job\n", {"user/memory.max": "5000", "user/job/memory.max": "max"}, 5000),
+        ("0::/user/job\n", {"user/memory.max": "5000", "user/job/memory.max": "4000"}, 4000),
+        ("4:memory:/job\n0::/\n", {"memory/job/memory.limit_in_bytes": "3000"}, 3000),
+        ("4:cpu,memory:/gone\n", {"memory/memory.limit_in_bytes": "2000"}, 2000),
+        ("3:cpu:/job\n", {"cpu/job/memory.limit_in_bytes": "1000", "memory/memory.limit_in_bytes": "7"}, None),
+        ("0::/\n", {}, None),
+    ],
+)
+def test_limit_of_control_groups(membership: str, files: dict[str, str], limit: int | None, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "groups" / name).write_text(text)
+    (tmp_path / "cgroup").write_text(membership)
+    assert cgroup_limit(tmp_path / "cgroup", tmp_path / "groups") == limit
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["batch.size=1000000000"],
+        ["executor=emulated", "measure.batches=1000000", "update_interval=1", "grid.inter=4"],
+        ["executor=simulated", "update_interval=1000000000", "model.shape.tied=false"],
+        ["executor=check", "batch.size=1000000000"],
+        ["executor=unit", "executor.batches=1000000000"],
+    ],
+    ids=" ".join,
+)
+def test_order_that_takes_too_long_to_check_is_refused(overrides: list[str]) -> None:
+    assert "microbatches on" in refusal(*overrides)
+
+
+def test_prediction_for_many_ranks_of_a_huge_model_is_quick() -> None:
+    """A prediction looks at the layers of a stage once, not once per replica."""
+    config = resolve(["model=gpt3_175b", "grid.data=20000", "batch.size=40000"])
+    assert len(estimate.budgets(config)) == 20_000

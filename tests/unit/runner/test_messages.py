@@ -1,0 +1,301 @@
+"""Decides whether a study of messages times what has arrived and nothing else.
+
+Ranks are threads here; tests/distributed has real ones, under MPI and gloo.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from configs import altered
+
+from suite.comm.p2p import threads
+from suite.comm.p2p.threads import LoopbackGroup, LoopbackTransport, LoopbackWorld
+from suite.config.compose import resolve
+from suite.config.executor import MicrobenchmarkExecutor
+from suite.config.run import RunConfig
+from suite.core.errors import InvalidRequest, RankError, UnknownName, Unsupported
+from suite.core.op import Op
+from suite.core.protocols import Handle, Value
+from suite.microbench import communication
+from suite.runner.executors import message_sizes
+from suite.runner.executors.message_sizes import Messages, check_sizes, links, rounds_of, sweep
+from suite.runner.runs import freeze
+
+SIZES = [8, 64, 1024, 4096]
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(scope="module")
+def base() -> RunConfig:
+    return resolve(["executor=messages", "grid.data=2", "executor.sizes=[8,64,1024,4096]"])
+
+
+def study(config: RunConfig) -> Messages:
+    """The study that a config describes."""
+    assert isinstance(config.executor, MicrobenchmarkExecutor)
+    made = config.executor.build()
+    assert isinstance(made, Messages)
+    return made
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sizes", [[], None, 8, "8", [0], [-8], [8, -64], [6], [8, 8], [64, 8], [8.0], [True, 8], ["8"], [4, None]]
+)
+def test_a_list_of_sizes_that_is_none_is_refused_with_a_legal_one(base: RunConfig, sizes: Any) -> None:
+    refusal = str(freeze(altered(base, executor__sizes=sizes, batch__size=2, batch__microbatch=1).plain(), "").refusal)
+    legal = re.fullmatch(r"executor\.sizes=.*; rule: .*; legal: executor\.sizes=(\[.*\])", refusal)
+    assert legal, refusal
+    check_sizes(json.loads(legal[1]))
+
+
+def test_every_other_list_is_taken() -> None:
+    for sizes in ([4], [8, 12, 16], SIZES, (8, 1 << 24)):
+        check_sizes(sizes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({"executor__operation": "all_to_all"}, UnknownName, "all_reduce, point_to_point"),
+        ({"executor__sizes": []}, InvalidRequest, "executor.sizes=[]"),
+        ({"executor__rounds": 0}, InvalidRequest, "executor.rounds=0"),
+        ({"executor__traffic": 1.5}, InvalidRequest, "executor.traffic=1.5"),
+        ({"executor__carriers": []}, InvalidRequest, "a list of carriers"),
+        ({"executor__carriers": "mpi"}, InvalidRequest, "carriers is a list"),
+        ({"executor__carriers": ["gloo", "gloo"]}, InvalidRequest, "each once"),
+        ({"executor__carriers": ["pigeons"]}, UnknownName, "gloo, mpi, nccl"),
+        ({"executor__carriers": ["mpi", "nccl"]}, Unsupported, "legal: launch.device=cuda"),
+        ({"launch__launcher": "torchrun"}, Unsupported, "legal: launch.launcher=mpiexec"),
+        ({"grid__data": 1}, InvalidRequest, "1 ranks under executor=messages"),
+        ({"grid__data": 65}, InvalidRequest, "65 ranks under executor=messages"),
+        ({"comm__transport": "gloo"}, InvalidRequest, "legal: comm.transport=auto"),
+    ],
+)
+def test_a_study_that_cannot_be_made_is_refused(
+    base: RunConfig, changes: dict[str, Any], kind: type[InvalidRequest], words: str
+) -> None:
+    config = altered(base, **changes)
+    with pytest.raises(kind) as caught:
+        study(config).check(config)
+    assert words in str(caught.value)
+    config = config.changed({"batch.size": config.grid.data, "batch.microbatch": 1})
+    refusal = freeze(config.plain(), "").refusal  # wherever it is asked
+    assert refusal is not None
+
+
+def test_nccl_is_taken_where_there_is_a_device(base: RunConfig) -> None:
+    for config in (
+        altered(base, launch__device="cuda", executor__carriers=["mpi", "gloo", "nccl"]),
+        altered(base, launch__launcher="torchrun", executor__carriers=["gloo"]),
+        base,
+    ):
+        study(config).check(config)
+
+
+def test_large_messages_have_fewer_rounds_and_two_at_least() -> None:
+    found = [rounds_of(size, 10, 4096) for size in (8, 256, 409, 410, 1024, 4096, 1 << 24)]
+    assert found == [10, 10, 10, 9, 4, 2, 2]
+    assert rounds_of(1 << 24, 1, 4096) == 1
+
+
+# -- what is measured ----------------------------------------------------------------------------------------------
+
+
+def swept(operation: str, ranks: int = 2, world: Callable[[LoopbackWorld], LoopbackWorld] = lambda own: own) -> Any:
+    """The sweep of each rank over threads, and the names of the operations. `world`: what stands in for the world."""
+
+    def rank(own: LoopbackWorld) -> Any:
+        ours = world(own)
+        made = (communication.round_trips if operation == "point_to_point" else communication.all_reduces)(
+            ours, ["threads"]
+        )
+        found = sweep(ours, made, SIZES, 5, 8192)
+        for each in made:
+            each.close()
+        return found
+
+    return threads.run(ranks, rank, deadline=30)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("operation", message_sizes.OPERATIONS)
+def test_every_size_has_its_samples_on_every_rank(operation: str, ranks: int) -> None:
+    names = ["suite over threads"] + ["suite over threads bfloat16"] * (operation == "all_reduce")
+    for number, found in enumerate(swept(operation, ranks)):
+        assert list(found) == names
+        for samples in found.values():
+            assert [len(each) for each in samples] == [5, 5, 5, 2]
+            timed = operation == "all_reduce" or number < 2
+            assert all((second > 0) == timed for each in samples for second in each), "who has no part has no time"
+
+
+def test_a_first_rank_that_starts_late_is_not_what_is_timed(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(communication, "LATE", 0.02)
+    first, _ = swept("point_to_point")
+    assert statistics.median(first["suite over threads"][0]) < 0.01
+
+
+class Broken(LoopbackWorld):
+    """A world whose lanes or groups do what they must not."""
+
+    def __init__(self, own: LoopbackWorld, fault: str) -> None:
+        super().__init__(own.hub, own.rank)
+        self.fault = fault
+
+    def transport(self, before: int | None, after: int | None, stages: int) -> LoopbackTransport:
+        return BrokenLanes(self.hub, self.rank, before, after, stages, self.fault)  # type: ignore[call-arg]
+
+    def group(self, ranks: Sequence[int]) -> LoopbackGroup:
+        made = super().group(ranks)
+        if len(ranks) == self.size and not isinstance(made, BrokenGroup) and self.fault in BrokenGroup.faults:
+            made = self.groups[tuple(ranks)] = BrokenGroup(self.hub, self.rank, ranks)
+            made.fault = self.fault
+        return made
+
+
+class BrokenLanes(LoopbackTransport):
+    def __init__(self, *arguments: Any) -> None:
+        *rest, self.fault = arguments
+        super().__init__(*rest)
+        self.last: Value | None = None
+
+    def send(self, op: Op, value: Value) -> None:
+        mended = self.fault == "mended" and self.rank == 1
+        super().send(op, tuple(tensor - 1 for tensor in value) if mended else value)
+
+    def arrived(self, wish: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
+        come = super().arrived(wish, timeout)
+        assert come is not None
+        op, (value,) = come
+        before, self.last = self.last, (value.clone(),)
+        if self.fault == "last number":
+            value = value.clone()
+            value[-1] += 1
+        elif self.fault == "mended" and self.rank == 1:  # wrong there, and right again when it is back
+            value = value + 1
+        elif self.fault == "displaced":
+            value = value.roll(1)
+        elif self.fault == "another type":
+            value = value.double()
+        elif self.fault == "short":
+            value = value[:-1]
+        elif self.fault == "what came before" and before is not None and before[0].shape == value.shape:
+            (value,) = before
+        return op, (value,)
+
+
+class BrokenGroup(LoopbackGroup):
+    faults = ("not added", "added twice", "one number not")
+    fault = ""
+
+    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
+        if tensor.dtype == torch.float64:  # the barrier's
+            return super().all_reduce(tensor, op)
+        own = tensor.clone()
+        handle = super().all_reduce(tensor, op)
+        handle.wait()
+        if self.fault == "not added":
+            tensor.copy_(own)
+        elif self.fault == "added twice":
+            tensor.add_(own)
+        else:
+            tensor[0] = own[0]
+        return handle
+
+
+@pytest.mark.parametrize("fault", ["last number", "mended", "displaced", "another type", "short", "what came before"])
+def test_a_lane_that_spoils_a_value_ends_the_run(fault: str) -> None:
+    with pytest.raises(RankError, match=r"suite over threads: \d+ of \d+ numbers of value -?\d+ \(\d+ bytes\)"):
+        swept("point_to_point", world=lambda own: Broken(own, fault))
+
+
+@pytest.mark.parametrize("held", [0, 1])
+@pytest.mark.parametrize("kind", [communication.RoundTrip, communication.AllReduce])
+def test_what_lay_there_before_is_no_arrival(kind: type[communication.TimedOperation], held: int) -> None:
+    """Neither what a rank starts with nor the memory for what comes is what it must have in the end."""
+    operation = kind(LoopbackWorld(threads.Hub(2), 1), "nothing", "threads", lambda *memory: memory[held])
+    for number in range(6):
+        operation.ready(64, number)
+        operation.go()
+        with pytest.raises(RankError, match=r"nothing: \d+ of 16 numbers"):
+            operation.check()
+
+
+def test_what_came_long_ago_is_no_arrival() -> None:
+    """Values repeat after three rounds."""
+    came = iter([True, False])
+    bits = communication.pattern(16, torch.float32, torch.device("cpu"))
+
+    def turn(_: torch.Tensor, space: torch.Tensor) -> torch.Tensor:
+        return space.copy_(bits + communication.shift(0, 0)) if next(came) else space
+
+    operation = communication.RoundTrip(LoopbackWorld(threads.Hub(2), 1), "once", "threads", turn)
+    operation.ready(64, 0)
+    operation.go()
+    operation.check()
+    operation.ready(64, 3)
+    operation.go()
+    with pytest.raises(RankError, match="once: 16 of 16 numbers of value 3"):
+        operation.check()
+
+
+@pytest.mark.parametrize("fault", BrokenGroup.faults)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_sum_that_is_wrong_ends_the_run(fault: str, ranks: int) -> None:
+    with pytest.raises(RankError, match=r"suite over threads( bfloat16)?: \d+ of \d+ numbers"):
+        swept("all_reduce", ranks, world=lambda own: Broken(own, fault))
+
+
+def test_the_broken_worlds_are_broken_by_their_faults_alone() -> None:
+    for operation in message_sizes.OPERATIONS:
+        swept(operation, world=lambda own: Broken(own, "none"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sums_over_the_most_ranks_are_not_rounded(dtype: torch.dtype) -> None:
+    bits = communication.pattern(4096, dtype, torch.device("cpu"))
+    assert {float(bit) for bit in bits.unique()} == {0.0, 1.0}
+    assert not torch.equal(bits, bits.roll(1))
+    total = torch.zeros_like(bits)
+    for rank in range(message_sizes.MOST_RANKS):
+        total += bits + communication.shift(5, rank)
+    shifts = sum(communication.shift(5, rank) for rank in range(message_sizes.MOST_RANKS))
+    exact = bits.double() * message_sizes.MOST_RANKS + shifts
+    assert torch.equal(total.double(), exact)
+    assert {communication.shift(number, rank) for number in range(-1, 3) for rank in range(3)} == {1, 2, 3}, (
+        "0 adds nothing"
+    )
+
+
+def test_a_machine_is_its_least_times(monkeypatch: Patch) -> None:
+    """Times are a line's, and more than that in all rounds but one; an operation whose times fall has none."""
+    go = communication.TimedOperation.go
+
+    def slowed(operation: communication.TimedOperation) -> float:
+        go(operation)
+        if operation.type == torch.bfloat16:
+            return 1e-3 / operation.size
+        return (2e-5 + operation.size / 5e9) * (1 + operation.number % 4)
+
+    monkeypatch.setattr(communication.TimedOperation, "go", slowed)
+
+    def rank(world: LoopbackWorld) -> Any:
+        return links(world, ["threads"])
+
+    first, second = threads.run(2, rank, deadline=60)
+    (trip,), (total,) = (found.values() for found in first.values())
+    assert list(first) == list(message_sizes.OPERATIONS)
+    assert list(first["all_reduce"]) == ["suite over threads"]
+    assert trip == {"latency": pytest.approx(1e-5), "bandwidth": pytest.approx(1e10)}, "half of there and back"
+    assert total == {"latency": pytest.approx(2e-5), "bandwidth": pytest.approx(5e9)}
+    assert second == {"point_to_point": {}, "all_reduce": {}}

@@ -1,0 +1,211 @@
+"""Decides what a study of messages leaves in a record: raw samples, lines, panels, and answers to claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from configs import altered
+
+from suite.config.compose import resolve
+from suite.config.run import RunConfig
+from suite.core.claim import AnswerRow, Evidence, Scope, Verdict
+from suite.core.protocols import Carried
+from suite.core.record import Outcome, Record
+from suite.papers.common import claims
+from suite.report.judge import judge
+from suite.report.load import Entry, Store, read_store
+from suite.report.panels import figure_panels
+from suite.runner.executors.message_sizes import joined
+from suite.runner.interleave import measure
+from suite.runner.launch import processes
+from suite.runner.progress import Progress
+from suite.runner.runs import expand
+
+SIZES = [8, 64, 1024, 4096]
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(scope="module")
+def base() -> dict[str, Any]:
+    return resolve(["executor=messages", "grid.data=2", "executor.sizes=[8,64,1024,4096]"])
+
+
+CURVES = {
+    "MPI Allreduce": {"carrier": "mpi", "ours": False},
+    "suite exchange over MPI": {"carrier": "mpi", "ours": True},
+    "suite exchange over MPI bfloat16": {"carrier": "mpi", "ours": True},
+    "gloo all_reduce": {"carrier": "gloo", "ours": False},
+    "gloo all_reduce bfloat16": {"carrier": "gloo", "ours": False},
+    "suite over gloo bfloat16": {"carrier": "gloo", "ours": True},
+}
+
+
+def made(factor: float = 1.0, curves: Mapping[str, Any] = CURVES) -> Any:
+    """A sweep whose times are those of a line, curve by curve: (10 us + bytes / (1 GB/s)) x its number x factor."""
+    return {
+        name: [[number * factor * (1e-5 + size / 1e9)] * 3 for size in SIZES] for number, name in enumerate(curves, 1)
+    }
+
+
+def left_of(config: RunConfig, curves: Mapping[str, Any], staged: bool, sweeps: Sequence[Any]) -> Carried:
+    """What a record keeps of the study that a config describes."""
+    return config.executor.build().left(config, {"curves": curves, "staged": staged}, sweeps)
+
+
+def test_one_clock_of_many() -> None:
+    ranks = [{"a": [[1.0, 2.0], [3.0]]}, {"a": [[3.0, 6.0], [5.0]]}]
+    assert joined("point_to_point", ranks) == {"a": [[1.0, 2.0], [3.0]]}
+    assert joined("all_reduce", ranks) == {"a": [[2.0, 4.0], [4.0]]}
+
+
+def test_raw_samples_lines_and_panels_stand_in_the_record(base: dict[str, Any]) -> None:
+    config = altered(base, executor__operation="all_reduce")
+    sweeps = [(made(factor), made(factor)) for factor in (1.0, 1.1, 1.5)]
+    found = left_of(config, CURVES, False, sweeps)
+    raw = found.metrics["MPI Allreduce, 1024 B"]
+    assert (raw.unit, raw.better, len(raw.values)) == ("s", "lower", 9)
+    assert found.metrics["latency, MPI Allreduce"].values == pytest.approx((1e-5, 1.1e-5, 1.5e-5))
+    assert found.metrics["bandwidth, MPI Allreduce"].values == pytest.approx((1e9, 1e9 / 1.1, 1e9 / 1.5))
+    assert max(found.metrics["misfit, gloo all_reduce"].values) < 1e-9
+    record = Record("k", "x", "messages", "l", Outcome.OK, found.source, series=dict(found.series))
+    drawn = {panel.title.partition(": ")[2]: panel for panel in figure_panels.read(record)}
+    assert set(drawn) == {
+        "",
+        "our layer's time over its library's",
+        "middle half of the samples over the median",
+        "latency of the line through the medians",
+        "bandwidth of the line through the medians",
+    }
+    medians = drawn[""]
+    assert (medians.unit, medians.axis, medians.x) == ("s", "bytes", ("8", "64", "1024", "4096"))
+    assert medians.systems == list(CURVES)
+    assert medians.at("ours", "MPI Allreduce", 2) == pytest.approx(1.1 * (1e-5 + 1024 / 1e9))
+    over = drawn["our layer's time over its library's"]
+    assert over.systems == ["suite exchange over MPI", "suite over gloo bfloat16"], "like with like"
+    assert over.at("ours", "suite exchange over MPI", 0) == pytest.approx(2.0)
+    assert over.at("ours", "suite over gloo bfloat16", 0) == pytest.approx(6 / 5)
+    spread = drawn["middle half of the samples over the median"]
+    assert spread.at("ours", "gloo all_reduce", 0) == pytest.approx(100 * (1.5 - 1.0) / 1.1)
+    turns = drawn["latency of the line through the medians"]
+    assert (turns.axis, turns.x) == ("turn", ("1", "2", "3"))
+    assert turns.at("ours", "gloo all_reduce", 2) == pytest.approx(60.0)
+    assert any("relative errors" in note for note in found.notes)
+
+
+def test_one_size_has_no_line_and_one_sample_no_spread(base: dict[str, Any]) -> None:
+    config = altered(base, executor__sizes=[64])
+    found = left_of(config, {"a": {"carrier": "mpi", "ours": False}}, False, [({"a": [[1e-6]]}, {"a": [[0.0]]})])
+    assert set(found.metrics) == {"a, 64 B"}
+    assert not [note for note in found.notes if "latency" in note]
+
+
+def test_more_ranks_than_cores_and_copies_are_said(base: dict[str, Any]) -> None:
+    config = altered(base, grid__data=64)
+    curves = {"a": {"carrier": "mpi", "ours": False}}
+    found = left_of(config, curves, True, [({"a": [[1e-6]] * 4},) * 64])
+    assert any(note.startswith("oversubscribed: 64 ranks on ") for note in found.notes)
+    assert any(note.startswith("staged: ") for note in found.notes)
+
+
+# -- the claims ----------------------------------------------------------------------------------------------------
+
+CLAIM = {
+    **{
+        "_target_": "suite.runner.executors.message_sizes.Claim",
+        "id": "axonn.fig4.allreduce_intranode",
+        "terms": ["nccl", "mpi"],
+    },
+    **{"least": 64, "most": 2000},
+}
+BOTH = {
+    "NCCL all_reduce": {"carrier": "nccl", "ours": False},
+    "NCCL all_reduce bfloat16": {"carrier": "nccl", "ours": False},
+    "MPI Allreduce": {"carrier": "mpi", "ours": False},
+}
+
+
+def judged(folder: Path | None = None, *records: Record) -> Any:
+    store = read_store(folder) if folder else Store(Path("nowhere"), tuple(Entry(r, "records/k.json") for r in records))
+    (claim,) = [claim for claim in claims.load() if claim.id == CLAIM["id"]]
+    row = AnswerRow(Evidence.MEASURED, figure="axonn_fig4", stand_in="another machine", turned_by=("m",))
+    return judge([replace(claim, answers=(row,))], store)[0]
+
+
+@pytest.mark.parametrize(
+    ("curves", "verdict"),
+    [
+        (BOTH, Verdict.TREND_ONLY),
+        (dict(reversed(BOTH.items())), Verdict.DIFFERS_ON_STAND_IN),
+    ],
+)
+def test_an_order_of_both_libraries_on_a_stand_in_is_at_most_a_trend(
+    base: dict[str, Any], curves: Mapping[str, Any], verdict: Verdict
+) -> None:
+    config = altered(base, executor__operation="all_reduce", executor__claim=CLAIM)
+    found = left_of(config, curves, False, [(made(1.0, curves),) * 2])
+    assert len(found.metrics[str(CLAIM["id"])].values) == 4, "two sizes, two libraries"
+    record = Record("k", "axonn_fig4", "messages", "l", Outcome.OK, found.source, metrics=dict(found.metrics))
+    answer = judged(None, record)
+    assert (answer.verdict, answer.scope) == (verdict, Scope.STAND_IN)
+    assert (answer.evidence, answer.ours) == (
+        Evidence.MEASURED,
+        tuple(zip(*[iter(found.metrics[CLAIM["id"]].values)] * 2, strict=True)),
+    )
+    failed = replace(record, outcome=Outcome.FAILED)
+    assert judged(None, failed).verdict is Verdict.NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("changes", "curves", "staged"),
+    [
+        ({"executor__claim": CLAIM}, BOTH, True),  # the paper's libraries read device memory
+        ({"executor__claim": CLAIM}, CURVES, False),  # without NCCL
+        ({"executor__claim": None}, BOTH, False),
+        ({"executor__claim": {**CLAIM, "least": 1e6, "most": 5e7}}, BOTH, False),  # no size of the claim's
+    ],
+)
+def test_what_is_not_the_papers_answers_nothing(
+    base: dict[str, Any], changes: dict[str, Any], curves: Mapping[str, Any], staged: bool
+) -> None:
+    config = altered(base, executor__operation="all_reduce", **changes)
+    found = left_of(config, curves, staged, [(made(1.0, curves),) * 2])
+    assert CLAIM["id"] not in found.metrics
+
+
+def test_a_claim_that_is_refused_here_says_by_which_run(tmp_path: Path, monkeypatch: Patch) -> None:
+    def started(*_: Any, **__: Any) -> None:
+        raise AssertionError("a rank was started")
+
+    monkeypatch.setattr(processes.Ranks, "start", started)
+    (run,) = [
+        run
+        for run in expand(["experiment=axonn_fig4", f"reports={tmp_path}"])
+        if run.config.executor.build().carriers == ["mpi", "nccl"]
+    ]
+    (record,) = measure([run], Progress(1.0))
+    assert (record.outcome, record.label) == (Outcome.UNSUPPORTED, "mpi and nccl 1x2")
+    assert "NCCL moves CUDA memory" in record.reason
+    answer = judged(tmp_path)
+    assert answer.verdict is Verdict.NOT_RUN
+    assert answer.why == "no run of it ended well: mpi and nccl 1x2 unsupported"
+
+
+@pytest.mark.parametrize("name", ["axonn_fig3", "axonn_fig4"])
+def test_the_experiments_ask_what_their_claims_are(name: str) -> None:
+    """Enough points, repeats and cases; the terms are the claim's own, in its order."""
+    known = {claim.id: claim for claim in claims.load()}
+    for run in expand([f"experiment={name}"]):
+        study, plan = run.config.executor.build(), run.config.measure
+        assert run.label.endswith(str(run.grid)), "more ranks are another run"
+        assert len(study.sizes) >= 12
+        assert (study.sizes[0], study.sizes[-1]) == (8, 1 << 24)
+        assert plan.rounds * plan.batches >= 3
+        claim = study.claim
+        assert known[claim.id].terms == tuple(claim.terms)
+        assert Evidence.MEASURED in {row.evidence for row in known[claim.id].answers}, "or no verdict follows"
+        cases = [size for size in study.sizes if claim.least <= size <= claim.most]
+        assert len(cases) >= 4

@@ -1,0 +1,132 @@
+"""Orders of systems: the schedule of the config, or one that a third party brings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from suite.cli.draw import draw
+from suite.config.compose import CONF, composed, groups, resolve
+from suite.core.errors import Unsupported
+from suite.core.op import Kind, Op, Place, Work
+from suite.core.protocols import Schedule
+from suite.runner.runs import freeze
+from suite.runner.system_schedule import schedule_of
+from suite.runner.tune import stand_in
+
+BRING_THEIR_OWN = {
+    "torch_gpipe": "baselines.gpipe.GPipe",
+    "torch_1f1b": "suite.schedule.OneFOneB",
+    "deepspeed_3d": "suite.schedule.OneFOneB",
+    "megatron_lm": "suite.schedule.OneFOneB",
+    "pytorch": "suite.schedule.OneFOneB",
+}
+
+
+def passes(schedule: Schedule, stage: int, stages: int, microbatches: int) -> list[tuple[Kind, int]]:
+    """A stage's passes in the only order that a schedule accepts."""
+    program = schedule.program(Place(stage, stages), Work(0, microbatches, None, 0))
+    found: list[Op] = []
+    (op,) = next(program)
+    try:
+        while True:
+            found.append(op)
+            (op,) = program.send(op)
+    except StopIteration:
+        return [(op.kind, op.index) for op in found if op.kind is not Kind.UPDATE]
+
+
+def pipelines() -> list[str]:
+    """The systems of conf/system that have stages."""
+    files = {name: yaml.safe_load((CONF / "system" / f"{name}.yaml").read_text()) for name in groups()["system"]}
+    return [name for name, content in files.items() if not content["system"].get("graphs")]
+
+
+def test_every_system_runs_its_schedule_or_names_its_order() -> None:
+    """A new YAML is tested by being there."""
+    named = {}
+    for name in pipelines():
+        config = resolve([f"system={name}"])
+        schedule_of(config)
+        if not config.system.runs_schedule:
+            named[name] = config.system.order
+            assert config.schedule.data() == {"_target_": config.system.order}
+    assert named == BRING_THEIR_OWN
+
+
+class FakeStage:
+    """A stage of PyTorch's pipelines that computes nothing, sends nothing and remembers its passes."""
+
+    def __init__(self, stage: int) -> None:
+        self.stage_index, self.passes = stage, list[tuple[Kind, int]]()
+
+    def forward_one_chunk(self, index: int, *_: Any, **__: Any) -> None:
+        self.passes.append((Kind.FORWARD, index))
+
+    def backward_one_chunk(self, index: int, **_: Any) -> None:
+        self.passes.append((Kind.BACKWARD, index))
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: []
+
+
+@pytest.mark.parametrize("system", ["torch_gpipe", "torch_1f1b"])
+def test_pytorch_runs_the_order_that_is_drawn(system: str) -> None:
+    from torch.distributed import pipelining
+
+    config = resolve([f"system={system}"])
+    kind = getattr(pipelining, config.system.more["schedule"])
+
+    class Bare(kind):  # type: ignore[misc]
+        def __init__(self, stage: FakeStage, stages: int, microbatches: int) -> None:
+            self._stage, self._num_stages, self._n_microbatches, self.scale_grads = stage, stages, microbatches, False
+
+        def _nothing(self, *_: Any) -> None:
+            pass
+
+        _initialize_stage = _maybe_compute_loss = _maybe_get_loss = _update_losses = _nothing
+
+        def _check_inputs(self, *_: Any) -> tuple[list[Any], list[Any]]:
+            return [()] * self._n_microbatches, [{}] * self._n_microbatches
+
+    for stages in range(1, 5):
+        for microbatches in range(stages, 8):
+            for number in range(stages):
+                stage = FakeStage(number)
+                Bare(stage, stages, microbatches)._step_microbatches()
+                assert stage.passes == passes(schedule_of(config), number, stages, microbatches)
+
+
+def test_deepspeed_runs_the_order_that_is_drawn() -> None:
+    pipe = pytest.importorskip("deepspeed.runtime.pipe.schedule")
+    kinds = {pipe.ForwardPass: Kind.FORWARD, pipe.BackwardPass: Kind.BACKWARD}
+    schedule = schedule_of(resolve(["system=deepspeed_3d"]))
+    for stages in range(1, 5):
+        for microbatches in range(1, 8):
+            for number in range(stages):
+                steps = pipe.TrainSchedule(microbatches, stages, number).steps()
+                ran = [kinds[type(command)] for step in steps for command in step if type(command) in kinds]
+                drawn = passes(schedule, number, stages, microbatches)
+                assert ran == [kind for kind, _ in drawn]
+                for kind in kinds.values():
+                    assert [index for one, index in drawn if one is kind] == list(range(microbatches))
+
+
+def test_a_system_whose_order_nobody_names_is_neither_drawn_nor_checked() -> None:
+    for executor in ("check", "emulated"):
+        run = freeze(composed(["system=torch_gpipe", "system.order=null", f"executor={executor}"]), "")
+        assert isinstance(run.refusal, Unsupported)
+    with pytest.raises(Unsupported, match=r"legal: system\.order="):
+        draw(["system=torch_gpipe", "system.order=null"])
+
+
+def test_a_drawing_asks_for_microbatches_by_its_own_key() -> None:
+    with pytest.raises(Unsupported, match=r"legal: draw\.microbatches=4$"):
+        draw(["system=torch_1f1b", "grid.inter=4", "draw.microbatches=2"])
+
+
+def test_a_plan_of_pytorchs_gpipe_is_predicted_in_its_order() -> None:
+    config = resolve(["system=torch_gpipe", "grid.inter=2"])
+    assert type(stand_in(config).system.schedule).__name__ == "GPipe"

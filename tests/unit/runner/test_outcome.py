@@ -1,0 +1,40 @@
+"""Decides which outcome an exception of a rank stands for."""
+
+from __future__ import annotations
+
+import pytest
+
+from suite.core.errors import Diverged, InvalidRequest, MissingDependency, PeerEnded, RankError, Unsupported
+from suite.core.record import Outcome
+from suite.runner.ranks.rank import follows_another, outcome_of
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (Diverged("16 batches in a row overflow"), Outcome.DIVERGED),
+        (InvalidRequest("no"), Outcome.UNSUPPORTED),
+        (Unsupported("no"), Outcome.UNSUPPORTED),
+        (MissingDependency("x", "pip install x"), Outcome.MISSING_DEPENDENCY),
+        (ModuleNotFoundError("x"), Outcome.MISSING_DEPENDENCY),
+        (MemoryError(), Outcome.OOM),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), Outcome.OOM),
+        (ValueError("wrong"), Outcome.FAILED),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_error_has_its_outcome(error: BaseException, outcome: Outcome) -> None:
+    assert outcome_of(error) is outcome
+
+
+@pytest.mark.parametrize(
+    ("error", "follows"),
+    [
+        (PeerEnded("a collective broke: Application timeout caused pair closure"), True),
+        (RuntimeError("Connection reset by peer"), True),
+        (RankError("rank 0 closes with values unreceived"), False),
+        (ValueError("wrong"), False),
+    ],
+)
+def test_a_rank_that_lost_its_peer_names_no_cause(error: BaseException, follows: bool) -> None:
+    assert follows_another(error) is follows

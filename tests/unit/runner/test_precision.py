@@ -1,0 +1,62 @@
+"""Decides whether precision=auto means what the processor can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.config.compose import composed
+from suite.runner import precision
+from suite.runner.runs import freeze
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("flags\t\t: fpu avx2 avx512_bf16 f16c\n", {"fpu", "avx2", "avx512_bf16", "f16c"}),
+        (
+            "processor : 0\nFeatures\t: fp asimd bf16\nprocessor : 1\nFeatures : fp i8mm\n",
+            {"fp", "asimd", "bf16", "i8mm"},
+        ),
+        ("", set()),
+    ],
+)
+def test_flags_of_x86_and_arm(tmp_path: Path, text: str, found: set[str]) -> None:
+    file = tmp_path / "cpuinfo"
+    file.write_text(text)
+    assert precision.flags(file) == found
+
+
+def test_no_such_file_means_no_flags(tmp_path: Path) -> None:
+    assert precision.flags(tmp_path / "nothing") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("has", "device", "half"),
+    [
+        ({"avx2"}, "cpu", None),
+        ({"avx2", "avx512_bf16"}, "cpu", "bfloat16"),
+        ({"amx_bf16"}, "cpu", "bfloat16"),
+        ({"bf16"}, "cpu", "bfloat16"),
+        (set(), "cuda", "bfloat16"),
+    ],
+)
+def test_auto(monkeypatch: pytest.MonkeyPatch, has: set[str], device: str, half: str | None) -> None:
+    monkeypatch.setattr(precision, "flags", lambda: frozenset(has))
+    assert precision.resolved("auto", device) == half
+
+
+@pytest.mark.parametrize("half", [None, "float16"])
+def test_what_is_chosen_stays(half: str | None) -> None:
+    assert precision.resolved(half, "cuda") == half
+
+
+def test_a_run_never_keeps_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(flags: set[str]) -> Any:
+        monkeypatch.setattr(precision, "flags", lambda: frozenset(flags))
+        return freeze(composed(["precision=auto"]), "").config.precision.half
+
+    assert of({"avx512_bf16"}) == "bfloat16"
+    assert of({"avx2"}) is None

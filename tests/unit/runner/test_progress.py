@@ -1,0 +1,93 @@
+"""Decides whether the line a person watches is right about the time left, and readable where it is not rewritten."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from suite.runner.progress import Progress
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def made(expected: float, stream: io.StringIO | None = None) -> tuple[Progress, Clock, io.StringIO]:
+    clock, stream = Clock(), stream or io.StringIO()
+    return Progress(expected, stream, clock), clock, stream
+
+
+def test_before_anything_is_done_the_expectation_stands() -> None:
+    progress, clock, _ = made(100)
+    assert progress.left == 100
+    clock.now += 30
+    assert progress.left == 100
+
+
+@pytest.mark.parametrize(
+    ("done", "spent", "left"),
+    [
+        (50, 50, 50.0),  # as expected
+        (50, 100, 75.0),  # half done, twice as slow: the pace is trusted by half, 1.5
+        (50, 25, 37.5),  # 0.75
+        (80, 160, 36.0),  # 0.2 + 0.8 * 2 = 1.8 for the last 20
+        (10, 40, 117.0),  # 0.9 + 0.1 * 4 = 1.3 for 90
+        (100, 500, 0.0),
+        (120, 500, 0.0),  # more than expected is done
+    ],
+)
+def test_time_left_follows_the_pace_as_it_is_known(done: float, spent: float, left: float) -> None:
+    progress, clock, _ = made(100)
+    clock.now += spent
+    progress.advance(done / 2)
+    progress.advance(done / 2)
+    assert progress.left == pytest.approx(left, rel=1e-12)
+
+
+def test_an_expectation_of_nothing_is_a_second() -> None:
+    assert made(0)[0].left == 1.0
+
+
+def test_on_a_screen_the_line_is_rewritten() -> None:
+    progress, clock, stream = made(90, Screen())
+    progress.show("a long title")
+    clock.now += 0.1
+    progress.advance(45)
+    progress.show("short")
+    first = "a long title · 1 min 30 s left"
+    second = stream.getvalue().split("\r")[2]
+    assert stream.getvalue() == f"\r{first}\r{second}"
+    assert second.rstrip() == "short · 23 s left"
+    assert len(second) == len(first)  # nothing of the longer line stays
+    progress.say("done")
+    last = stream.getvalue().split("\r")[3]
+    assert last == "done".ljust(len("short · 23 s left")) + "\n"
+    progress.show("next")
+    assert stream.getvalue().endswith("\rnext · 23 s left")
+
+
+def test_in_a_file_lines_stay_and_are_few() -> None:
+    progress, clock, stream = made(100)
+    for _ in range(46):
+        progress.show("step")
+        clock.now += 1
+    assert stream.getvalue() == "step · 1 min 40 s left\n" * 4  # at 0, 15, 30, 45 s
+    progress.say("done")
+    assert stream.getvalue().endswith("left\ndone\n")
+    assert "\r" not in stream.getvalue()
+
+
+def test_without_a_stream_it_talks_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    Progress(10).say("hello")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "hello\n")

@@ -1,0 +1,304 @@
+"""Decides whether a record is found again when nothing that decides its numbers has changed, whole or not at all."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from suite.config.base import Rerun
+from suite.config.checks import outline_of
+from suite.config.compose import composed, resolve
+from suite.config.run import RunConfig
+from suite.core.files import write_atomically
+from suite.core.grid import Grid
+from suite.core.op import Op
+from suite.core.record import Metric, Outcome, Record, Source
+from suite.core.trace import FORWARD, Span, Trace
+from suite.runner import provenance
+from suite.runner.runs import expand
+from suite.runner.store import Store, key_of, source_hash
+
+HERE = {"machine": {"cores": 2}, "versions": {"torch": "2.13"}, "source": "0123"}
+RERUN = get_args(Rerun)
+CONFIG: dict[str, Any] = {
+    "seed": 0,
+    "reports": "reports",
+    "scale": {"name": "laptop", "reproduce": ["a", "b"]},
+    "grid": {"data": 1, "inter": 2, "tensor": 1},
+    "measure": {"rounds": 5},
+    "system": {"name": "axonn", "simulation": {"activation_checkpointing": "interval"}},
+    "executor": {"name": "real"},
+    "launch": {"name": "local", "submit": False},
+    "experiment": {"name": "single", "title": "Single runs", "expect": []},
+}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    config = copy.deepcopy(CONFIG)
+    *groups, leaf = path.split(".")
+    at = config
+    for group in groups:
+        at = at[group]
+    at[leaf] = value
+    return config
+
+
+def record_of(key: str, outcome: Outcome = Outcome.OK) -> Record:
+    metrics = {"batch_time": Metric("s", "lower", (0.5, 0.25))}
+    return Record(key, "single", "axonn", "axonn 1x1", outcome, Source.MEASURED, metrics=metrics, config={"seed": 0})
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_a_short_name_that_stays() -> None:
+    key = key_of(CONFIG, HERE)
+    assert len(key) == 20
+    assert set(key) <= set("0123456789abcdef")
+    assert key_of(copy.deepcopy(CONFIG), dict(HERE)) == key
+    shuffled = {name: CONFIG[name] for name in reversed(CONFIG)}
+    assert key_of(shuffled, dict(reversed(HERE.items()))) == key
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("seed", 1), ("grid.inter", 1), ("measure.rounds", 6), ("experiment.name", "other"), ("new", None)],
+)
+def test_another_config_is_another_key(path: str, value: Any) -> None:
+    assert key_of(changed(path, value), HERE) != key_of(CONFIG, HERE)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("reports", "elsewhere"),
+        ("experiment.title", "The same, said better"),
+        ("experiment.expect", [{"what": "a check"}]),
+        ("rerun", "failed"),
+        ("on_error", "stop"),
+        ("launch.submit", True),
+        ("scale.name", "evening"),
+        ("scale.reproduce", ["a", "b", "c"]),
+        ("checkpoint", {"folder": "checkpoints", "every": 5}),
+        ("system.simulation", {"activation_checkpointing": "layer"}),
+    ],
+)
+def test_what_decides_no_number_is_not_in_the_key(path: str, value: Any) -> None:
+    assert key_of(changed(path, value), HERE) == key_of(CONFIG, HERE)
+
+
+def test_simulation_of_a_system_decides_where_no_rank_is_started() -> None:
+    made = {"executor": {"kind": "simulated"}, "system": {"simulation": {"zero_stage": 0}}}
+    other = {**made, "system": {"simulation": {"zero_stage": 1}}}
+    assert key_of(other, HERE) != key_of(made, HERE)
+
+
+@pytest.mark.parametrize(
+    "other", [{"machine": {"cores": 4}}, {"versions": {"torch": "2.14"}}, {"source": "0124"}], ids=str
+)
+def test_other_circumstances_are_another_key(other: dict[str, Any]) -> None:
+    assert key_of(CONFIG, {**HERE, **other}) != key_of(CONFIG, HERE)
+
+
+def test_the_same_command_finds_what_it_has_measured() -> None:
+    def keys(*more: str) -> list[str]:
+        return [key_of(run.settings, HERE) for run in expand(["experiment=smoke", *more])]
+
+    first = keys()
+    assert len(set(first)) == len(first) > 1
+    assert keys() == first
+    assert keys("reports=elsewhere", "rerun=failed", "on_error=stop", "scale=smoke") == first
+    assert not set(keys("seed=1")) & set(first)
+
+
+def test_sources_are_hashed_by_name_and_content(tmp_path: Path) -> None:
+    folder = tmp_path / "package"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "a.py").write_text("x = 1\n")
+    (folder / "inner" / "b.py").write_text("y = 2\n")
+    first = source_hash([folder])
+    assert len(first) == 16
+    (folder / "notes.txt").write_text("nothing")
+    assert source_hash([folder]) == first
+    (folder / "a.py").write_text("x = 2\n")
+    second = source_hash([folder])
+    (folder / "a.py").write_text("x = 1\n")
+    assert source_hash([folder]) == first != second
+    (folder / "a.py").rename(folder / "c.py")
+    assert source_hash([folder]) not in (first, second)
+
+
+def test_the_circumstances_are_machine_versions_and_source() -> None:
+    found = provenance.circumstances(resolve([]))
+    assert found.keys() == {"machine", "versions", "source"}
+    assert found["versions"]["torch"]
+    assert 1 <= found["machine"]["cores"] <= (os.cpu_count() or 1)
+    text = json.dumps(found)
+    assert str(Path.home()) not in text
+    assert str(provenance.ROOT) not in text
+
+
+def test_own_code_and_data_are_circumstances_too(tmp_path: Path) -> None:
+    """A number is not reused when the user's own system or text has changed under the same path."""
+    (tmp_path / "mine.py").write_text("a = 1")
+    (tmp_path / "wiki.train.tokens").write_text("words")
+    config = composed(["data=wikitext_103", f"data.folder={tmp_path}", f"launch.python_path=[{tmp_path}]"])
+    before = provenance.circumstances(outline_of(config))
+    (tmp_path / "mine.py").write_text("a = 2")
+    code = provenance.circumstances(outline_of(config))
+    (tmp_path / "wiki.train.tokens").write_text("other words")
+    data = provenance.circumstances(outline_of(config))
+    assert len({key_of(config, found) for found in (before, code, data)}) == 3
+
+
+def test_measured_numbers_belong_to_the_code_that_makes_them() -> None:
+    folders = set(provenance._MEASURED)
+    assert all((provenance.ROOT / folder).is_dir() for folder in folders)
+    packages = {f"suite/{path.parent.name}" for path in (provenance.ROOT / "suite").glob("*/__init__.py")}
+    # these decide the values of executors that name them as their sources, and of no other
+    named = {"suite/papers", "suite/gnn", "suite/simulate"}
+    # these read what is there, or ask for runs
+    rooms = ("report", "doctor", "regression", "conformance", "artifact", "cli", "stats")
+    reading = {f"suite/{name}" for name in rooms}
+    assert packages - folders <= named | reading
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_found(tmp_path: Path) -> None:
+    store, record = Store(tmp_path), record_of("a" * 20)
+    assert store.find(record.key) is None
+    path = store.write(record)
+    assert path == tmp_path / "records" / f"{record.key}.json"
+    assert store.find(record.key) == record
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "deep" / "record.json"
+    write_atomically(path, b"first")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_atomically(path, b"second")
+    assert path.read_bytes() == b"first"
+    assert list(path.parent.glob("*.json")) == [path]  # what is left has no record's name
+    write_atomically(path, b"third")
+    assert path.read_bytes() == b"third"
+    assert [p.name for p in path.parent.iterdir()] == ["record.json"]
+
+
+def test_readers_never_see_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes are complete before the name is there."""
+    path, seen = tmp_path / "record.json", []
+    replace = os.replace
+
+    def watched(source: Path, target: Path) -> None:
+        seen.append((Path(source).read_bytes(), path.exists()))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", watched)
+    write_atomically(path, b"whole")
+    assert seen == [(b"whole", False)]
+
+
+WELL, LATE, NOT_MADE = {"ok"}, {"timeout"}, {"unsupported", "missing_dependency", "cancelled"}
+STANDS = {  # which outcomes save a run, by what is asked for again
+    "stale": set(Outcome) - NOT_MADE,
+    "failed": WELL,
+    "timeout": set(Outcome) - NOT_MADE - LATE,
+    "all": set(),
+    "keep": set(Outcome) - NOT_MADE,
+}
+
+
+@pytest.mark.parametrize(("rerun", "outcome"), [(rerun, outcome) for rerun in RERUN for outcome in Outcome])
+def test_which_earlier_records_stand(rerun: str, outcome: Outcome, tmp_path: Path) -> None:
+    store, key = Store(tmp_path), "b" * 20
+    assert store.standing(CONFIG, key, rerun) is None
+    store.write(record_of(key, outcome))
+    found = Store(tmp_path).standing(CONFIG, key, rerun)
+    assert (found is not None) is (outcome in STANDS[rerun])
+
+
+def test_stale_is_explained_once() -> None:
+    """In the model, from which the reference is made; the tests around this one hold it true."""
+    root = Path(__file__).parents[3]
+    sentence = "reruns a configuration whose code, data, machine or library versions have changed"
+    meaning = " ".join(str(RunConfig.model_fields["rerun"].description).split())
+    assert meaning.count(f"stale {sentence} since its record was written.") == 1
+    for name in ("README.md", "conf/config.yaml", "suite/runner/store.py"):
+        assert sentence not in " ".join((root / name).read_text().split()), name
+
+
+def test_only_keep_takes_a_record_over_changed_circumstances(tmp_path: Path) -> None:
+    """The newest of those with this config; another config is never taken."""
+    store = Store(tmp_path)
+    for number, when in enumerate(("2026-01-02", "2026-01-03", "2026-01-01")):
+        store.write(replace(record_of(f"{number:020}"), config=changed("rerun", "all"), provenance={"started": when}))
+    for rerun in RERUN:
+        found = store.standing(CONFIG, "e" * 20, rerun)
+        assert (found.key if found else None) == (f"{1:020}" if rerun == "keep" else None)
+    assert store.standing(changed("seed", 1), "e" * 20, "keep") is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"null", b"[]", b"{}", b'{"schema_version": 99}', b'{"schema_version": 2}', b"\xff\xfe\x00"],
+    ids=repr,
+)
+def test_a_damaged_file_is_no_record(content: bytes, tmp_path: Path) -> None:
+    store, key = Store(tmp_path), "c" * 20
+    write_atomically(store.path(key), content)
+    assert store.find(key) is None
+    assert not any(store.standing(CONFIG, key, rerun) for rerun in RERUN)
+    store.write(record_of(key))
+    assert store.find(key) == record_of(key)
+
+
+def test_a_cut_record_is_no_record(tmp_path: Path) -> None:
+    store, record = Store(tmp_path), record_of("d" * 20)
+    whole = store.write(record).read_bytes()
+    for cut in range(0, len(whole) - 1, 37):
+        store.path(record.key).write_bytes(whole[:cut])
+        assert store.find(record.key) is None, cut
+
+
+def test_a_folder_in_a_records_place_is_no_record(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.path("e" * 20).mkdir(parents=True)
+    assert store.find("e" * 20) is None
+
+
+def test_a_trace_reads_back(tmp_path: Path) -> None:
+    spans = Trace([Span(0, FORWARD, 0.0, 1.5, Op.parse("0F1"), 64), Span(1, "wait", 0.25, 0.5)])
+    name = Store(tmp_path).write_trace("f" * 20, Grid(data=2, inter=3), spans)
+    assert name == f"traces/{'f' * 20}.json.gz"
+    content = json.loads(gzip.decompress((tmp_path / name).read_bytes()))
+    assert Grid(**content["grid"]) == Grid(data=2, inter=3)
+    assert [Span.from_row(row) for row in content["spans"]] == list(spans)
+    first = (tmp_path / name).read_bytes()
+    Store(tmp_path).write_trace("f" * 20, Grid(data=2, inter=3), spans)
+    assert (tmp_path / name).read_bytes() == first  # no time of day in it
+
+
+def test_a_measured_profile_is_a_circumstance(tmp_path: Path) -> None:
+    """A split that is read from a file is another one when the file is."""
+    profile = tmp_path / "profile.json"
+    config = composed([]) | {"split": str(profile)}
+    keys = []
+    for text in ("{}", "[]"):
+        profile.write_text(text)
+        keys.append(key_of(config, provenance.circumstances(outline_of(config))))
+    assert keys[0] != keys[1]
