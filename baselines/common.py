@@ -1,4 +1,4 @@
-"""Decides what every peer has in common with the suite's own systems: start, split, rows, pieces, optimizer, bytes.
+"""Parts shared by all peers: start, split, rows, pieces, optimizer and bytes.
 
 A peer brings its own engine, order and communication. What stands here must not differ between the systems that are
 compared, or the comparison would be of something else.
@@ -44,7 +44,7 @@ _HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TrainOptions:
     """What a config asks of a training loop beyond its plan.
 
     half: the dtype of passes and gradients, None for that of the model; loss_scale: a scale, for float16;
@@ -67,7 +67,7 @@ class Asked:
         return made
 
 
-def asked(config: RunConfig) -> Asked:
+def train_options(config: RunConfig) -> TrainOptions:
     """Raises UnknownName for a half precision that there is none of."""
     half, checkpoints = config.precision.half, config.activation_checkpointing
     if half is not None and half not in _HALVES:
@@ -75,7 +75,9 @@ def asked(config: RunConfig) -> Asked:
     if checkpoints == "auto":
         shapes = config.network().shapes()
         checkpoints = interval(sum(layer.checkpointed for layer in shapes), config.grid.inter)
-    return Asked(_HALVES[half] if half else None, config.precision.loss_scale, config.optimizer.clip_norm, checkpoints)
+    return TrainOptions(
+        _HALVES[half] if half else None, config.precision.loss_scale, config.optimizer.clip_norm, checkpoints
+    )
 
 
 def gpt(config: RunConfig) -> Transformer:
@@ -93,7 +95,7 @@ def check_device(config: RunConfig, device: torch.device) -> None:
         check_half(config.precision.half, device)
 
 
-class Plan:
+class PeerPlan:
     """A config as a peer needs it: the network, its split, the shape of a batch.
 
     ties: as Engine's `tied`; split: layers of each stage; microbatches: per replica and batch; asked: of the training
@@ -109,7 +111,7 @@ class Plan:
         self.split: Split = divide(self.shape, self.grid.inter, config.split)
         self.seed, self.microbatch = config.seed, batch.microbatch
         self.size, self.microbatches = batch.size, microbatches(config)
-        self.asked = asked(config)
+        self.asked = train_options(config)
 
     def layer(self, number: int) -> nn.Module:
         """Layer `number` of the whole model with its initial weights: the same in every system and on every split."""
@@ -157,7 +159,7 @@ def refuse(config: RunConfig, *, dtypes: Sequence[str]) -> None:
     if dtype not in dtypes:
         legal = f"model.dtype={dtypes[0]}"
         raise Unsupported(f"{name} with model.dtype={dtype}", rule=f"one of {', '.join(dtypes)}", legal=legal)
-    if asked(config).half and dtype != "float32":
+    if train_options(config).half and dtype != "float32":
         what = f"{name} with precision.half={config.precision.half} and model.dtype={dtype}"
         raise Unsupported(what, rule="weights beside half precision are float32", legal="model.dtype=float32")
     optimizer_class(config)
@@ -216,7 +218,7 @@ class Recomputed(nn.Sequential):
         return outputs
 
 
-def stage_of(plan: Plan, layers: Mapping[int, nn.Module]) -> nn.Sequential:
+def stage_of(plan: PeerPlan, layers: Mapping[int, nn.Module]) -> nn.Sequential:
     """`layers` one after the other; with checkpoints, pieces of blocks are computed again."""
     parts: list[nn.Module] = []
     for piece in plan.pieces(list(layers)):

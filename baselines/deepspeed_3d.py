@@ -46,14 +46,14 @@ import torch
 
 from baselines.common import (
     DefaultGroup,
-    Plan,
-    asked,
+    PeerPlan,
     bytes_of,
     bytes_of_moments,
     gpt,
     optimizer,
     refuse,
     set_rate,
+    train_options,
 )
 from baselines.deepspeed_layers import module
 from baselines.tensor_parallel import check_heads
@@ -117,7 +117,7 @@ class DeepSpeed3D(protocols.System):
         return Ready()
 
     def __init__(self, world: World, config: RunConfig) -> None:
-        self.plan = Plan(config)
+        self.plan = PeerPlan(config)
         # DeepSpeed reads both of them from the environment and has no other way to be told
         os.environ["DS_ACCELERATOR"] = world.device.type
         os.environ.setdefault("LOCAL_RANK", str(started().local_rank))
@@ -167,7 +167,7 @@ class DeepSpeed3D(protocols.System):
         return zip(inputs, targets, strict=True)
 
 
-def _engine(plan: Plan, config: RunConfig) -> tuple[Any, Any]:
+def _engine(plan: PeerPlan, config: RunConfig) -> tuple[Any, Any]:
     """DeepSpeed's engine on this rank, and the rate of each update."""
     import deepspeed
 
@@ -187,7 +187,7 @@ def _engine(plan: Plan, config: RunConfig) -> tuple[Any, Any]:
     return engine, rate
 
 
-def _told(plan: Plan, settings: DeepSpeedSettings, bucket: int) -> dict[str, Any]:
+def _told(plan: PeerPlan, settings: DeepSpeedSettings, bucket: int) -> dict[str, Any]:
     """The configuration that DeepSpeed is given. No timer, no printing."""
     clip, zero_stage = plan.asked.clip, settings.zero_stage
     zero = {
@@ -219,7 +219,7 @@ def _told(plan: Plan, settings: DeepSpeedSettings, bucket: int) -> dict[str, Any
     }
 
 
-def _half(plan: Plan, settings: DeepSpeedSettings) -> dict[str, Any]:
+def _half(plan: PeerPlan, settings: DeepSpeedSettings) -> dict[str, Any]:
     """What DeepSpeed is told of mixed precision. Its scale has no upper bound."""
     asked = plan.asked
     if asked.half is None:
@@ -265,7 +265,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _check_precision(config: RunConfig, settings: DeepSpeedSettings) -> None:
-    half = asked(config).half
+    half = train_options(config).half
     if half is torch.float16:
         if config.launch.device == "cpu" and not torch.ops.mkldnn._is_mkldnn_fp16_supported():
             raise Unsupported(

@@ -1,4 +1,4 @@
-"""Decides how the layers stand in DeepSpeed's PipelineModule: bounds of stages, ties, pieces to compute again, marks.
+"""Layers in DeepSpeed's PipelineModule: bounds of stages, ties, recomputed pieces and marks.
 
 DeepSpeed has no partition by list, but a method of its own to override, and attributes by which it tells whose
 gradients count in a norm.
@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import nn
 
-from baselines.common import Plan, join
+from baselines.common import PeerPlan, join
 from baselines.tensor_parallel import SplitBlock
 from suite.core.errors import Unsupported
-from suite.models.gpt import Block
+from suite.models.gpt import TransformerBlock
 
 
 class Piece(nn.Sequential):
@@ -29,7 +29,7 @@ class _Slice:
     rank: int = 0
 
 
-def module(plan: Plan) -> Any:
+def module(plan: PeerPlan) -> Any:
     """This rank's PipelineModule, divided as the suite divides layers, with the suite's initial weights.
 
     A tie is a TiedLayerSpec at both ends, which DeepSpeed keeps equal; on one stage it is one parameter. With
@@ -49,7 +49,7 @@ def module(plan: Plan) -> Any:
             made[number] = plan.layer(number)
             join(made, plan.ties)
             layer = made[number]
-            if grid.tensor > 1 and isinstance(layer, Block):
+            if grid.tensor > 1 and isinstance(layer, TransformerBlock):
                 made[number] = SplitBlock(layer, tensor.group, tensor.rank, grid.tensor)
         own = [made[number] for number in piece]
         return Piece(*own) if plan.recomputed(piece) else own[0]

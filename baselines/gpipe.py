@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from suite.core.op import Kind, Op, Place, Program, Work
+from suite.core.op import FlushInterval, Kind, Op, Place, Program
 
 
 @dataclass(frozen=True, slots=True)
 class GPipe:
     """All forwards, all backwards, an update; every activation of the mini-batch is alive in between."""
 
-    def program(self, place: Place, work: Work) -> Program:
+    def program(self, place: Place, work: FlushInterval) -> Program:
         for start in range(work.first, work.end, work.group):
             batch = range(start, min(start + work.group, work.end))
             for index in batch:
@@ -25,5 +25,5 @@ class GPipe:
                 yield (Op(place.stage, Kind.BACKWARD, index),)
             yield (Op(place.stage, Kind.UPDATE, work.due(start)),)
 
-    def in_flight(self, place: Place, work: Work) -> int:
+    def in_flight(self, place: Place, work: FlushInterval) -> int:
         return min(work.group, work.microbatches)

@@ -21,8 +21,7 @@ from torch import nn
 
 from baselines.common import (
     DefaultGroup,
-    Plan,
-    asked,
+    PeerPlan,
     bytes_of,
     gpt,
     join,
@@ -30,6 +29,7 @@ from baselines.common import (
     optimizer_class,
     refuse,
     set_rate,
+    train_options,
 )
 from baselines.megatron_weights import renamed
 from baselines.tensor_parallel import check_heads
@@ -45,7 +45,7 @@ Option = bool | int | float | str | torch.dtype  # of a library's keyword argume
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class MegatronArguments:
     """A config in Megatron's terms: keyword arguments of what is named.
 
     parallel: parallel_state.initialize_model_parallel; transformer: TransformerConfig; model: GPTModel;
@@ -70,11 +70,16 @@ class MegatronSettings:
     overlap_grad_reduce: bool
 
 
-def arguments(config: RunConfig) -> Arguments:
+def arguments(config: RunConfig) -> MegatronArguments:
     """Pure: nothing of Megatron is imported. Raises InvalidRequest, or a kind of it, for what Megatron cannot be
     told."""
     check(config)
-    grid, settings, wanted, shape = config.grid, own_settings(MegatronSettings, config), asked(config), gpt(config)
+    grid, settings, wanted, shape = (
+        config.grid,
+        own_settings(MegatronSettings, config),
+        train_options(config),
+        gpt(config),
+    )
     sizes: dict[str, Option] = {"tensor_model_parallel_size": grid.tensor}
     sizes["pipeline_model_parallel_size"] = grid.inter
     dtype = wanted.half or torch.float32
@@ -84,7 +89,7 @@ def arguments(config: RunConfig) -> Arguments:
     if wanted.checkpoints:
         recompute = {"recompute_granularity": "full", "recompute_method": "uniform"}
         recompute["recompute_num_layers"] = wanted.checkpoints
-    return Arguments(
+    return MegatronArguments(
         parallel={**sizes, "order": "tp-cp-ep-pp-dp"},
         transformer={
             **sizes,
@@ -124,7 +129,7 @@ def arguments(config: RunConfig) -> Arguments:
 def check(config: RunConfig) -> None:
     """Raises InvalidRequest, or a kind of it, for a combination that Megatron does not have."""
     refuse(config, dtypes=("float32",))
-    grid, shape, wanted = config.grid, gpt(config), asked(config)
+    grid, shape, wanted = config.grid, gpt(config), train_options(config)
     own_settings(MegatronSettings, config)
     check_heads(shape.heads, grid.tensor)
     own, rest = divmod(shape.layers, grid.inter)
@@ -146,7 +151,7 @@ def check(config: RunConfig) -> None:
 
 def _rule(config: RunConfig) -> dict[str, Option]:
     """The optimizer, and the loss scale, as OptimizerConfig has them."""
-    rule, scaling = config.optimizer.arguments, asked(config)
+    rule, scaling = config.optimizer.arguments, train_options(config)
     told = {"lr": as_rate(build(rule["lr"]))(0), "weight_decay": rule["weight_decay"]}
     if optimizer_class(config) is torch.optim.SGD:
         if rule["dampening"]:
@@ -199,7 +204,7 @@ class MegatronLM(System):
         from megatron.core.transformer.module import Float16Module
         from megatron.core.transformer.transformer_config import TransformerConfig
 
-        told, self.plan, self.world = arguments(config), Plan(config), world
+        told, self.plan, self.world = arguments(config), PeerPlan(config), world
         self.passes, grid = told.passes, self.plan.grid
         self.group = DefaultGroup(world, grid)
         self.place = grid.place(world.rank)

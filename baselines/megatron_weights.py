@@ -1,4 +1,4 @@
-"""Decides which part of the suite's weights a rank of Megatron-LM holds, and by which name.
+"""Part of the suite's weights that a rank of Megatron-LM holds, with Megatron's names.
 
 Megatron's queries, keys and values lie head by head (q, k and v of the first head, then of the second), the suite's all
 queries first. Rows of the embedding and of the head are split by the vocabulary, a block as baselines.tensor_parallel
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from suite.models.gpt import Block
+from suite.models.gpt import TransformerBlock
 
 _OF_BLOCK = {
     "norm_1": "input_layernorm",
@@ -41,7 +41,7 @@ def renamed(
 
     for number in own:
         layer = layers[number]
-        if isinstance(layer, Block):
+        if isinstance(layer, TransformerBlock):
             found |= _block(layer, f"decoder.layers.{number - first_block}", part, parts)
         elif number == 0:
             found["embedding.word_embeddings.weight"] = rows(layer.get_parameter("token.weight"))
@@ -54,7 +54,7 @@ def renamed(
     return found
 
 
-def _block(block: Block, name: str, part: int, parts: int) -> dict[str, torch.Tensor]:
+def _block(block: TransformerBlock, name: str, part: int, parts: int) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = {}
     for parameter, value in block.named_parameters():
         layer, kind = parameter.split(".")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
-from suite.core.protocols import Clock, Read, WeightPolicy
+from suite.core.protocols import Read, StageVersions, WeightPolicy
 from suite.weights.policy import GRAPHS, check_streams, known, read_again
 
 
@@ -35,12 +35,12 @@ class Stash(WeightPolicy):
         """Raises InvalidRequest for a flush."""
         check_streams("a stash of weights", update_every)
 
-    def read(self, op: Op, clock: Clock) -> Read:
+    def read(self, op: Op, clock: StageVersions) -> Read:
         if op.kind is Kind.BACKWARD:
             return clock.read_by[op.index]
         return Read(clock.updates, 0, self.graph)
 
-    def needed(self, clock: Clock) -> frozenset[int]:
+    def needed(self, clock: StageVersions) -> frozenset[int]:
         """What the forward passes in flight have read; a forward pass to come reads the newest version."""
         return read_again(clock)
 
@@ -65,10 +65,10 @@ class DoubleBuffer(WeightPolicy):
                 legal=f"update_every={stages}",
             )
 
-    def read(self, op: Op, clock: Clock) -> Read:
+    def read(self, op: Op, clock: StageVersions) -> Read:
         return Read(max(clock.drained_at, clock.due - 1), 0, self.graph)
 
-    def needed(self, clock: Clock) -> frozenset[int]:
+    def needed(self, clock: StageVersions) -> frozenset[int]:
         """What the forward passes in flight have read, and what the next forward pass reads; those behind it read that
         or a newer version."""
         if clock.forward_due is None:

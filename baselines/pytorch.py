@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from baselines.common import Plan, asked, check_device, join, refuse_pairs, stage_of
+from baselines.common import PeerPlan, check_device, join, refuse_pairs, stage_of, train_options
 from baselines.stepping import Stepper
 from suite.config.protocols import System
 from suite.config.run import RunConfig
@@ -26,13 +26,13 @@ class PyTorch(System):
 
     @classmethod
     def probe(cls, config: RunConfig) -> Ready | Missing:
-        asked(config)
+        train_options(config)
         refuse_pairs(config)
         return Ready()
 
     def __init__(self, world: World, config: RunConfig) -> None:
         check_device(config, world.device)
-        plan = Plan(config)
+        plan = PeerPlan(config)
         layers = {number: plan.layer(number) for number in range(len(plan.makers))}
         join(layers, plan.ties)
         self.model, self.device = stage_of(plan, layers).to(world.device), world.device

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from suite.core.op import Kind, Op
-from suite.core.protocols import Clock, Read, WeightPolicy
+from suite.core.protocols import Read, StageVersions, WeightPolicy
 from suite.weights.policy import GRAPHS, check_each, known
 
 
@@ -32,9 +32,9 @@ class SpecTrain(WeightPolicy):
         """Raises InvalidRequest for a flush and for fewer than one update per mini-batch."""
         check_each("SpecTrain", update_every, legal="update_every=1")
 
-    def read(self, op: Op, clock: Clock) -> Read:
+    def read(self, op: Op, clock: StageVersions) -> Read:
         between = clock.stages - op.stage - 1 if op.kind is Kind.FORWARD else 0
         return Read(clock.updates, op.stage // 2 + between, self.graph)
 
-    def needed(self, clock: Clock) -> frozenset[int]:
+    def needed(self, clock: StageVersions) -> frozenset[int]:
         return frozenset()

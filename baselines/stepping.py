@@ -1,4 +1,4 @@
-"""Decides a step where a peer leaves it to its user: torch's optimizer on float32 weights, whatever the passes use.
+"""Optimizer step for peers that leave it to the user: torch's optimizer on float32 master weights.
 
 In mixed precision the weights of the passes and their gradients are in half precision, and the optimizer steps on
 float32 masters: gradients are widened at the step, divided by the loss scale, clipped, and the stepped masters are cast
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from baselines.common import asked, bytes_of, bytes_of_moments, optimizer, set_rate
+from baselines.common import bytes_of, bytes_of_moments, optimizer, set_rate, train_options
 from suite.config.run import RunConfig
 from suite.engine.memory_tracker import LiveBytes
 from suite.engine.optim.loss_scaler import Dynamic
@@ -36,7 +36,7 @@ class Stepper:
         uncounted: Sequence[nn.Parameter] = (),
         whole: Callable[[float], float] = float,
     ) -> None:
-        self.asked = asked(config)
+        self.asked = train_options(config)
         self.weights = list(weights)
         self.masters = self.weights
         if self.asked.half:

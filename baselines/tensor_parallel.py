@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from suite.core.errors import InvalidRequest
-from suite.models.gpt import Block
+from suite.models.gpt import TransformerBlock
 
 
 class _IntoSplit(torch.autograd.Function):
@@ -71,7 +71,7 @@ class SplitBlock(nn.Module):
 
     split = ("qkv.weight", "qkv.bias", "project.weight", "widen.weight", "widen.bias", "narrow.weight")
 
-    def __init__(self, block: Block, group: Any, rank: int, ranks: int) -> None:
+    def __init__(self, block: TransformerBlock, group: Any, rank: int, ranks: int) -> None:
         super().__init__()
         check_heads(block.heads, ranks)
         self.group, self.draws = group, block.draws

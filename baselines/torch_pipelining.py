@@ -21,7 +21,7 @@ from torch import nn
 
 from baselines.common import (
     DefaultGroup,
-    Plan,
+    PeerPlan,
     check_device,
     join,
     refuse,
@@ -59,7 +59,7 @@ class TorchPipelining(System):
         from torch.distributed import pipelining
 
         check_device(config, world.device)
-        self.world, self.plan = world, Plan(config)
+        self.world, self.plan = world, PeerPlan(config)
         plan, grid = self.plan, self.plan.grid
         settings = own_settings(TorchPipelineSettings, config)
         self.group = DefaultGroup(world, grid)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from suite.core.op import Kind, Op, Place, Program, Work
+from suite.core.op import FlushInterval, Kind, Op, Place, Program
 from suite.schedule.check import check
 from suite.schedule.draw import chart
 
@@ -11,17 +11,17 @@ from suite.schedule.draw import chart
 class OneAtATime:
     """Forward and backward pass of one microbatch before the next one starts."""
 
-    def program(self, place: Place, work: Work) -> Program:
+    def program(self, place: Place, work: FlushInterval) -> Program:
         for index in range(work.first, work.end):
             yield (Op(place.stage, Kind.FORWARD, index),)
             yield (Op(place.stage, Kind.BACKWARD, index),)
             if work.closes(index):
                 yield (Op(place.stage, Kind.UPDATE, work.due(index)),)
 
-    def in_flight(self, place: Place, work: Work) -> int:
+    def in_flight(self, place: Place, work: FlushInterval) -> int:
         return 1
 
 
-timeline = check(OneAtATime(), 3, Work(0, 3, None, 0))
+timeline = check(OneAtATime(), 3, FlushInterval(0, 3, None, 0))
 print(chart(timeline.slots, 3))
 print(f"makespan {timeline.makespan:g}, idle per stage {timeline.idle(0):g}")

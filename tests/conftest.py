@@ -1,7 +1,7 @@
-"""Decides what every test starts from: one thread for torch, so that orders of summation are those of a rank, YAMLs
-that are parsed once, and overrides that are composed once, as Hydra takes a quarter of a second for each config.
+"""Fixtures of all tests: one torch thread, and cached YAML files and compositions.
 
-No generated example has a deadline of Hypothesis's: its 200 ms of wall time pass while others have the core.
+One thread keeps the order of summation of a rank. Hydra takes a quarter of a second per composition. No generated
+example has a deadline of Hypothesis's: its 200 ms of wall time pass while others have the core.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides what SAMO's sparse baseline is: AxoNN whose linear layers keep and multiply only what a ticket leaves.
+"""SAMO's sparse baseline: AxoNN with linear layers that keep and multiply only unpruned weights.
 
 What makes it different stands here alone: a weight as the values that stay under a shared structure (structure.py), the
 products of it by torch's kernels on a CPU (cpu.py) and by Triton's on CUDA (cuda.py), the layer (linear.py), the engine

@@ -1,4 +1,4 @@
-"""Decides the sparse products on a CPU: torch's own kernels over compressed rows.
+"""Sparse products on a CPU: torch's kernels over compressed rows.
 
 Which types torch 2.13 has them for: a sparse matrix times a dense one in float64, float32, bfloat16 and float16 (16-bit
 types add in float32); the sampled product in float64 and float32 alone, so that 16-bit gradients are widened to float32

@@ -1,4 +1,4 @@
-"""Decides the sparse products on CUDA: Triton kernels after Gale et al., "Sparse GPU Kernels for Deep Learning" (2020).
+"""Sparse products on CUDA: Triton kernels after Gale et al., "Sparse GPU Kernels for Deep Learning" (2020).
 
 Theirs are in CUDA; what is taken over is how work is cut. One-dimensional tiling: a program has one row of the sparse
 matrix and a tile of the dense one's columns (SpMM), or a strip of one row's values (SDDMM). Row swizzle: programs get

@@ -167,7 +167,7 @@ def _type(call: Callable[[Tensor, Tensor], Tensor], like: Tensor) -> torch.dtype
 # -- time ------------------------------------------------------------------------------------------------------------
 
 
-class Clock:
+class CallTimer:
     """Seconds of a call on one device, a mean over `times` calls; where there are several, one before is not timed.
 
     On CUDA the device's own, between two events: calls are queued behind products that take longer than queueing, so
@@ -210,10 +210,10 @@ class LayerTiming:
     """All implementations of the layers of all widths: made and checked when they are first timed."""
 
     def __init__(
-        self, *, widths: Sequence[int], device: str, dtype: str, clock: Clock | None = None, **layer: Any
+        self, *, widths: Sequence[int], device: str, dtype: str, clock: CallTimer | None = None, **layer: Any
     ) -> None:
         self.widths, self.device, self.layer = widths, device, {**layer, "dtype": getattr(torch, dtype)}
-        self.clock = clock or Clock(device)
+        self.clock = clock or CallTimer(device)
         self.made: dict[int, tuple[list[Implementation], dict[str, int]]] = {}
         self.told: list[str] = []
         self.turn = 0

@@ -1,4 +1,4 @@
-"""Decides how a linear layer keeps and multiplies only the weights that stay: y = x W^T + b, and both its gradients.
+"""Linear layer over unpruned weights only: y = x W^T + b, and both gradients.
 
 Activations come and go as [..., features], as every layer here has them. The kernels want features first (a row of the
 dense matrix is one feature over the batch), so inputs and gradients are transposed once each, the input's transpose is

@@ -1,4 +1,4 @@
-"""Decides what states a network of sparse layers has: those of the values that stay, as if there were no others.
+"""Model states of a network of sparse layers: the unpruned values only.
 
 Its indices are not among them: how many there are depends on the layers' widths, and the record counts them.
 """

@@ -1,4 +1,4 @@
-"""Decides how the places that stay of a weight are kept: compressed rows, of the weight and of its transpose.
+"""Sparsity structure of a weight: compressed rows of the weight and of its transpose.
 
 The forward product and the sampled weight gradient walk the weight's rows, the input gradient its columns. Both sides
 are made once, as a ticket never changes; of the values there is one copy, and a permutation leads from it to the

@@ -1,4 +1,4 @@
-"""Decides how the sparse layers train: inside AxoNN's engine, as SAMO's authors put Sputnik there (V-B).
+"""Training with sparse layers inside AxoNN's engine, as in SAMO V-B.
 
 Each linear layer that a ticket prunes is swapped for a sparse one as soon as its weights are drawn, so that the engine
 sees a smaller dense model: states, messages and reductions of the values that stay. Biases, norms, embeddings and the

@@ -1,5 +1,4 @@
-"""Decides what an artifact evaluator is handed: one archive that says of each claim how to check it, how long that
-takes and what came out here, with everything that came out.
+"""Archive for artifact evaluators: how to check each claim, how long that takes, and all results of this machine.
 
 scrub      no path, user or host of this machine
 claims     claim -> command -> expected time -> figure -> verdict

@@ -1,5 +1,7 @@
-"""Decides how the archive is written, byte for byte the same from the same content, and how one that was handed over is
-verified: nothing is unpacked, and what could leave a folder or fill a disk is refused before it is read.
+"""Write the archive reproducibly, and verify a received archive.
+
+Equal content gives equal bytes. Verification unpacks nothing, and refuses entries that would leave the folder or fill a
+disk before it reads them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides what goes into the archive: the records without this machine's names, and a page that is made from those."""
+"""Build the archive from redacted records and a page made from those records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from suite.core.trace import Trace
 from suite.papers.common import claims, reproduce_commands
 from suite.report import judge, write_report
 from suite.report.files import write
-from suite.report.load import Entry, Store, read_store
+from suite.report.load import ReportStore, StoredRecord, read_store
 from suite.runner import provenance
 
 MADE = ("index.html", "records.csv", "claims.csv", "claims.json")
@@ -61,7 +61,7 @@ def make(reports: Path, doctor: Sequence[str] = ()) -> Path:
     return write(reports, f"ae-bundle-{named}.zip", archive.pack(files, f"ae-bundle-{named}"))
 
 
-def _reports(given: Store, folder: Path, names: Sequence[str]) -> dict[str, bytes]:
+def _reports(given: ReportStore, folder: Path, names: Sequence[str]) -> dict[str, bytes]:
     """Records and traces as they may leave, and the page made from them in `folder`."""
     folder.mkdir(parents=True)
     files: dict[str, bytes] = {}
@@ -75,7 +75,7 @@ def _reports(given: Store, folder: Path, names: Sequence[str]) -> dict[str, byte
     return files | {f"reports/{name}": (folder / name).read_bytes() for name in (*MADE, *exported)}
 
 
-def _kept(entry: Entry, names: Sequence[str]) -> dict[str, bytes]:
+def _kept(entry: StoredRecord, names: Sequence[str]) -> dict[str, bytes]:
     """A record by its file, and its trace: what was read of it, so that nothing comes along unseen."""
     data = redact.value(json.loads(entry.record.to_json()), names)
     base = f"measured/{entry.machine}" if entry.machine else "."

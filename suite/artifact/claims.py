@@ -19,7 +19,7 @@ from suite.core.resources import conf_folder
 from suite.core.units import seconds
 from suite.report.claim_text import command, ours, published
 from suite.report.files import inert
-from suite.report.load import Store
+from suite.report.load import ReportStore
 from suite.report.tables.claim_tables import anchor
 
 CONF = conf_folder()
@@ -33,7 +33,7 @@ _TIMES = (
 
 
 @dataclass(frozen=True)
-class Row:
+class ClaimRow:
     """One claim, as text. expected: how long `command` takes"""
 
     id: str
@@ -58,18 +58,18 @@ def expected_seconds() -> dict[str, float]:
     return found
 
 
-def rows(judged: Sequence[Judged], store: Store) -> list[Row]:
+def rows(judged: Sequence[Judged], store: ReportStore) -> list[ClaimRow]:
     """In the claims' own order."""
     times = expected_seconds()
     experiments = {entry.file: entry.record.experiment for entry in store.entries}
     return [_row(one, experiments, times) for one in judged]
 
 
-def _row(judged: Judged, experiments: Mapping[str, str], times: Mapping[str, float]) -> Row:
+def _row(judged: Judged, experiments: Mapping[str, str], times: Mapping[str, float]) -> ClaimRow:
     claim = judged.claim
     experiment = experiments.get(judged.record) or judged.experiment
     says = " ".join(filter(None, (claim.system, claim.quantity, f"= {published(claim)}", claim.unit)))
-    return Row(
+    return ClaimRow(
         claim.id,
         claim.paper,
         claim.where,
@@ -92,7 +92,7 @@ def _expected(answer: float | None, experiment: float | None) -> str:
     return f"{own}; its experiment {whole}" if whole else own
 
 
-def as_csv(found: Sequence[Row]) -> str:
+def as_csv(found: Sequence[ClaimRow]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -100,7 +100,7 @@ def as_csv(found: Sequence[Row]) -> str:
     return out.getvalue()
 
 
-def as_markdown(found: Sequence[Row], totals: Sequence[str]) -> str:
+def as_markdown(found: Sequence[ClaimRow], totals: Sequence[str]) -> str:
     """A table per paper."""
     lines = ["# Claims", "", *totals, "", _TIMES, ""]
     for paper in dict.fromkeys(row.paper for row in found):

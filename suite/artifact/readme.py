@@ -1,4 +1,4 @@
-"""Decides the first page of the archive: what is in it, on what it was measured, and in which order to do what."""
+"""README of the archive: content, machine, and the order of work."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import yaml
 
-from suite.artifact.claims import CONF, Row, expected_seconds
+from suite.artifact.claims import CONF, ClaimRow, expected_seconds
 from suite.core.units import seconds
-from suite.report.load import Store, at
+from suite.report.load import ReportStore, at
 
 TASKS = (  # name, scale, what, on what
     ("T2", "laptop", "make reproduce", "two cores, 4 GB"),
@@ -28,7 +28,7 @@ def scale_seconds(name: str) -> tuple[float, int]:
     return sum(known), len(listed)
 
 
-def readme(*, version: str, source: str, store: Store, rows: Sequence[Row], left_out: int) -> str:
+def readme(*, version: str, source: str, store: ReportStore, rows: Sequence[ClaimRow], left_out: int) -> str:
     """README.md of the archive."""
     lines = [f"# Artifact {version}", "", f"Source: {source}", ""]
     lines += ["`suite artifact --check FILE` verifies the archive, and so does `sha256sum -c MANIFEST.sha256`."]
@@ -46,7 +46,7 @@ def readme(*, version: str, source: str, store: Store, rows: Sequence[Row], left
     return "\n".join([*lines, ""])
 
 
-def _content(store: Store, rows: Sequence[Row], left_out: int) -> list[str]:
+def _content(store: ReportStore, rows: Sequence[ClaimRow], left_out: int) -> list[str]:
     verdicts = Counter(row.verdict for row in rows)
     said = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
     without = sum(row.ours == "no record" for row in rows)
@@ -64,7 +64,7 @@ def _content(store: Store, rows: Sequence[Row], left_out: int) -> list[str]:
     return found
 
 
-def _traces(store: Store) -> int:
+def _traces(store: ReportStore) -> int:
     return sum(entry.trace is not None for entry in store.entries)
 
 
@@ -88,7 +88,7 @@ def _hardware(machines: Sequence[Hardware]) -> list[str]:
     return found
 
 
-def machines_of(store: Store) -> list[Hardware]:
+def machines_of(store: ReportStore) -> list[Hardware]:
     """Each once, the most frequent first."""
     found: Counter[str] = Counter()
     known: dict[str, Hardware] = {}
@@ -103,7 +103,7 @@ def machines_of(store: Store) -> list[Hardware]:
     return [known[name] for name, _ in sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))]
 
 
-def _took(store: Store, scale: str) -> str:
+def _took(store: ReportStore, scale: str) -> str:
     """What the records of a scale took here."""
     own = [
         entry.record.provenance.get("seconds")

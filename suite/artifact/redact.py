@@ -1,4 +1,4 @@
-"""Decides what of a record leaves this machine: its numbers and words, without the paths, users and hosts in them.
+"""Remove paths, users and hosts of this machine from records.
 
 A reason holds a traceback, and a command the folders that were typed. What stays of a path is what another machine has
 too: below the repository, below Python's own libraries, or else the last name alone.

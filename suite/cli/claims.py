@@ -12,7 +12,7 @@ from suite.core.exit_codes import Exit
 
 if TYPE_CHECKING:
     from suite.papers.common.cluster_runs import Lab
-    from suite.papers.common.mutations import Turned
+    from suite.papers.common.mutations import MutationResult
     from suite.papers.sparse_gnn.cluster_runs import GraphLab
 
 
@@ -77,7 +77,7 @@ def _mutate(options: argparse.Namespace) -> int:
     return Exit.SOME_FAILED if same else Exit.OK
 
 
-def _find(found: Iterable[Turned], among: str) -> int:
+def _find(found: Iterable[MutationResult], among: str) -> int:
     """Shows what each mutation turns, and writes it to the papers' files."""
     from suite.papers.common import mutations
 

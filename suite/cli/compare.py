@@ -1,4 +1,4 @@
-"""Decides the command line that compares two sets of records.
+"""Command `suite compare`: compare two sets of records.
 
     suite compare reports.old reports --metric batch_time
     suite compare 2026-11-21 2026-11-22 --json changes.json
@@ -56,14 +56,14 @@ def compare(arguments: Arguments) -> int:
     return int(found.exit)
 
 
-def _rule(options: argparse.Namespace) -> metrics.Rule:
+def _rule(options: argparse.Namespace) -> metrics.ChangeRule:
     from suite.regression.compare import metrics
 
     for name, most in (("threshold", 10.0), ("level", 0.5)):
         value = getattr(options, name)
         if not 0 < value <= most:
             raise InvalidRequest(f"--{name} {value}", rule=f"above 0, at most {most:g}", legal=f"--{name} 0.01")
-    return metrics.Rule(options.threshold, options.level, tuple(options.metric), False if options.raw else None)
+    return metrics.ChangeRule(options.threshold, options.level, tuple(options.metric), False if options.raw else None)
 
 
 COMMAND = Command(

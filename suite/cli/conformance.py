@@ -1,4 +1,4 @@
-"""Decides what `suite conformance` does: it asks a system every law that applies to it, and says what it met.
+"""Command `suite conformance`: check a system against every law that applies to it.
 
     suite conformance system=waves 'launch.python_path=[mine]'
     suite conformance system=waves 'launch.python_path=[mine]' schedule.wave=4 --laws order,gradients
@@ -19,11 +19,11 @@ from suite.core.exit_codes import Exit
 from suite.core.words import count
 
 if TYPE_CHECKING:
-    from suite.conformance.laws import Finding
+    from suite.conformance.laws import LawResult
 
 
 def conformance(arguments: Arguments) -> int:
-    from suite.conformance.laws import LAWS, Verdict, examine
+    from suite.conformance.laws import LAWS, LawVerdict, examine
     from suite.conformance.system_under_test import Subject
 
     chosen = [name for names in arguments.options.laws for name in names.split(",")]
@@ -33,12 +33,12 @@ def conformance(arguments: Arguments) -> int:
     subject = Subject(arguments.words)
     for line in subject.parts():
         print(line)
-    found: list[Finding] = []
+    found: list[LawResult] = []
     for finding in examine(subject, chosen):
         print(told(finding), flush=True)
         found.append(finding)
     print(summary(subject.name, found))
-    return Exit.SOME_FAILED if any(one.verdict is Verdict.BROKEN for one in found) else Exit.OK
+    return Exit.SOME_FAILED if any(one.verdict is LawVerdict.BROKEN for one in found) else Exit.OK
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def told(finding: Finding) -> str:
+def told(finding: LawResult) -> str:
     """A line; of what is broken the rest stands below it."""
     law = finding.law
     head, *rest = finding.said.splitlines() or [""]
@@ -55,15 +55,15 @@ def told(finding: Finding) -> str:
     return f"law {law.number:<4}{law.name:<11}{finding.verdict:<15}{finding.seconds:5.1f} s  {head}{below}"
 
 
-def summary(name: str, found: Sequence[Finding]) -> str:
-    from suite.conformance.laws import Verdict
+def summary(name: str, found: Sequence[LawResult]) -> str:
+    from suite.conformance.laws import LawVerdict
 
     counts = Counter(finding.verdict for finding in found)
     seconds = sum(finding.seconds for finding in found)
-    names = [finding.law.name for finding in found if finding.verdict is Verdict.BROKEN]
+    names = [finding.law.name for finding in found if finding.verdict is LawVerdict.BROKEN]
     broken = f", {len(names)} broken ({', '.join(names)})" if names else ""
-    idle = counts[Verdict.NOT_ASKED]
-    asked = f"{count(counts[Verdict.KEPT], 'law')} kept{broken}, {idle} {'does' if idle == 1 else 'do'} not apply"
+    idle = counts[LawVerdict.NOT_ASKED]
+    asked = f"{count(counts[LawVerdict.KEPT], 'law')} kept{broken}, {idle} {'does' if idle == 1 else 'do'} not apply"
     return f"{name}: {asked}, {seconds:.0f} s"
 
 

@@ -1,4 +1,4 @@
-"""Decides what is said of a data set in a folder: how many samples it has on either side, and of how many classes.
+"""Command `suite dataset-info`: count the samples and classes of a data set in a folder.
 
     suite dataset-info cifar_100 FOLDER
 

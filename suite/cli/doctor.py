@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from suite.cli import Arguments, Command
 from suite.core.exit_codes import Exit
-from suite.doctor.finding import WORKS, Check
+from suite.doctor.finding import WORKS, ComponentCheck
 
 
 def doctor(arguments: Arguments) -> int:
@@ -15,10 +15,10 @@ def doctor(arguments: Arguments) -> int:
     from suite.doctor.measure import measure
 
     folder = arguments.reports
-    return examined(checks(folder), Check("local machine", lambda: measure(folder)))
+    return examined(checks(folder), ComponentCheck("local machine", lambda: measure(folder)))
 
 
-def examined(checks: Iterable[Check], last: Check | None = None) -> int:
+def examined(checks: Iterable[ComponentCheck], last: ComponentCheck | None = None) -> int:
     """Prints a line per check. `last` is asked when the others are done: it measures, and would suffer beside them."""
     from suite.doctor import probe
 

@@ -1,4 +1,4 @@
-"""Decides what `suite draw` does: prints the schedule of a config as a text grid.
+"""Command `suite draw`: print the schedule of a configuration as a text grid.
 
 suite draw system=gpipe grid.inter=4 draw.microbatches=4
 suite draw system=axonn grid.inter=3 draw.microbatches=5 schedule.prefer=forward
@@ -24,7 +24,7 @@ from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.files import check_file
 from suite.core.keys import in_config_keys
-from suite.core.op import Kind, Op, Work
+from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import WeightPolicy
 from suite.runner.keys_read import BOOKKEEPING, below
 from suite.schedule.check import SHORT, Timeline, check, check_size
@@ -92,7 +92,7 @@ def draw(overrides: Sequence[str]) -> str:
 
     stages = grid.inter
     check_size(plan.microbatches, stages, SHORT)
-    work = Work(0, plan.microbatches, every, 0)
+    work = FlushInterval(0, plan.microbatches, every, 0)
     timeline = check(schedule, stages, work, cost=cost)
     peaks = ", ".join(map(str, timeline.peak))
     text = f"{chart(timeline.slots, stages)}\nactivations alive per stage at most {peaks}"
@@ -123,7 +123,7 @@ def graph(config: RunConfig, drawing: Drawing, given: Sequence[str] = ()) -> str
     from suite.gnn import partition_data
     from suite.gnn.draw import chart as chart_of
     from suite.gnn.draw import tables
-    from suite.gnn.plan import Plan
+    from suite.gnn.plan import ExchangePlan
     from suite.gnn.rank_shard import plans
 
     groups = {"graph": drawing.graph, "partitioner": drawing.partitioner, "exchange": drawing.exchange}
@@ -131,7 +131,7 @@ def graph(config: RunConfig, drawing: Drawing, given: Sequence[str] = ()) -> str
     file = Path(drawing.draw.plan) if drawing.draw.plan else None
     origin = ""
     if file is not None and file.exists():
-        plan, origin = Plan.load(file), f"plan read from {file}, whose graph and parts are drawn\n\n"
+        plan, origin = ExchangePlan.load(file), f"plan read from {file}, whose graph and parts are drawn\n\n"
         placed = any(override.lstrip("+").startswith(("grid", "exchange")) for override in given)
         if placed and (wanted := partition_data.placement_of(config)) != plan.placement:
             raise InvalidRequest(
@@ -155,7 +155,7 @@ def placement(of: Placement) -> str:
     return f"{of.processes} processes, replication {of.replication}, {of.assignment} assignment"
 
 
-def account(policy: WeightPolicy, timeline: Timeline, work: Work) -> list[Ledger]:
+def account(policy: WeightPolicy, timeline: Timeline, work: FlushInterval) -> list[Ledger]:
     return follow(policy, [timeline.order(stage) for stage in range(timeline.stages)], work)
 
 
@@ -187,7 +187,7 @@ def table_2(config: RunConfig) -> str:
         if system != name:
             own = resolve([f"system={system}", f"grid.inter={stages}"])
         every = own.update_interval or 1
-        work = Work(0, (stages + 2) * 2 * every, every, 0)
+        work = FlushInterval(0, (stages + 2) * 2 * every, every, 0)
         found = account(own.weights.build(), check(own.schedule.build(), stages, work), work)
         lacks = [[f"{staleness(each, kind):g}" for each in found] for kind in PASSES]
         further = [[f"{ahead(each, kind):g}" for each in found] for kind in PASSES]

@@ -1,4 +1,4 @@
-"""Decides what `suite export-mask` does: takes the ticket out of a checkpoint, for `pruning=saved`.
+"""Command `suite export-mask`: copy the pruning mask of a checkpoint into a file, for `pruning=saved`.
 
     suite export-mask reports/resume/RUN ticket.safetensors
     suite run system=sputnik pruning=saved pruning.ticket.path=ticket.safetensors pruning.sparsity=0.9

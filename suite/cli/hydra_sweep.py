@@ -1,4 +1,4 @@
-"""Decides what `suite sweep` does: Hydra reads the sweep, and every job is a process of its own.
+"""Jobs of `suite sweep`: Hydra parses the sweep, and each job is a separate process.
 
 A job that dies hard, by the kernel's out-of-memory killer or a fault in a library, so ends itself alone, under any of
 Hydra's launchers; its runs that have no record get one that says how it ended. Jobs tell their ends in files, because a
@@ -113,7 +113,7 @@ class _Sweeper:
             return True
 
 
-class Job(TypedDict):
+class SweepJob(TypedDict):
     """A job's file. status: None while it waits for a scheduler; plan: the fields of its Plan in a dry run"""
 
     overrides: list[str]
@@ -131,7 +131,7 @@ def _job(
     number = int(HydraConfig.get().job.num)
     if sweeper.gone:
         return
-    plan: Plan | None = None
+    plan: DryRun | None = None
     if (folder / _STOPPED).exists():
         status: int | None = Exit.STOPPED
     elif config.launch.get("submit"):  # all at once, when all are known
@@ -149,7 +149,7 @@ def _job(
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DryRun:
     """What a dry run finds. lines: one per run; the counts are of runs"""
 
     lines: tuple[str, ...]
@@ -165,7 +165,7 @@ class Plan:
         return Exit.SOME_FAILED if self.would_run or self.recorded else Exit.NOTHING
 
 
-def planned(runs: Sequence[Run]) -> Plan:
+def planned(runs: Sequence[Run]) -> DryRun:
     """A line for each run: it has a record, is refused, or would run. Raises InvalidRequest where no record can be
     written."""
     lines, recorded, refused = [], 0, 0
@@ -181,7 +181,7 @@ def planned(runs: Sequence[Run]) -> Plan:
         else:
             what = f"would run on {count(run.ranks, 'rank')}"
         lines.append(f"  {run.label:<18} {what}")
-    return Plan(tuple(lines), len(runs) - recorded - refused, recorded, refused)
+    return DryRun(tuple(lines), len(runs) - recorded - refused, recorded, refused)
 
 
 def _unwritable(run: Run) -> InvalidRequest | None:
@@ -194,15 +194,15 @@ def _unwritable(run: Run) -> InvalidRequest | None:
     return None
 
 
-def plan_of(overrides: Sequence[str]) -> Plan:
+def plan_of(overrides: Sequence[str]) -> DryRun:
     """As planned, of one command line; one that does not compose is a refusal."""
     try:
         return planned(expand(overrides))
     except SuiteError as error:
-        return Plan((f"  refused: {error}",), refused=1)
+        return DryRun((f"  refused: {error}",), refused=1)
 
 
-def counted(plans: Sequence[Plan]) -> str:
+def counted(plans: Sequence[DryRun]) -> str:
     """The last line of a dry run."""
     would_run, recorded, refused = (
         sum(getattr(plan, name) for plan in plans) for name in ("would_run", "recorded", "refused")
@@ -223,7 +223,7 @@ def label_flags(overrides: Sequence[str], arguments: Sequence[str], labelled: Se
 def _status(folder: Path, fault: str, dry: bool) -> int:
     """The exit status of a sweep whose jobs have told their ends in `folder`; those that wait for a scheduler go there
     now."""
-    told: list[Job] = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    told: list[SweepJob] = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     codes = [int(job["status"]) for job in told if job["status"] is not None]
     if waiting := [job["overrides"] for job in told if job["status"] is None]:
         codes += scheduled(waiting, dry)
@@ -231,7 +231,7 @@ def _status(folder: Path, fault: str, dry: bool) -> int:
         print(f"the launcher broke off: {fault}\nthe same command goes on with what is missing", file=sys.stderr)
         codes.append(Exit.SOME_FAILED)
     if dry:
-        plans = [Plan(**job["plan"]) for job in told if job["plan"]]
+        plans = [DryRun(**job["plan"]) for job in told if job["plan"]]
         if plans:
             print(counted(plans), flush=True)
         return together(codes)

@@ -1,4 +1,4 @@
-"""Decides the command line of the night: `make nightly`.
+"""Command `suite nightly`, which `make nightly` calls.
 
     suite nightly                       # as conf/nightly.yaml says
     suite nightly repeats=20 baseline=2026-11-01
@@ -58,7 +58,7 @@ def nightly(arguments: Arguments) -> int:
     return int(found.exit)
 
 
-def told(found: run.Night) -> None:
+def told(found: run.NightlyResult) -> None:
     """Regressions last but one, so that they are what a mail of the output ends with; then the page."""
     line = found.line
     for text in line["notes"]:

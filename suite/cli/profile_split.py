@@ -1,4 +1,4 @@
-"""Decides what `suite profile-split` does: times each layer alone and says how PipeDream's rule divides them.
+"""Command `suite profile-split`: time each layer alone, and divide the layers by PipeDream's rule.
 
     suite profile-split model=vgg_narrow data=digits grid.inter=4
     suite run model=vgg_narrow data=digits grid.inter=4 split=reports/profiles/vgg_narrow-2.json
@@ -23,11 +23,11 @@ from suite.core.units import si
 from suite.core.words import override
 
 if TYPE_CHECKING:
-    from suite.engine.profile import Measured
-    from suite.workload.pipedream_split import Partition
+    from suite.engine.profile import NetworkProfile
+    from suite.workload.pipedream_split import DevicePartition
 
 
-def table(found: Measured) -> Iterator[str]:
+def table(found: NetworkProfile) -> Iterator[str]:
     """The layers that were timed, a line each."""
     yield f"{found.model}, microbatches of {found.microbatch}, {si(found.bandwidth, 'B/s')} between devices"
     for number, layer in enumerate(found.layers):
@@ -36,7 +36,7 @@ def table(found: Measured) -> Iterator[str]:
         yield f"  {number:3} {layer.name}: {times}, {sizes}"
 
 
-def told(name: str, plan: Partition) -> str:
+def told(name: str, plan: DevicePartition) -> str:
     """A plan in one line: layers and replicas of each stage, and the seconds of its slowest part."""
     stages = ", ".join(f"{s.layers.start}-{s.layers.stop - 1} on {s.replicas}" for s in plan.stages)
     return f"{name}: layers {stages}; slowest {si(plan.slowest, 's')}"

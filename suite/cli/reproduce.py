@@ -1,4 +1,4 @@
-"""Decides what `make reproduce` does: the experiments of one scale, in order, then the page.
+"""Command `suite reproduce`: run the experiments of one scale in order, then write the page.
 
     suite reproduce scale=laptop
     suite reproduce scale=laptop reports=FOLDER    # any further override goes to every experiment

@@ -1,4 +1,4 @@
-"""Decides what `suite run` does: makes the run, experiment or sweep that the command line names.
+"""Command `suite run`: make the run or experiment that the command line describes.
 
     suite run system=axonn model=gpt_tiny grid.inter=2
     suite run experiment=axonn_fig10

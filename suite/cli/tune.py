@@ -1,4 +1,4 @@
-"""Decides what `suite tune` does: finds for each system the plan that suits it on as many devices.
+"""Command `suite tune`: find the fastest plan of each system on a given number of devices.
 
     suite tune system=axonn,deepspeed_3d model=gpt_tiny tune.devices=2
     suite tune system=axonn machine=h200 launch.device=cuda tune.devices=8 tune.candidates=6
@@ -29,7 +29,7 @@ def systems(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 def here(system: str, overrides: Sequence[str]) -> list[str]:
     """The overrides, with this machine for predictions unless they name another; it is measured where it was not."""
     from suite.config.compose import resolve
-    from suite.doctor.finding import Ill
+    from suite.doctor.finding import CheckFailed
     from suite.doctor.measure import FILE, measure
 
     folder = check_folder(Path(resolve([f"system={system}", *overrides]).reports), "reports")
@@ -38,7 +38,7 @@ def here(system: str, overrides: Sequence[str]) -> list[str]:
     if not (folder / FILE).exists():
         try:
             print(f"this machine: {measure(folder)}", flush=True)
-        except Ill as ill:
+        except CheckFailed as ill:
             print(f"this machine is not measured: {ill.why}; {ill.do}", file=sys.stderr)
     return ["machine=local", *overrides]
 

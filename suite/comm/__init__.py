@@ -1,4 +1,4 @@
-"""Decides how ranks find one another and how values travel: threads, MPI, gloo, NCCL."""
+"""Communication between ranks: rendezvous, point-to-point transports and collectives."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from suite.config.base import MOST_LAYERS, OnError, Rerun, Settings
 from suite.config.commands import Draw, Tune
 from suite.config.executor import reads_graphs
 from suite.config.experiment import Runs
-from suite.config.graphs import Exchange, Graph, Partitioner
+from suite.config.graphs import ExchangeConfig, GraphConfig, PartitionerConfig
 from suite.config.outline import Outline
 from suite.config.plugins import Plugin
 from suite.config.refusals import refusals
@@ -75,9 +75,9 @@ class Drawing(Settings):
     """What a drawing reads besides the keys of a run."""
 
     draw: Draw
-    graph: Graph
-    partitioner: Partitioner
-    exchange: Exchange
+    graph: GraphConfig
+    partitioner: PartitionerConfig
+    exchange: ExchangeConfig
 
 
 def faults(config: Mapping[str, Any]) -> Iterator[tuple[str, InvalidRequest]]:

@@ -107,7 +107,7 @@ class Jitter(Settings):
     """Standard deviation of the logarithm, or half the width of the uniform distribution, below 1."""
 
 
-class Link(Settings):
+class LinkConfig(Settings):
     """Link between two ranks."""
 
     latency: Annotated[float, Field(ge=0, examples=[5.0e-4])]
@@ -133,7 +133,7 @@ class EmulatedExecutor(ExecutorSettings):
     """Random factor on each pass; null: none."""
     stragglers: Annotated[dict[int, float] | None, BeforeValidator(_factors), Field(examples=[{0: 1.5}])] = None
     """Factor on the passes of a rank, by rank; null: none."""
-    network: Annotated[Link | None, Field(examples=[None])] = None
+    network: Annotated[LinkConfig | None, Field(examples=[None])] = None
     """Link of the simulation of the run; null: the mean of the run's own messages."""
 
 

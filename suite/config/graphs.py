@@ -11,7 +11,7 @@ from suite.config.plugins import Plugin
 from suite.config.protocols import GraphSource
 
 
-class Graph(Settings):
+class GraphConfig(Settings):
     """The graph that a graph network learns from."""
 
     name: Name
@@ -21,7 +21,7 @@ class Graph(Settings):
     """Folder of the ranks' parts, which the process that starts them sets."""
 
 
-class Partitioner(Settings):
+class PartitionerConfig(Settings):
     """How vertices are shared out over the processes. Its class takes further keys."""
 
     model_config = ConfigDict(extra="allow")
@@ -30,7 +30,7 @@ class Partitioner(Settings):
     name: Name
 
 
-class Exchange(Settings):
+class ExchangeConfig(Settings):
     """How rows travel between the processes."""
 
     target: Annotated[Text, Field(alias="_target_")]

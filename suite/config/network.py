@@ -10,8 +10,7 @@ from pydantic import ConfigDict, Field
 from suite.config.base import Name, Settings, Share, name_like
 from suite.config.plugins import Plugin
 from suite.config.protocols import LossScale
-from suite.core.protocols import Data as DataSource
-from suite.core.protocols import MaskMethod
+from suite.core.protocols import DataSource, MaskMethod
 from suite.memory.layout import Layout
 from suite.workload.gcn import GCN
 from suite.workload.transformer import Network
@@ -37,7 +36,7 @@ class Model(Settings):
     """Sizes of the network, from which parameters, flops and bytes follow."""
 
 
-class Data(Settings):
+class DataConfig(Settings):
     """What the network learns from."""
 
     name: Name
@@ -57,7 +56,7 @@ class Precision(Settings):
     """Dynamic loss scale; null: 1."""
 
 
-class Pruning(Settings):
+class PruningConfig(Settings):
     """Which weights are removed, and when."""
 
     name: Name
@@ -71,7 +70,7 @@ class Pruning(Settings):
     """How the mask is drawn; null: nothing is pruned."""
 
 
-class Memory(Settings):
+class MemoryConfig(Settings):
     """Form and place of the model states."""
 
     name: Name

@@ -11,7 +11,7 @@ from suite.config.base import Name, OnError, Rerun, Text, Word
 from suite.config.executor import Sources, starts_ranks
 from suite.config.experiment import Experiment
 from suite.config.launch import Launch
-from suite.config.system import System
+from suite.config.system import SystemConfig
 
 
 class _Part(BaseModel):
@@ -78,7 +78,7 @@ class Outline(_Part):
     on_error: OnError
     tag: Word
     split: Name
-    system: System
+    system: SystemConfig
     experiment: Experiment
     executor: ExecutorOutline
     launch: LaunchOutline

@@ -10,7 +10,7 @@ from suite.config.base import Count, Ranks, Settings, broken
 from suite.core.grid import Grid as RankGrid
 
 
-class Grid(Settings):
+class GridConfig(Settings):
     """Ranks in each direction."""
 
     data: Ranks = 1
@@ -31,7 +31,7 @@ class Grid(Settings):
         return f"grid.inter={self.inter} grid.data={self.data}{tensor}"
 
 
-class Batch(Settings):
+class BatchConfig(Settings):
     """Samples of a batch."""
 
     size: Annotated[Count, Field(examples=[16])] = 16

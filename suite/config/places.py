@@ -18,7 +18,7 @@ from suite.config.locate import PARTIAL, TARGET, locate
 from suite.config.optimizer import OWN_KEYS
 from suite.config.plugins import Plugin, arguments_of, check, located
 from suite.config.protocols import (
-    Exchange,
+    ExchangeMethod,
     Executor,
     GraphSource,
     Microbenchmark,
@@ -32,7 +32,7 @@ from suite.core.protocols import UpdateRule
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlugInPlace:
     """wanted: the type of what is built there
 
     names: for a class that is used before it is built, the names of the arguments that it is built with
@@ -46,14 +46,14 @@ class Place:
     besides: Sequence[str] = ()
 
 
-def _in_models(model: type[BaseModel], at: str = "") -> Iterator[tuple[str, Place]]:
+def _in_models(model: type[BaseModel], at: str = "") -> Iterator[tuple[str, PlugInPlace]]:
     """The plug-ins of the models, by their keys. The kind of a union's member follows a colon: executor:check."""
     for name, info in model.model_fields.items():
         for kind, each in variants(info).items():
             yield from _in_models(each, f"{at}{name}:{kind}.")
         for option in () if variants(info) else (info.annotation, *get_args(info.annotation)):
             if get_origin(option) is Plugin:
-                yield f"{at}{name}", Place(get_args(option)[0])
+                yield f"{at}{name}", PlugInPlace(get_args(option)[0])
             elif isinstance(option, type) and issubclass(option, Settings):
                 yield from _in_models(option, f"{at}{name}.")
 
@@ -62,23 +62,23 @@ _MODELS = dict(_in_models(RunConfig))
 _OF_EXECUTORS = tuple(ExecutorSettings.model_fields)
 OF_DATA = {"data.source": _MODELS["data.source"]}  # whose module may need a package of its own: where data are read
 OF_RANKS = {  # whose modules load torch
-    "optimizer": Place(UpdateRule, besides=OWN_KEYS),
+    "optimizer": PlugInPlace(UpdateRule, besides=OWN_KEYS),
     "pruning.ticket": _MODELS["pruning.ticket"],
-    "system": Place(System, names=("world", "config")),
-    "exchange": Place(Exchange, names=("share", "world", "watch", "dtype")),
+    "system": PlugInPlace(System, names=("world", "config")),
+    "exchange": PlugInPlace(ExchangeMethod, names=("share", "world", "watch", "dtype")),
 }
 PLACES = {  # whose modules load no torch
     **{key: place for key, place in _MODELS.items() if key not in (*OF_RANKS, *OF_DATA)},
     "memory.layout": replace(_MODELS["memory.layout"], calls=("entries", "moments", "dtype", "half")),
     "system.simulation.layout": replace(_MODELS["system.simulation.layout"], calls=("entries", "moments", "dtype")),
-    "executor:plugin": Place(Executor, besides=(*_OF_EXECUTORS, "graphs")),
-    "executor:plugin.stand_ins.*.source": Place(GraphSource),
-    "executor:microbenchmark": Place(Microbenchmark, besides=_OF_EXECUTORS),
-    "partitioner": Place(PartitionMethod, besides=("name",)),
+    "executor:plugin": PlugInPlace(Executor, besides=(*_OF_EXECUTORS, "graphs")),
+    "executor:plugin.stand_ins.*.source": PlugInPlace(GraphSource),
+    "executor:microbenchmark": PlugInPlace(Microbenchmark, besides=_OF_EXECUTORS),
+    "partitioner": PlugInPlace(PartitionMethod, besides=("name",)),
 }
 
 
-def check_parts(config: Mapping[str, Any], places: Mapping[str, Place] = PLACES) -> None:
+def check_parts(config: Mapping[str, Any], places: Mapping[str, PlugInPlace] = PLACES) -> None:
     """Raises InvalidRequest for the first plug-in that its place does not take, or whose arguments do not fit its
     class."""
     for pattern, place in places.items():

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from suite.core.errors import Unsupported
-from suite.core.protocols import Carried, Missing, Ready, Value, World
+from suite.core.protocols import ExecutorResult, Missing, Ready, Value, World
 from suite.core.trace import Trace
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ class Executor(Protocol):
     def check(self, config: RunConfig) -> None:
         """Raises InvalidRequest for a config that it cannot carry out."""
 
-    def run(self, config: RunConfig) -> Carried: ...
+    def run(self, config: RunConfig) -> ExecutorResult: ...
 
 
-class Exchange(Protocol):
+class ExchangeMethod(Protocol):
     """How rows travel for a product with a whole graph (suite.gnn.exchange)."""
 
     def __call__(self, x: Any) -> Any: ...
@@ -158,5 +158,5 @@ class Microbenchmark(Protocol):
 
     def on_rank(self, world: World, config: RunConfig) -> Sampler: ...
 
-    def left(self, config: RunConfig, told: Any, sweeps: Sequence[Any]) -> Carried:
+    def left(self, config: RunConfig, told: Any, sweeps: Sequence[Any]) -> ExecutorResult:
         """What a record keeps. told: samples() of rank 0; sweeps: one for each timed batch, each by rank"""

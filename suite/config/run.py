@@ -12,16 +12,16 @@ from suite.comm import by_exchange, launcher_of
 from suite.config.base import MOST_SEED, READ_ONLY, Count, Name, OnError, Rerun, Settings, Word, name_like
 from suite.config.executor import Executor
 from suite.config.experiment import Experiment, Scale
-from suite.config.graphs import Exchange, Graph, Partitioner
+from suite.config.graphs import ExchangeConfig, GraphConfig, PartitionerConfig
 from suite.config.launch import Launch
 from suite.config.measure import Checkpoint, Measure
-from suite.config.network import Data, Memory, Model, Precision, Pruning
+from suite.config.network import DataConfig, MemoryConfig, Model, Precision, PruningConfig
 from suite.config.optimizer import Optimizer
-from suite.config.parallel import Batch, Checkpoints, Comm, Grid
+from suite.config.parallel import BatchConfig, Checkpoints, Comm, GridConfig
 from suite.config.plugins import Plugin
-from suite.config.system import System
+from suite.config.system import SystemConfig
 from suite.core.errors import Unsupported
-from suite.core.op import Work
+from suite.core.op import FlushInterval
 from suite.core.protocols import Schedule, WeightPolicy
 from suite.workload.gcn import GCN
 from suite.workload.transformer import Network
@@ -35,7 +35,7 @@ class RunConfig(Settings):
     """Selects initial weights, dropout masks, samples and partitions."""
     tag: Word = ""
     """End of a run's label, which distinguishes two runs of one system."""
-    batch: Batch = Batch()
+    batch: BatchConfig = BatchConfig()
     activation_checkpointing: Checkpoints = None
     """Blocks between activation checkpoints; auto: AxoNN's rule (V-A); null: every activation is kept."""
     update_interval: Annotated[Count | None, Field(examples=[None])] = None
@@ -59,22 +59,22 @@ class RunConfig(Settings):
     weights: Plugin[WeightPolicy]
     """Version of the weights that each pass reads."""
     optimizer: Optimizer
-    memory: Memory
+    memory: MemoryConfig
     precision: Precision
-    pruning: Pruning
+    pruning: PruningConfig
     model: Model
-    data: Data
+    data: DataConfig
     executor: Executor
-    system: System
-    grid: Grid = Grid()
+    system: SystemConfig
+    grid: GridConfig = GridConfig()
     launch: Launch
     scale: Scale
     experiment: Experiment
     unread: Annotated[list[str] | None, READ_ONLY] = None
     """Overrides that the run does not read, for which it is refused."""
-    graph: Graph | None = None
-    partitioner: Partitioner | None = None
-    exchange: Exchange | None = None
+    graph: GraphConfig | None = None
+    partitioner: PartitionerConfig | None = None
+    exchange: ExchangeConfig | None = None
 
     def changed(self, values: Mapping[str, Any]) -> RunConfig:
         """A copy with other values at dotted keys. Raises ValidationError for a value that its key does not allow."""
@@ -100,13 +100,13 @@ class RunConfig(Settings):
             return batches
         return max(batches, math.ceil(self.grid.inter / self.microbatches))
 
-    def work(self) -> Work:
+    def work(self) -> FlushInterval:
         """From one drain to the next: a batch, or a turn of an asynchronous run, as far as its order can differ."""
         every, count = self.update_interval, self.microbatches
         if every is None:
-            return Work(0, count, None, 0)
+            return FlushInterval(0, count, None, 0)
         turn = count * (self.measure.discard_first + self.measure.batches)
-        return Work(0, min(turn, 4 * self.grid.inter + every), every, 0)
+        return FlushInterval(0, min(turn, 4 * self.grid.inter + every), every, 0)
 
     @property
     def pair_exchange(self) -> bool:

@@ -18,7 +18,7 @@ MODELLED = "suite.simulate.block_model.Modelled"
 MIXED = {TARGET: "suite.memory.mixed", PARTIAL: True}
 
 
-class Simulation(Settings):
+class SimulationConfig(Settings):
     """What a simulator of a system cannot take from its other keys. A value that another key has too is overridden
     here, with the reason in its YAML."""
 
@@ -46,7 +46,7 @@ class Simulation(Settings):
     """Buckets per reduction (AxoNN V-C); null: one reduction, then the step."""
 
 
-class System(Settings):
+class SystemConfig(Settings):
     """A compared system: its class, its name, and what it can do. Its class may read further keys."""
 
     model_config = ConfigDict(extra="allow")
@@ -88,7 +88,7 @@ class System(Settings):
     """Its pipeline does not drain for an update."""
     bubble: Text | None = None
     """Formula of its idle time in `stages` and `microbatches`, which the law of closed forms checks; null: none."""
-    simulation: Annotated[Simulation | None, Field(examples=[None])] = None
+    simulation: Annotated[SimulationConfig | None, Field(examples=[None])] = None
     """What a simulator cannot take from the other keys; null: it is not simulated."""
 
     @property

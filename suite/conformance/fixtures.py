@@ -1,4 +1,4 @@
-"""Decides what a law is tried on: a model as functions that make its layers, its loss, and batches of any size."""
+"""Test models for the laws: functions that make layers, a loss, and batches of any size."""
 
 from __future__ import annotations
 

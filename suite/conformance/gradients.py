@@ -1,5 +1,6 @@
-"""Decides how law 2 is checked on one rank of a world, so that threads and MPI ranks face the same test: gradients,
-loss and statistics are those of one process, bit for bit in the order in which the grid adds.
+"""Law 2 on one rank of a world: gradients, loss and running statistics equal a one-process reference.
+
+Sums are taken in the order of the grid, so the comparison is bit for bit. Threads and MPI ranks run the same check.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from suite.config.run import RunConfig
 from suite.conformance.fixtures import Case
 from suite.conformance.reference import Reference, as_tuple
-from suite.core.op import Work
+from suite.core.op import FlushInterval
 from suite.core.protocols import Schedule, World
 from suite.engine.engine import Engine
 
@@ -143,7 +144,9 @@ def check_engine(
         if engine.place.replica == 0:
             buffers = zip(engine.stage.layers.buffers(), (b for k in own for b in found.buffers[k]), strict=True)
             assert all(torch.equal(a, b) for a, b in buffers), f"{where}: running statistics differ"
-        assert engine.peak <= schedule.in_flight(engine.place, Work(0, microbatches, engine.update_every, 0)), where
+        assert engine.peak <= schedule.in_flight(
+            engine.place, FlushInterval(0, microbatches, engine.update_every, 0)
+        ), where
         if found.evaluation is not None:
             score = (system or engine).evaluate([_plain(_held_out(case, number), system)])
             assert abs(score - found.evaluation) < 1e-6, f"{where}: evaluation"

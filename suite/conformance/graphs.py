@@ -1,5 +1,6 @@
-"""Decides law 2 of systems that train a whole graph: the losses of any number of processes are those of one, and the
-bytes that they hand over are the plan's.
+"""Law 2 for full-graph training: any number of processes gives the losses of one process.
+
+The bytes sent equal the bytes of the plan.
 """
 
 from __future__ import annotations

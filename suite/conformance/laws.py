@@ -1,4 +1,7 @@
-"""Decides which laws a system has to keep, and in which order they are asked: what the later ones need comes first."""
+"""List of the laws, in the order in which they are checked.
+
+A law that others depend on comes first.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ PATIENCE = 60.0  # seconds for what threads do together: a law takes a few
 EPOCHS = (6, 4)  # batches from drain to drain: the second begins with state
 
 
-class Verdict(StrEnum):
+class LawVerdict(StrEnum):
     KEPT = "kept"
     BROKEN = "BROKEN"
     NOT_ASKED = "does not apply"
@@ -53,14 +56,14 @@ class Law:
 
 
 @dataclass(frozen=True)
-class Finding:
+class LawResult:
     law: Law
-    verdict: Verdict
+    verdict: LawVerdict
     said: str
     seconds: float
 
 
-def examine(subject: Subject, chosen: Sequence[str] = ()) -> Iterator[Finding]:
+def examine(subject: Subject, chosen: Sequence[str] = ()) -> Iterator[LawResult]:
     """Each law in turn, as it is found out. chosen: names of those that are asked, all where there are none. What a
     system refuses by name it does not break."""
     broken = ""
@@ -68,21 +71,21 @@ def examine(subject: Subject, chosen: Sequence[str] = ()) -> Iterator[Finding]:
         if chosen and law.name not in chosen:
             continue
         begin = time.monotonic()
-        verdict, said = Verdict.NOT_ASKED, f"because {broken} is broken"
+        verdict, said = LawVerdict.NOT_ASKED, f"because {broken} is broken"
         if not broken:
             try:
                 with in_config_keys():
-                    verdict, said = Verdict.KEPT, law.check(subject)
+                    verdict, said = LawVerdict.KEPT, law.check(subject)
             except DoesNotApply as reason:
                 said = f"because {reason}"
             except InvalidRequest as error:  # by name, before anything runs
                 said = f"because it refuses: {error}"
                 if law.name == "composes":
-                    verdict, said, broken = Verdict.BROKEN, reason_of(error), '"composes"'
+                    verdict, said, broken = LawVerdict.BROKEN, reason_of(error), '"composes"'
             except Exception as error:  # whatever a new system raises is its own fault
-                verdict, said = Verdict.BROKEN, reason_of(error)
+                verdict, said = LawVerdict.BROKEN, reason_of(error)
                 broken = f'"{law.name}"' if law.first else ""
-        yield Finding(law, verdict, said, time.monotonic() - begin)
+        yield LawResult(law, verdict, said, time.monotonic() - begin)
 
 
 def reason_of(error: BaseException) -> str:

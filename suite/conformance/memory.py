@@ -1,5 +1,6 @@
-"""Decides law 4: layout bytes are allocated bytes, and the predicted peak is within 5 % of the live bytes counted, so
-that threads and MPI ranks are held to the same prediction.
+"""Law 4: layout bytes equal allocated bytes, and the predicted peak is within 5 % of the counted peak.
+
+Threads and MPI ranks are held to the same prediction.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from suite.runner.estimate import budgets
 WITHIN = 0.05
 
 
-class Counted(TypedDict):
+class MemoryCounts(TypedDict):
     """A rank's bytes by kind at the peak and as allocated, and the most passes in flight."""
 
     held: Mapping[str, int]
@@ -24,18 +25,18 @@ class Counted(TypedDict):
     in_flight: int
 
 
-def counted(world: World, config: RunConfig, made: Any = EngineSystem) -> Counted:
+def counted(world: World, config: RunConfig, made: Any = EngineSystem) -> MemoryCounts:
     """Bytes by kind that the second batch held at most, bytes of states, and the most passes in flight."""
     data, shape = config.data.source.build(), config.model.shape.build()
     system = made(world=world, config=config)
     for number in range(2):
         _, held = system.memory(data.batch(number, size=config.batch.size, seed=0, shape=shape))
-    found: Counted = {"held": held, "allocated": system.engine.state.allocated(), "in_flight": system.engine.peak}
+    found: MemoryCounts = {"held": held, "allocated": system.engine.state.allocated(), "in_flight": system.engine.peak}
     system.close()
     return found
 
 
-def check_counted(config: RunConfig, found: Sequence[Counted], what: str) -> float:
+def check_counted(config: RunConfig, found: Sequence[MemoryCounts], what: str) -> float:
     """What every rank counted, against what is predicted of it; the largest relative error of the ranks that were full.
 
     Short of a core, a message-driven stage holds less than it may, and fewer messages wait for it: then both ends are

@@ -1,4 +1,4 @@
-"""Decides how laws 2 and 3 are asked over real messages: every rank of one mpiexec checks itself, and says what it met.
+"""Laws 2 and 3 over real messages: each rank of one mpiexec checks itself and reports its result.
 
 Started as `python -m mpi4py -m suite.conformance.mpi_worker JOB.json`.
 """

@@ -1,5 +1,6 @@
-"""Decides laws 1, 5 and 6 where they need no clock: an order is legal at every size, reads weights that are there,
-takes as long as its closed form says, and as long on the simulator's clock as in the checker's ticks.
+"""Laws 1, 5 and 6 without a clock: legality at every size, weight versions, and closed forms.
+
+The simulator's makespan equals the checker's ticks.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ from collections.abc import Callable, Iterator
 from suite.core.errors import SuiteError
 from suite.core.expression import evaluate
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, Place, Work, needs
+from suite.core.op import FlushInterval, Kind, Op, Place, needs
 from suite.core.protocols import Schedule, WeightPolicy
 from suite.schedule.check import Timeline, check
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
-from suite.simulate.worker import Network, simulate
+from suite.simulate.worker import NetworkModel, simulate
 from suite.weights.version_table import follow
 
 STAGES, MICROBATCHES = range(1, 9), range(1, 33)
-FREE = Network(lambda first, second: Link(0.0, 1e30))  # messages take no time
+FREE = NetworkModel(lambda first, second: Link(0.0, 1e30))  # messages take no time
 SPEEDS = (0.0, 0.5, 1.0, 3.7)  # seconds of an op: messages come in any order that ranks could see
 
 
-def assert_legal(timeline: Timeline, schedule: Schedule, work: Work) -> None:
+def assert_legal(timeline: Timeline, schedule: Schedule, work: FlushInterval) -> None:
     """The law again, written down apart from the checker: over finished orders instead of running programs."""
     ends = {slot.op: slot.end for slot in timeline.slots}
     for slot in timeline.slots:
@@ -53,14 +54,14 @@ def _some(ops: set[Op]) -> str:
     return ", ".join(map(str, sorted(ops)[:4]))
 
 
-def _sizes(every: int | None) -> Iterator[tuple[int, Work]]:
+def _sizes(every: int | None) -> Iterator[tuple[int, FlushInterval]]:
     """The smallest first."""
     for stages in STAGES:
         for microbatches in MICROBATCHES:
-            yield stages, Work(0, microbatches, every, 0)
+            yield stages, FlushInterval(0, microbatches, every, 0)
 
 
-def _at(stages: int, work: Work) -> str:
+def _at(stages: int, work: FlushInterval) -> str:
     group = "" if work.update_every is None else f", an update every {work.update_every}"
     return f"{stages} stages, {work.microbatches} microbatches{group}"
 
@@ -127,7 +128,7 @@ def assert_closed_form(
     schedule: Schedule, stages: int, microbatches: int, forward: float, backward: float, *, bubble: float | None = None
 ) -> None:
     """Every stage idles `bubble` of the time that it computes, (S - 1) / M unless told otherwise."""
-    timeline = check(schedule, stages, Work(0, microbatches, None, 0), cost=costs(forward, backward))
+    timeline = check(schedule, stages, FlushInterval(0, microbatches, None, 0), cost=costs(forward, backward))
     busy = microbatches * (forward + backward)
     idle = (stages - 1) / microbatches if bubble is None else bubble
     for stage in range(stages):

@@ -1,6 +1,4 @@
-"""Decides what a system leaves when it runs for real: a record, the losses of plain PyTorch, and after the death of a
-rank no process.
-"""
+"""Checks of a real run: a record, the losses of plain PyTorch, and no process left after a rank dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides what is right: gradients of one process without the engine, added in the grid's own order.
+"""Reference gradients of one process without the engine, summed in the order of the grid.
 
 Microbatches by index within a replica, then replicas by rank, then a tie's input part and its output part.
 """

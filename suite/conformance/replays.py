@@ -1,5 +1,6 @@
-"""Decides law 3: what a rank is left with after its system has run is what a replay in one process is left with, bit
-for bit. A replay knows no time and no message, so whatever hangs on either shows.
+"""Law 3: the final state of a rank equals the final state of a replay in one process, bit for bit.
+
+A replay has no time and no messages, so any dependence on either becomes visible.
 """
 
 from __future__ import annotations

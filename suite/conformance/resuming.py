@@ -1,4 +1,4 @@
-"""Decides law 8: what a run is left with, so that a resumed one can be compared with it bit by bit."""
+"""Law 8: final state of a run, for a bit-for-bit comparison with a resumed run."""
 
 from __future__ import annotations
 

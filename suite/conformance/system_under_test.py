@@ -1,4 +1,4 @@
-"""Decides what a system is made of, and on which small configs its laws are asked."""
+"""Parts of the system under test, and the small configurations on which its laws are checked."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Decides which words the whole suite shares: ops, grids, traces, records, claims, and the protocols between parts."""
+"""Shared vocabulary of the suite: ops, grids, traces, records, claims and the protocols between packages."""

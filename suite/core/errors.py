@@ -1,4 +1,4 @@
-"""Decides which ways of failing the suite tells apart.
+"""Exceptions of the suite.
 
     SuiteError
     ├── InvalidRequest         what was asked for cannot run; says the numbers, the rule and a legal value
@@ -9,7 +9,7 @@
     ├── IllegalSchedule        a program that breaks an order law; prints the grid with the culprit marked
     ├── Diverged               training broke down: no loss scale keeps its gradients finite
     ├── RankError              a rank did not do its part
-    │   └── Late               it was not done at the deadline
+    │   └── RankTimeout               it was not done at the deadline
     ├── Fault                  code raised what it should not, the user's or the suite's: a traceback
     ├── HiddenOutcome          a printed outcome that was read while outcomes are hidden
     └── DamagedRecord          a file in the store that is no record
@@ -168,7 +168,7 @@ class PeerEnded(RankError):
     """A rank cannot go on because another rank may have ended. The cause is on that other rank."""
 
 
-class Late(RankError):
+class RankTimeout(RankError):
     """A rank was not done at the deadline."""
 
 

@@ -1,4 +1,7 @@
-"""Decides what the exit status of every command means: a script must tell a slower system from no number at all."""
+"""Exit status of every command.
+
+A script can tell a slower system from a missing number.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides what a published formula means: plain arithmetic over named symbols, and nothing else.
+"""Evaluate published formulas: arithmetic over named symbols, and nothing else.
 
 A formula stands in a data file, so it is read, never run: the tree that Python's parser makes of it is walked, and
 every node that is no arithmetic is refused.

@@ -1,4 +1,4 @@
-"""Decides how a file appears: whole or not at all, and never outside of the folder it belongs to."""
+"""Atomic writes: a file appears whole or not at all, and never outside its folder."""
 
 from __future__ import annotations
 

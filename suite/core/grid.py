@@ -1,4 +1,4 @@
-"""Decides which rank holds which stage of which replica.
+"""Grid of ranks: stages times replicas.
 
 Ranks stand in a G_data x G_inter x G_intra grid, tensor parallelism fastest, then the pipeline, then data (AxoNN III-A,
 Figure 2, and the rank order of its code): neighbours in a pipeline have neighbouring ranks.

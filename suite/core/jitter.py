@@ -1,4 +1,4 @@
-"""Decides by how much a rank is slower than its cost model says: stragglers, and jitter from op to op.
+"""Stragglers and per-op jitter of an emulated or simulated rank.
 
 A factor depends on the seed, the rank and the op alone. So it is the same in every run and in any order of asking, and
 a simulation can be given the factors of an emulation. Jitter has mean 1: it moves time about and adds none.

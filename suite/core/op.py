@@ -1,4 +1,4 @@
-"""Decides what one unit of work is called, where it stands, and which neighbour's result it consumes.
+"""Ops: the unit of work of a schedule, and the ops that each op needs.
 
 Everything that orders, runs, draws, times or replays a pipeline speaks in these four values. Communication is never
 written by hand: it follows from `needs`, and sends are its inverse, `feeds`.
@@ -69,7 +69,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class FlushInterval:
     """The microbatches from one drain to the next: `first`, `first + 1`, ... (at least one).
 
     update_every: microbatches per update; None is a flush, one update at the end. A short last group updates too, so

@@ -1,4 +1,4 @@
-"""Decides the few interfaces that hold the suite together.
+"""Protocols between the packages of the suite.
 
 A new schedule, weight policy, optimizer, transport or compared system implements one of these and is named by its class
 path in a YAML; nothing else in the suite has to change. Tensors appear as Any: this module loads no torch.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from suite.core.op import Op, Place, Program, Work
+from suite.core.op import FlushInterval, Op, Place, Program
 from suite.core.record import Metric, Source
 from suite.core.trace import Trace
 
@@ -24,10 +24,10 @@ Bytes = int
 class Schedule(Protocol):
     """The order of ops: one generator per stage, without clock, tensors or I/O."""
 
-    def program(self, place: Place, work: Work) -> Program:
+    def program(self, place: Place, work: FlushInterval) -> Program:
         """Yields the ops acceptable next, the preferred first; is sent the one that ran. Ends with the last update."""
 
-    def in_flight(self, place: Place, work: Work) -> int:
+    def in_flight(self, place: Place, work: FlushInterval) -> int:
         """A promised bound on forwards whose backward has not run; every driver asserts it."""
 
 
@@ -49,7 +49,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class StageVersions:
     """What a policy may know when an op asks for weights.
 
     updates: updates this stage has made; due: the update that this op's gradient enters; read_by: what each open
@@ -83,10 +83,10 @@ class WeightPolicy(Protocol):
         return
 
     @abstractmethod
-    def read(self, op: Op, clock: Clock) -> Read: ...
+    def read(self, op: Op, clock: StageVersions) -> Read: ...
 
     @abstractmethod
-    def needed(self, clock: Clock) -> frozenset[int]:
+    def needed(self, clock: StageVersions) -> frozenset[int]:
         """The versions older than the newest that a later pass may read: the backward passes of open forwards, and
         forward passes to come. All others are freed. The newest version stays whether it is named or not. The ledger
         takes any iterable of whole numbers, and refuses anything else."""
@@ -273,7 +273,7 @@ class Missing:
     reason: str
 
 
-class Data(Protocol):
+class DataSource(Protocol):
     """What a run learns from, as every rank reads it; built from `data.source`. A batch is a tuple of numpy arrays,
     (inputs, targets), or of tuples of them where a network has several, samples first; `shape` is the network's, which
     says how long or how large a sample is. A source may also have `samples` and `held_out`, how many it trains on (an
@@ -299,7 +299,7 @@ class Data(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class ExecutorResult:
     """What a run without ranks leaves, as its record holds it; the rest of the record follows from the run's config.
 
     calibrated_on: the claims that some constant behind its numbers was fitted to

@@ -1,4 +1,4 @@
-"""Decides what a run leaves behind: one JSON record, whatever happened.
+"""Record of a run: one JSON document for every run, successful or not.
 
 Raw samples are kept and statistics are derived on read, so that a later, better statistic needs no new run.
 """

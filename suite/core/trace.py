@@ -1,4 +1,4 @@
-"""Decides what every executor writes down about time, and how idle time is told apart.
+"""Trace of a batch: spans of every executor, and the kinds of idle time.
 
 A span is a rank's time on one thing. Compute spans carry their op, so that one breakdown, one picture and one makespan
 formula serve real, emulated and simulated runs alike. A rank that has nothing to do records `wait`, with the op whose

@@ -1,4 +1,4 @@
-"""Decides how numbers with units are printed for people: three significant digits and a decimal prefix."""
+"""Numbers with units for people: three significant digits and a decimal prefix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides what a run learns from: real text, images, sentence pairs and graphs, without a download where possible.
+"""Data sets: text, images, sentence pairs and graphs, without a download where possible.
 
 Every loader is numpy only, so that a parent process can check a folder before any rank starts.
 """

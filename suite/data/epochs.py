@@ -1,4 +1,4 @@
-"""Decides in which order the samples of a finite data set come: each once an epoch, as seed and batch number say."""
+"""Order of the samples of a finite data set: each once per epoch, determined by seed and batch number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides which images a network learns from: as bytes, in an order that only seed and batch number decide.
+"""Image data sets as bytes, in an order determined by seed and batch number.
 
 The default are the handwritten digits that scikit-learn brings, 8 x 8 and grey. CIFAR-100 (binary version),
 Tiny-ImageNet and ImageNet load from their published folders; JPEG files are decoded when a batch needs them. Nothing is
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
-from suite.core.protocols import Data
+from suite.core.protocols import DataSource
 from suite.data.epochs import places
 
 Bytes = NDArray[np.uint8]
@@ -38,7 +38,7 @@ LAYOUTS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Part(Protocol):
+class ImageSet(Protocol):
     """Training or validation images: as many as `classes` is long, each a class below Images.classes."""
 
     @property
@@ -52,13 +52,13 @@ class Part(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Images(Data):
+class Images(DataSource):
     """One data set; `classes` is their number."""
 
     name: str
     classes: int
-    train: Part
-    validation: Part
+    train: ImageSet
+    validation: ImageSet
 
     @property
     def samples(self) -> int:
@@ -86,13 +86,13 @@ class Images(Data):
         size = sum(part.update(digest) for part in (self.train, self.validation))
         return {"name": self.name, "bytes": size, "sha256": digest.hexdigest()}
 
-    def _cut(self, part: Part, places: Sequence[int], shape: Any) -> Batch:
+    def _cut(self, part: ImageSet, places: Sequence[int], shape: Any) -> Batch:
         _check_classes(self.name, self.classes, shape)
         return part.images(places, shape.colours, shape.image), part.classes[list(places)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class ImagesInMemory:
     """Images in memory, [n, colours, side, side]."""
 
     pixels: Bytes
@@ -110,7 +110,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Files:
+class ImageFiles:
     """Photographs on disk, decoded as they are asked for.
 
     crop: share of the shorter side that is seen; what is seen is the middle"""
@@ -144,7 +144,7 @@ def digits() -> Images:
     pixels = np.rint(rows[:, :-1] * (255 / 16)).astype(np.uint8).reshape(-1, 1, DIGITS_SIDE, DIGITS_SIDE)
     classes = rows[:, -1].astype(np.int64)
     held_out = np.arange(len(pixels)) % HELD_OUT == HELD_OUT - 1
-    train, validation = (Held(pixels[own], classes[own]) for own in (~held_out, held_out))
+    train, validation = (ImagesInMemory(pixels[own], classes[own]) for own in (~held_out, held_out))
     return Images("digits", DIGITS, train, validation)
 
 
@@ -230,7 +230,7 @@ def _times(name: str, has: int, own: int, colours: int, side: int) -> int:
     return side // own
 
 
-def _cifar(path: Path) -> Held:
+def _cifar(path: Path) -> ImagesInMemory:
     row = CIFAR_LABELS + 3 * CIFAR_SIDE**2
     size = path.stat().st_size
     if size % row:
@@ -241,7 +241,7 @@ def _cifar(path: Path) -> Held:
         raise InvalidRequest(
             f"{path}: class {classes.max()}", rule=f"fine classes below {CIFAR_CLASSES}", legal="CIFAR-100"
         )
-    return Held(rows[:, CIFAR_LABELS:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE), classes)
+    return ImagesInMemory(rows[:, CIFAR_LABELS:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE), classes)
 
 
 def _decoded(path: Path, side: int, crop: float, colours: int) -> Bytes:
@@ -262,12 +262,12 @@ def _decoded(path: Path, side: int, crop: float, colours: int) -> Bytes:
     return np.ascontiguousarray(pixels.reshape(side, side, colours).transpose(2, 0, 1))
 
 
-def _files(root: Path, paths: Sequence[Path], classes: Sequence[int], *, crop: float = 1.0) -> Files:
+def _files(root: Path, paths: Sequence[Path], classes: Sequence[int], *, crop: float = 1.0) -> ImageFiles:
     if not paths:
         raise InvalidRequest(
             f"no photographs in {root}", rule="at least one in each part", legal="*.JPEG in a class's folder"
         )
-    return Files(root, [path.relative_to(root).as_posix() for path in paths], np.array(classes, np.int64), crop)
+    return ImageFiles(root, [path.relative_to(root).as_posix() for path in paths], np.array(classes, np.int64), crop)
 
 
 def _photographs(folder: Path) -> list[Path]:

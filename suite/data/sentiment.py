@@ -1,4 +1,4 @@
-"""Decides how IMDb's reviews are read: PipeOptim's sentiment task, from the folder that it is published as.
+"""IMDb reviews (PipeOptim's sentiment task), read from the published folder.
 
 A review is lower-cased words, the first ones that a network reads; the vocabulary are the most frequent words of the
 training reviews, 10,000 numbers with padding and unknown. Its published split stays: train to learn from, test to

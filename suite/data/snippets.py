@@ -1,4 +1,4 @@
-"""Decides a classification that every machine has: snippets of Python's standard library, labelled by their package.
+"""Text classification without a download: snippets of Python's standard library, labelled by package.
 
 No download, and the same on every machine of one Python version: packages that no distribution strips, files in the
 order of a hash of their names, and as many snippets of each package. A snippet is a run of words, numbers and signs.

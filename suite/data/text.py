@@ -1,4 +1,4 @@
-"""Decides which text a language model reads: as bytes, split into training and validation once and for all.
+"""Text of a language model as bytes, with a fixed split into training and validation.
 
 Bytes need no tokenizer and no download, and every corpus then has the same 256 tokens. The default corpus is the source
 of Python's own standard library, which every machine that runs the suite has; WikiText-103 and BookCorpus (AxoNN VI-D,
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.core.protocols import Data
+from suite.core.protocols import DataSource
 
 Tokens = NDArray[np.uint8] | NDArray[np.uint16]
 Batch = tuple[NDArray[np.int64], NDArray[np.int64]]  # inputs and targets, both [batch, sequence]
@@ -41,7 +41,7 @@ LAYOUTS: dict[str, tuple[tuple[str, ...], ...]] = {  # of each group, the first 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Text(Data):
+class Text(DataSource):
     """One corpus: 1-D token arrays, every token below `vocabulary`."""
 
     name: str

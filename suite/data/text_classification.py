@@ -1,4 +1,4 @@
-"""Decides how labelled texts are batched, and in which words: the same on every rank, in an order by seed and number.
+"""Vocabulary and batches of labelled texts, equal on every rank and determined by seed and batch number.
 
 A text is a row of token numbers. Number 0 is padding and 1 any word that is in no vocabulary; a vocabulary is built
 from training texts alone, the most frequent words first. What is longer than the network's `sequence` is cut at its
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.core.errors import InvalidRequest
-from suite.core.protocols import Data
+from suite.core.protocols import DataSource
 from suite.data.epochs import places
 
 Text = TypeVar("Text")
@@ -47,7 +47,7 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Labelled(Data):
+class Labelled(DataSource):
     """One data set of texts; `classes` and `vocabulary` are numbers of them, padding and unknown words among these."""
 
     name: str

@@ -1,4 +1,4 @@
-"""Decides which sentences a translating network learns from, and how its translations are scored.
+"""Sentence pairs for translation, and the BLEU score.
 
 The default are English number names and their German ones, which num2words writes on every machine; numbers that are
 held out are never trained on. WMT16 loads from the files of its published, already tokenized form. Sources, the
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
-from suite.core.protocols import Data
+from suite.core.protocols import DataSource
 from suite.data.epochs import order, places
 from suite.workload.recurrent import BEGIN, END, PADDING, UNKNOWN
 
@@ -52,7 +52,7 @@ CONTINUED = "@@"  # ends a piece that the next one belongs to
 CHUNK = 1 << 26  # bytes of a file that are searched for lines at a time
 
 
-class Part(Protocol):
+class SentenceSet(Protocol):
     """Training or validation pairs."""
 
     def __len__(self) -> int: ...
@@ -65,7 +65,7 @@ class Part(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Translation(Data):
+class Translation(DataSource):
     """One data set of pairs.
 
     words: the vocabulary of both languages, a word per number; joined: the text of a translation's words
@@ -74,8 +74,8 @@ class Translation(Data):
 
     name: str
     words: Sequence[str]
-    train: Part
-    validation: Part
+    train: SentenceSet
+    validation: SentenceSet
     joined: Callable[[Sequence[str]], str]
     tokenize: str
 
@@ -130,7 +130,7 @@ class Translation(Data):
                 words.append(self.words[token])
         return self.joined(words)
 
-    def _cut(self, part: Part, chosen: Sequence[int], shape: Any) -> Batch:
+    def _cut(self, part: SentenceSet, chosen: Sequence[int], shape: Any) -> Batch:
         _check(self.name, self.vocabulary, shape)
         sources, inputs, targets = (np.full((len(chosen), shape.sequence), PADDING, np.int64) for _ in range(3))
         for row, place in enumerate(chosen):
@@ -148,7 +148,7 @@ class Translation(Data):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class SentencesInMemory:
     """Pairs in memory."""
 
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
@@ -198,7 +198,9 @@ def number_names(*, limit: int = 10_000, train: int = 2000, validation: int = 25
         return tuple(number_of[word] for word in source), tuple(number_of[piece] for piece in target)
 
     drawn = order(limit, 0, 0)[: train + validation].tolist()
-    held, learned = (Held([pair(number) for number in part]) for part in (drawn[:validation], drawn[validation:]))
+    held, learned = (
+        SentencesInMemory([pair(number) for number in part]) for part in (drawn[:validation], drawn[validation:])
+    )
     return Translation("number_names", words, learned, held, "".join, "char")
 
 
@@ -206,7 +208,7 @@ def number_names(*, limit: int = 10_000, train: int = 2000, validation: int = 25
 
 
 @dataclass(frozen=True, eq=False)
-class Files:
+class SentenceFiles:
     """Two files of as many lines, mapped: a rank reads only the lines that its batches need."""
 
     source: Path
@@ -253,7 +255,7 @@ def wmt16(folder: str | os.PathLike[str]) -> Translation:
     listed, *paths = _paths("wmt16", folder)
     words = (*MARKS, *_vocabulary(listed))
     number_of = {word: number for number, word in enumerate(words)}
-    train, validation = (Files(paths[at], paths[at + 1], number_of) for at in (0, 2))
+    train, validation = (SentenceFiles(paths[at], paths[at + 1], number_of) for at in (0, 2))
     return Translation("wmt16", words, train, validation, _whole_words, "none")
 
 

@@ -1,1 +1,1 @@
-"""Decides what `make doctor` says: one line per component, works or not here because, and what to do."""
+"""Report of `make doctor`: one line per component, with its state and the remedy."""

@@ -1,6 +1,6 @@
-"""Decides which components there are, and when each of them works: one function each, and what to do where it does not.
+"""Checks of the components: one function each, with the remedy for a failure.
 
-A function says what works, or raises Ill; what it cannot find out in time is not known, never a traceback.
+A function says what works, or raises CheckFailed; what it cannot find out in time is not known, never a traceback.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.core.resources import ROOT
-from suite.doctor.finding import ABSENT, BROKEN, INSTALL, UNKNOWN, Check, Ill
+from suite.doctor.finding import ABSENT, BROKEN, INSTALL, UNKNOWN, CheckFailed, ComponentCheck
 from suite.doctor.probe import attempt, load, mpi_ranks, torch_ranks
 
 REPORTS = Path("reports")  # the default of RunConfig.reports
@@ -31,7 +31,7 @@ AGAIN = "make doctor again, when the machine is idle"
 
 def python() -> str:
     if sys.version_info < (3, 11):  # noqa: UP036 - the doctor is asked before anything is installed
-        raise Ill(f"this is Python {platform.python_version()}", "make install PYTHON=python3.11", BROKEN)
+        raise CheckFailed(f"this is Python {platform.python_version()}", "make install PYTHON=python3.11", BROKEN)
     return f"{platform.python_version()} on {platform.system()} {platform.release()}"
 
 
@@ -57,7 +57,7 @@ def packages() -> str:
     names = [re.split(r"[<>=!~\[; ]", line)[0] for line in required]
     missing = [name for name in names if not installed(name)]
     if missing:
-        raise Ill(f"{', '.join(missing)} of {len(names)} packages are not installed", INSTALL)
+        raise CheckFailed(f"{', '.join(missing)} of {len(names)} packages are not installed", INSTALL)
     return f"{len(names)} of {len(names)} installed"
 
 
@@ -73,28 +73,30 @@ def torch() -> str:
     said = torch_ranks()
     if "torch" not in said.facts:
         state = UNKNOWN if said.late else BROKEN if installed("torch") else ABSENT
-        raise Ill(said.why or "it said nothing", AGAIN if said.late else INSTALL, state)
+        raise CheckFailed(said.why or "it said nothing", AGAIN if said.late else INSTALL, state)
     kind = f"CUDA {said.facts['built']}" if said.facts["built"] else "CPU"
     return f"{said.facts['torch']}, a {kind} build, {said.facts['threads']} threads"
 
 
 def torch_says() -> dict[str, Any]:
-    """What torch says of itself. Raises Ill where it says nothing."""
+    """What torch says of itself. Raises CheckFailed where it says nothing."""
     said = torch_ranks()
     if "torch" not in said.facts:
-        raise Ill("torch says nothing", "see torch", UNKNOWN)
+        raise CheckFailed("torch says nothing", "see torch", UNKNOWN)
     return said.facts
 
 
 def gloo() -> str:
     found, said = torch_says(), torch_ranks()
     if not found["gloo"]:
-        raise Ill("torch was built without it", INSTALL)
+        raise CheckFailed("torch was built without it", INSTALL)
     if "sum" not in found and said.late and "gloo_error" not in found:
-        raise Ill(said.why, AGAIN, UNKNOWN)
+        raise CheckFailed(said.why, AGAIN, UNKNOWN)
     if found.get("sum") != 2.0:
         why = found.get("gloo_error") or said.why or f"1 + 1 is {found.get('sum')}"
-        raise Ill(f"two ranks do not add: {why}", "GLOO_SOCKET_IFNAME=lo, or another interface of this machine", BROKEN)
+        raise CheckFailed(
+            f"two ranks do not add: {why}", "GLOO_SOCKET_IFNAME=lo, or another interface of this machine", BROKEN
+        )
     return "two ranks add"
 
 
@@ -102,7 +104,7 @@ def cuda() -> str:
     found = torch_says()
     if not found["cuda"]:
         why = "torch sees no device" if found["built"] else "this torch is a CPU build"
-        raise Ill(why, "nothing on a laptop, runs use the CPU; with a GPU, install torch's CUDA build")
+        raise CheckFailed(why, "nothing on a laptop, runs use the CPU; with a GPU, install torch's CUDA build")
     return f"{len(found['cuda'])} x {found['cuda'][0]}"
 
 
@@ -110,18 +112,20 @@ def nccl() -> str:
     found = torch_says()
     if not found["nccl"] or not found["cuda"]:
         why = "there is no CUDA device for it" if found["nccl"] else "torch was built without it"
-        raise Ill(why, "nothing on a CPU: comm.transport is mpi or gloo there")
+        raise CheckFailed(why, "nothing on a CPU: comm.transport is mpi or gloo there")
     return "built in: comm.transport=nccl"
 
 
 def mpi4py() -> str:
     if not installed("mpi4py"):
-        raise Ill("it is not installed", INSTALL)
+        raise CheckFailed("it is not installed", INSTALL)
     said = attempt([sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version())"])
     if said.late:
-        raise Ill(said.why, AGAIN, UNKNOWN)
+        raise CheckFailed(said.why, AGAIN, UNKNOWN)
     if said.why:
-        raise Ill(f"it finds no MPI library: {said.why}", f"{INSTALL} (a wheel with Open MPI), or load an MPI", BROKEN)
+        raise CheckFailed(
+            f"it finds no MPI library: {said.why}", f"{INSTALL} (a wheel with Open MPI), or load an MPI", BROKEN
+        )
     return f"{installed('mpi4py')} on {' '.join(said.text.replace(chr(0), '').split(',')[0].split()[:5])}"
 
 
@@ -130,11 +134,13 @@ def mpiexec() -> str:
     found = said.facts
     if found.get("size") == 1:
         do = "keep one MPI: mpi4py's library and mpiexec must be of the same"
-        raise Ill(f"each of two ranks is alone: mpi4py loads {found['library']}, mpiexec is another's", do, BROKEN)
+        raise CheckFailed(
+            f"each of two ranks is alone: mpi4py loads {found['library']}, mpiexec is another's", do, BROKEN
+        )
     if said.late:
-        raise Ill(said.why, AGAIN, UNKNOWN)
+        raise CheckFailed(said.why, AGAIN, UNKNOWN)
     if "moved" not in found:
-        raise Ill(f"two ranks do not talk: {said.why or 'they said nothing'}", INSTALL, BROKEN)
+        raise CheckFailed(f"two ranks do not talk: {said.why or 'they said nothing'}", INSTALL, BROKEN)
     return f"{found['library']}, two ranks start and talk"
 
 
@@ -150,22 +156,22 @@ def root() -> str:
 def kernel_copies() -> str:
     said = mpi_ranks()
     if "moved" not in said.facts:
-        raise Ill("two ranks do not talk", "see mpiexec", UNKNOWN)
+        raise CheckFailed("two ranks do not talk", "see mpiexec", UNKNOWN)
     if not said.facts["moved"]:
         do = "nothing, the suite calls MPI while it waits; where ptrace is allowed large messages are quicker"
-        raise Ill("a message of 4 MiB moves only while both sides call MPI", do)
+        raise CheckFailed("a message of 4 MiB moves only while both sides call MPI", do)
     return "a message of 4 MiB moves while its sender calls nothing"
 
 
 def deepspeed() -> str:
     if not installed("deepspeed"):
-        raise Ill("it is not installed", f"DS_BUILD_OPS=0 {INSTALL}")
+        raise CheckFailed("it is not installed", f"DS_BUILD_OPS=0 {INSTALL}")
     found, said = torch_says(), torch_ranks()
     if "deepspeed_error" in found:
-        raise Ill(f"it does not import: {found['deepspeed_error']}", f"DS_BUILD_OPS=0 {INSTALL}", BROKEN)
+        raise CheckFailed(f"it does not import: {found['deepspeed_error']}", f"DS_BUILD_OPS=0 {INSTALL}", BROKEN)
     if "deepspeed" not in found:
         why = said.why or "it said nothing"
-        raise Ill(why, AGAIN if said.late else f"DS_BUILD_OPS=0 {INSTALL}", UNKNOWN if said.late else BROKEN)
+        raise CheckFailed(why, AGAIN if said.late else f"DS_BUILD_OPS=0 {INSTALL}", UNKNOWN if said.late else BROKEN)
     return f"{found['deepspeed']} imports"
 
 
@@ -176,7 +182,9 @@ def build_locks() -> str:
     locks = stale_locks(folders)
     if locks:
         names = " ".join(shlex.quote(str(lock)) for lock in locks)
-        raise Ill(f"builds of DeepSpeed's kernels wait for {names}, which no process holds", f"rm {names}", BROKEN)
+        raise CheckFailed(
+            f"builds of DeepSpeed's kernels wait for {names}, which no process holds", f"rm {names}", BROKEN
+        )
     return f"no stale lock in {' or '.join(map(str, folders))}"
 
 
@@ -186,10 +194,12 @@ def compiler() -> str:
     why = [] if path else ["no C++ compiler"]
     why += [] if shutil.which("ninja") or find_spec("ninja") else ["no ninja"]
     if why:
-        raise Ill(f"there is {' and '.join(why)}", "nothing: only DeepSpeed's optional kernels want g++ and ninja")
+        raise CheckFailed(
+            f"there is {' and '.join(why)}", "nothing: only DeepSpeed's optional kernels want g++ and ninja"
+        )
     said = attempt([str(path), "--version"], 5)
     if said.why:
-        raise Ill(said.why, "another compiler in CXX", BROKEN)
+        raise CheckFailed(said.why, "another compiler in CXX", BROKEN)
     return f"{said.text.splitlines()[0]}, and ninja"
 
 
@@ -201,33 +211,35 @@ def find_chromium() -> str | None:
 def chromium() -> str:
     path = find_chromium()
     if path is None:
-        raise Ill("there is none on the PATH", "apt-get install chromium; only tests of the page need it")
+        raise CheckFailed("there is none on the PATH", "apt-get install chromium; only tests of the page need it")
     said = attempt([path, "--version"], 10)
     if said.why:
         do = AGAIN if said.late else "apt-get install --reinstall chromium"
-        raise Ill(said.why, do, UNKNOWN if said.late else BROKEN)
+        raise CheckFailed(said.why, do, UNKNOWN if said.late else BROKEN)
     return said.text.strip()
 
 
 def pytest_benchmark() -> str:
     if not (found := installed("pytest-benchmark")):
-        raise Ill("it is not installed", INSTALL)
+        raise CheckFailed("it is not installed", INSTALL)
     return f"{found}, with pytest {installed('pytest')}: make benchmark"
 
 
 def slurm() -> str:
     missing = [name for name in ("sinfo", "sbatch") if shutil.which(name) is None]
     if missing:
-        raise Ill(f"there is no {' and no '.join(missing)}", "nothing on a laptop; on a cluster, log in where it is")
+        raise CheckFailed(
+            f"there is no {' and no '.join(missing)}", "nothing on a laptop; on a cluster, log in where it is"
+        )
     said = attempt(["sinfo", "--noheader", "--format=%P %D"], 5)
     if said.why:
-        raise Ill(said.why, "scontrol ping, and ask whoever runs the controller", BROKEN)
+        raise CheckFailed(said.why, "scontrol ping, and ask whoever runs the controller", BROKEN)
     return f"partitions and nodes: {', '.join(said.text.strip().splitlines()) or 'none'}"
 
 
 def triton() -> str:
     if not (found := installed("triton")):
-        raise Ill("it is not installed", "nothing: no system here has kernels of its own")
+        raise CheckFailed("it is not installed", "nothing: no system here has kernels of its own")
     return found
 
 
@@ -237,7 +249,7 @@ def disk(folder: Path = REPORTS) -> str:
     places = {place: shutil.disk_usage(place).free for place in (existing(folder), Path(tempfile.gettempdir()))}
     for place, free in places.items():
         if free < ROOM:
-            raise Ill(f"{place} has {si(free, 'B')} free", f"make room: {si(ROOM, 'B')} are enough", BROKEN)
+            raise CheckFailed(f"{place} has {si(free, 'B')} free", f"make room: {si(ROOM, 'B')} are enough", BROKEN)
     return ", ".join(f"{si(free, 'B')} free in {place}" for place, free in places.items())
 
 
@@ -252,33 +264,35 @@ def reports(folder: Path = REPORTS) -> str:
         with tempfile.TemporaryFile(dir=place):
             return f"{folder.absolute()} can be written"
     except OSError as error:
-        raise Ill(f"{place} cannot be written: {error.strerror}", "another folder: reports=FOLDER", BROKEN) from error
+        raise CheckFailed(
+            f"{place} cannot be written: {error.strerror}", "another folder: reports=FOLDER", BROKEN
+        ) from error
 
 
 CHECKS = (
-    Check("Python", python, needed=True),
-    Check("machine", cores, needed=True),
-    Check("packages", packages, needed=True),
-    Check("torch", torch, needed=True),
-    Check("gloo", gloo, needed=True),
-    Check("mpi4py", mpi4py, needed=True),
-    Check("mpiexec", mpiexec, needed=True),
-    Check("root, many ranks", root),
-    Check("kernel copies", kernel_copies),
-    Check("CUDA", cuda),
-    Check("NCCL", nccl),
-    Check("DeepSpeed", deepspeed),
-    Check("build locks", build_locks),
-    Check("compiler", compiler),
-    Check("Triton", triton),
-    Check("Chromium", chromium),
-    Check("pytest-benchmark", pytest_benchmark),
-    Check("Slurm", slurm),
-    Check("disk", disk, needed=True),
-    Check("reports", reports, needed=True),
+    ComponentCheck("Python", python, needed=True),
+    ComponentCheck("machine", cores, needed=True),
+    ComponentCheck("packages", packages, needed=True),
+    ComponentCheck("torch", torch, needed=True),
+    ComponentCheck("gloo", gloo, needed=True),
+    ComponentCheck("mpi4py", mpi4py, needed=True),
+    ComponentCheck("mpiexec", mpiexec, needed=True),
+    ComponentCheck("root, many ranks", root),
+    ComponentCheck("kernel copies", kernel_copies),
+    ComponentCheck("CUDA", cuda),
+    ComponentCheck("NCCL", nccl),
+    ComponentCheck("DeepSpeed", deepspeed),
+    ComponentCheck("build locks", build_locks),
+    ComponentCheck("compiler", compiler),
+    ComponentCheck("Triton", triton),
+    ComponentCheck("Chromium", chromium),
+    ComponentCheck("pytest-benchmark", pytest_benchmark),
+    ComponentCheck("Slurm", slurm),
+    ComponentCheck("disk", disk, needed=True),
+    ComponentCheck("reports", reports, needed=True),
 )
 
 
-def checks(folder: Path) -> list[Check]:
+def checks(folder: Path) -> list[ComponentCheck]:
     """All checks, for this reports folder."""
     return [replace(c, look=partial(c.look, folder)) if c.look in (disk, reports) else c for c in CHECKS]

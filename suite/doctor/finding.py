@@ -1,4 +1,4 @@
-"""Decides what is known of one component, and how it is said in one line.
+"""State of one component, and its line in the report.
 
 mpiexec            works: Open MPI v5.0.11, two ranks start and talk
 Slurm              not here because there is no sinfo | do this: nothing on a laptop
@@ -14,7 +14,7 @@ INSTALL = "make install"
 
 
 @dataclass(frozen=True)
-class Finding:
+class ComponentState:
     """What is known of one component. state: WORKS, ABSENT, BROKEN or UNKNOWN; remedy: what to do unless it works."""
 
     name: str
@@ -29,7 +29,7 @@ class Finding:
         return f"{self.name:<18} {self.state} because {detail} | do this: {remedy}"
 
 
-class Ill(Exception):
+class CheckFailed(Exception):
     """A component does not work as it is: why, and what to do."""
 
     def __init__(self, why: str, do: str, state: str = ABSENT) -> None:
@@ -38,17 +38,17 @@ class Ill(Exception):
 
 
 @dataclass(frozen=True)
-class Check:
-    """look: says what works, or raises Ill; needed: by `make reproduce` on a laptop."""
+class ComponentCheck:
+    """look: says what works, or raises CheckFailed; needed: by `make reproduce` on a laptop."""
 
     name: str
     look: Callable[[], str]
     needed: bool = False
 
-    def finding(self) -> Finding:
+    def finding(self) -> ComponentState:
         try:
-            return Finding(self.name, WORKS, self.look())
-        except Ill as ill:
-            return Finding(self.name, ill.state, ill.why, ill.do)
+            return ComponentState(self.name, WORKS, self.look())
+        except CheckFailed as ill:
+            return ComponentState(self.name, ill.state, ill.why, ill.do)
         except Exception as error:  # whatever is missing, the others still have their say
-            return Finding(self.name, BROKEN, f"{type(error).__name__}: {error}", INSTALL)
+            return ComponentState(self.name, BROKEN, f"{type(error).__name__}: {error}", INSTALL)

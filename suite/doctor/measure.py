@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from suite.core import load
 from suite.doctor import probe
-from suite.doctor.finding import INSTALL, UNKNOWN, Ill
+from suite.doctor.finding import INSTALL, UNKNOWN, CheckFailed
 from suite.doctor.probe import attempt
 
 if TYPE_CHECKING:  # the doctor looks for what this module imports
-    from suite.runner.provenance import Machine
+    from suite.runner.provenance import MachineFacts
 
 FILE = "machine.json"
 TRIES = 3  # measurements of a busy machine, as far as probe.PATIENCE allows
@@ -74,21 +74,21 @@ world.close()
 """
 
 
-class Link(TypedDict):
+class MeasuredLink(TypedDict):
     """Of messages: seconds of latency, and bytes per second."""
 
     latency: float
     bandwidth: float
 
 
-class Measured(TypedDict):
+class MachineMeasurement(TypedDict):
     """What two ranks print: flop/s of a core, bytes/s copied, messages, and each way of sending by operation."""
 
     rate: float
     copied: float
     latency: float
     bandwidth: float
-    carriers: NotRequired[dict[str, dict[str, Link]]]
+    carriers: NotRequired[dict[str, dict[str, MeasuredLink]]]
 
 
 class Description(TypedDict):
@@ -98,11 +98,11 @@ class Description(TypedDict):
     memory: float
     peak: dict[str, float]
     memory_bandwidth: float
-    within: Link
-    between: Link
+    within: MeasuredLink
+    between: MeasuredLink
     adapters: int
-    host: Link
-    carriers: dict[str, dict[str, Link]]
+    host: MeasuredLink
+    carriers: dict[str, dict[str, MeasuredLink]]
     foreign_cores: float
     source: str
 
@@ -110,7 +110,7 @@ class Description(TypedDict):
 def measure(folder: Path) -> str:
     """Measure, write `folder`/machine.json unless a less disturbed one is there, and return a line about it.
 
-    Raises Ill where this machine cannot be measured."""
+    Raises CheckFailed where this machine cannot be measured."""
     from suite.core.files import write_atomically
     from suite.core.units import si
     from suite.runner.provenance import machine
@@ -131,8 +131,8 @@ def measure(folder: Path) -> str:
     return f"{said}{busy}{again}; machine=local reads {path}"
 
 
-def _quietest() -> tuple[Measured, float]:
-    """The least disturbed of at most TRIES measurements, and the cores that others used meanwhile. Raises Ill."""
+def _quietest() -> tuple[MachineMeasurement, float]:
+    """The least disturbed of at most TRIES measurements, and the cores that others used meanwhile. Raises CheckFailed."""
     begin, best = time.monotonic(), None
     for _ in range(TRIES):
         before, started = load.cpu_time(), time.monotonic()
@@ -147,19 +147,19 @@ def _quietest() -> tuple[Measured, float]:
     return best
 
 
-def _once() -> Measured:
-    """The numbers of one measurement. Raises Ill."""
+def _once() -> MachineMeasurement:
+    """The numbers of one measurement. Raises CheckFailed."""
     from suite.comm.rendezvous.mpiexec_flags import find_mpiexec
     from suite.runner.launch.launch_command import environment, placing
 
     mpiexec = find_mpiexec(None)
     if mpiexec is None:
-        raise Ill("there is no mpiexec to start two ranks", INSTALL)
+        raise CheckFailed("there is no mpiexec to start two ranks", INSTALL)
     line = [mpiexec, "-n", "2", *placing(None), sys.executable, "-m", "mpi4py", "-c", _PROGRAM]
     said = attempt(line, environment=environment(threads=1))
     facts = said.facts
     if not {"rate", "copied", "latency", "bandwidth"} <= set(facts):
-        raise Ill(said.why or "two ranks said nothing", "make doctor again, when the machine is idle", UNKNOWN)
+        raise CheckFailed(said.why or "two ranks said nothing", "make doctor again, when the machine is idle", UNKNOWN)
     return {
         "rate": facts["rate"],
         "copied": facts["copied"],
@@ -183,12 +183,12 @@ def _disturbed_less(path: Path, new: Description) -> bool:
         return False
 
 
-def described(found: Measured, here: Machine, foreign: float = 0.0) -> Description:
+def described(found: MachineMeasurement, here: MachineFacts, foreign: float = 0.0) -> Description:
     """The measured numbers as suite.simulate.network.machine.measured reads them: one node, a device per core. `found`
     may hold `carriers`: by kind of operation, each one of suite.microbench.communication with its latency and
     bandwidth.
     foreign: cores that other programs used meanwhile."""
-    link: Link = {"latency": found["latency"], "bandwidth": found["bandwidth"]}
+    link: MeasuredLink = {"latency": found["latency"], "bandwidth": found["bandwidth"]}
     rate = found["rate"]
     return {
         "devices_per_node": here["cores"],

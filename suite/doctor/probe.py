@@ -1,4 +1,4 @@
-"""Decides how a component is tried that might hang, crash or be missing: in another process, for a few seconds."""
+"""Probe a component that may hang, crash or be missing, in another process with a time limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from suite.core.values import Json
-from suite.doctor.finding import INSTALL, Ill
+from suite.doctor.finding import INSTALL, CheckFailed
 
 PATIENCE = 15.0  # seconds for one program: the doctor is done within 20
 _running: set[subprocess.Popen[str]] = set()
@@ -209,6 +209,8 @@ def mpi_ranks() -> Said:
 
     mpiexec = find_mpiexec(None)
     if mpiexec is None:
-        raise Ill("there is none beside this Python and none on the PATH", f"{INSTALL}, or load your cluster's MPI")
+        raise CheckFailed(
+            "there is none beside this Python and none on the PATH", f"{INSTALL}, or load your cluster's MPI"
+        )
     line = [mpiexec, "-n", "2", *placing(None), sys.executable, "-m", "mpi4py", "-c", _MPI]
     return attempt(line, environment=environment(threads=1))

@@ -1,1 +1,1 @@
-"""Decides how one rank carries out a program with real tensors: worker, stage, store, state, update, train."""
+"""Training engine: one rank executes a schedule with tensors."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypedDict, cast
 
 
-class Given(TypedDict):
+class EngineArguments(TypedDict):
     """The arguments of `Engine` before they are checked: a caller may have passed anything."""
 
     layers: Any
@@ -33,6 +33,6 @@ class Given(TypedDict):
     world: Any
 
 
-def given(**arguments: Any) -> Given:
+def given(**arguments: Any) -> EngineArguments:
     """The arguments by name. Others, such as the engine itself, are passed over."""
-    return cast(Given, arguments)
+    return cast(EngineArguments, arguments)

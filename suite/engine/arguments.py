@@ -20,7 +20,7 @@ from suite.core.grid import Grid
 from suite.core.members import check_protocol, lacking
 from suite.core.protocols import Schedule, UpdateRule, WeightPolicy, World
 from suite.core.values import shown
-from suite.engine.argument_types import Given
+from suite.engine.argument_types import EngineArguments
 from suite.engine.layers import Layer
 from suite.engine.optim.loss_scaler import Dynamic
 from suite.engine.optim.lr_schedule import as_rate
@@ -34,7 +34,7 @@ MEANS = ("mean", "batchmean")  # reductions of torch.nn's losses that are means 
 _MEMORY = "suite.memory.layout.resident, or partial(offloaded, bucket=...)"
 
 
-def check(given: Given) -> list[Layer]:
+def check(given: EngineArguments) -> list[Layer]:
     """The layers as a list. Raises InvalidRequest for the first argument of `Engine` that is of a wrong kind or out of
     range."""
     layers = _listed(given["layers"])

@@ -1,7 +1,8 @@
-"""Decides what a pipeline that does not drain between updates cannot do: each is refused by name, with the reason.
+"""Restrictions of asynchronous pipelines.
 
-There is no moment at which all stages are at the same update. So nothing can be decided by the whole grid within a
-stream: a loss scale that follows overflows, one norm of all gradients, a weight that two stages share.
+Each unsupported combination is refused with the reason. There is no moment at which all stages are at the same update.
+So nothing can be decided by the whole grid within a stream: a loss scale that follows overflows, one norm of all
+gradients, a weight that two stages share.
 """
 
 from __future__ import annotations

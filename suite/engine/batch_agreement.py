@@ -33,8 +33,8 @@ from suite.comm.rendezvous.departures import Calls, Departures
 from suite.core.errors import InvalidRequest, RankError
 from suite.core.protocols import Handle, Transport, World
 from suite.engine.batch_slicing import Rows
-from suite.engine.batch_source import END, Source
-from suite.engine.batch_stream import Stream
+from suite.engine.batch_source import END, BatchSource
+from suite.engine.batch_stream import BatchStream
 from suite.engine.digests import content_of, digest, sizes_of
 
 PATIENCE = 0.02  # seconds between looks at a reduction while a rank waits for a message
@@ -78,7 +78,7 @@ class _Round:
     handle: Handle
     rows: torch.Tensor
     number: int
-    source: Source | None
+    source: BatchSource | None
 
 
 class BatchAgreement:
@@ -100,7 +100,7 @@ class BatchAgreement:
 
     # -- batches one by one ------------------------------------------------------------------------------------------
 
-    def next(self, source: Source, call: str) -> Any:
+    def next(self, source: BatchSource, call: str) -> Any:
         """The next batch of `source`, or END.
 
         Raises:
@@ -133,7 +133,7 @@ class BatchAgreement:
 
     def one(self, batch: Any, call: str) -> None:
         """Compare the only batch of a call."""
-        self.next(Source([batch], single=True), call)
+        self.next(BatchSource([batch], single=True), call)
 
     @contextmanager
     def call(self, call: str) -> Iterator[None]:
@@ -198,7 +198,7 @@ class BatchAgreement:
         self.compared[call] += 1
         return content_of(batch, self.compared[call], first=first)
 
-    def _begin(self, call: str, row: _Row, number: int, source: Source | None, *, stream: bool = False) -> None:
+    def _begin(self, call: str, row: _Row, number: int, source: BatchSource | None, *, stream: bool = False) -> None:
         batches = self.compared["training"]
         single = call == "training" and not stream
         self.calls.begin(f"batch {batches + (row.sizes == _ENDED)}" if single else _CALLS[call][1], batches)
@@ -207,7 +207,7 @@ class BatchAgreement:
         rows.numpy()[self.rank] = row
         self.pending = _Round(self.reduce(rows), rows, number, source)
 
-    def _announce_failure(self, call: str, number: int, source: Source | None) -> None:
+    def _announce_failure(self, call: str, number: int, source: BatchSource | None) -> None:
         """Make the other ranks raise too. This rank has an error to raise: it waits for them for a limited time."""
         self._begin(call, _Row(_NUMBERS[call], sizes=_FAILED), number, source)
         self._leave()
@@ -225,14 +225,14 @@ class BatchAgreement:
 
     # -- streams -----------------------------------------------------------------------------------------------------
 
-    def begin_stream(self, source: Source, rows: Rows, first: int) -> Stream:
+    def begin_stream(self, source: BatchSource, rows: Rows, first: int) -> BatchStream:
         """The stream of `source`, once its length, sizes and first batch are compared."""
         self.digests.clear()
         self.base = self.compared["training"]
         if self.off:
-            return Stream(source, rows, first).begun()
+            return BatchStream(source, rows, first).begun()
         try:
-            stream = Stream(source, rows, first, self.read)
+            stream = BatchStream(source, rows, first, self.read)
             content = content_of(stream.known[0], self.base + 1, first=True) if stream.known else 0.0
             sizes = self._sizes_of(stream.known[0]) if stream.known else _ENDED
             listed = self._sizes_of(stream.known) if stream.loader is None else 0.0

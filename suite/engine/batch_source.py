@@ -14,7 +14,7 @@ from suite.engine.random_state import user_code
 END: Any = object()  # after the last batch
 
 
-class Source:
+class BatchSource:
     """Batches of one call of `train` or `score`.
 
     whole: all of them, if they are a list; length: how many there are, None if that is not known

@@ -16,12 +16,12 @@ import torch
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
 from suite.engine.batch_slicing import Rows, parts
-from suite.engine.batch_source import END, Source
+from suite.engine.batch_source import END, BatchSource
 
 Batch = Sequence[torch.Tensor | Sequence[torch.Tensor]]
 
 
-class Stream:
+class BatchStream:
     """The batches of one work, whose microbatches begin with number `first`.
 
     ends: one past the last microbatch of each batch, from the beginning of the work. Of something that has a length
@@ -31,15 +31,15 @@ class Stream:
 
     def __init__(
         self,
-        batches: Source | Sequence[Batch],
+        batches: BatchSource | Sequence[Batch],
         rows: Rows,
         first: int,
         on_read: Callable[[int, Batch], None] | None = None,
     ) -> None:
         self.rows, self.first, self.on_read = rows, first, on_read
-        self.loader: Source | None = None
+        self.loader: BatchSource | None = None
         self.known: Sequence[Batch]
-        if not isinstance(batches, Source):
+        if not isinstance(batches, BatchSource):
             self.known = batches
         elif batches.whole is not None:
             self.known = batches.whole
@@ -58,7 +58,7 @@ class Stream:
         self.left = list(self.counts)  # forward passes of each batch that are still to come
         self.read = 0
 
-    def begun(self) -> Stream:
+    def begun(self) -> BatchStream:
         """This stream, which frees batches from now on."""
         self.known = ()
         return self
@@ -119,7 +119,7 @@ class Stream:
             self.on_read(number, batch)
 
 
-def _rest(source: Source) -> Iterator[Any]:
+def _rest(source: BatchSource) -> Iterator[Any]:
     """The batches that are left. Compared by identity, as == of arrays gives no single truth value."""
     while (batch := source.next()) is not END:
         yield batch

@@ -1,4 +1,4 @@
-"""Decides that all ranks go on or none, where what one of them finds concerns the others.
+"""Collective error handling: all ranks continue or all raise.
 
 An error of one rank is every rank's; what ranks must have in common is compared.
 """

@@ -1,4 +1,4 @@
-"""Decides how a user trains: layers, loss, optimizer, grid and schedule make an engine; batches go in, losses come out.
+"""Training API: layers, loss, optimizer, grid and schedule make an engine, which trains on batches and returns losses.
 
     engine = Engine(layers, loss=cross_entropy, optimizer=AdamW(lr=1e-3), grid=Grid(inter=2), microbatch=4)
     for loss in engine.train(batches): ...
@@ -32,8 +32,8 @@ from suite.engine import arguments, asynchronous
 from suite.engine.argument_types import given
 from suite.engine.batch_agreement import BatchAgreement
 from suite.engine.batch_slicing import Rows
-from suite.engine.batch_source import END, Source
-from suite.engine.batch_stream import Batch, Stream
+from suite.engine.batch_source import END, BatchSource
+from suite.engine.batch_stream import Batch, BatchStream
 from suite.engine.checkpoint import restore, save, storage
 from suite.engine.layers import Layer, agree, cast, ends_here, find_ties, make
 from suite.engine.memory_tracker import LiveBytes
@@ -47,7 +47,7 @@ from suite.engine.stage import Stage
 from suite.engine.states.flat_layout import LayoutOf
 from suite.engine.states.state import ModelState
 from suite.engine.step_runner import Running, scoring
-from suite.engine.weight_versions import Store
+from suite.engine.weight_versions import WeightVersions
 from suite.memory.layout import compressed
 from suite.pruning.mask import Key
 from suite.schedule import MessageDriven, OneFOneB
@@ -150,7 +150,7 @@ class Engine:
             scores=scores if place.last else None,
             checkpoints=checkpoints,
         )
-        self.store = Store(policy, self.grid.inter)
+        self.store = WeightVersions(policy, self.grid.inter)
         self.scaler = (copy.deepcopy(scaler) or unscaled()) if self.half else None  # it counts for one engine
         here_tied = [tuple(p for p in ends_here(made, own, tie) if p.requires_grad) for tie in ties]
         trained = [p for p in self.stage.layers.parameters() if p.requires_grad]
@@ -225,7 +225,7 @@ class Engine:
             return
         while (batch := agreement.next(source, "training")) is not END:
             with agreement.finishing():
-                yield from Running(self, Stream([batch], self.rows, self.microbatches)).ops()
+                yield from Running(self, BatchStream([batch], self.rows, self.microbatches)).ops()
 
     def prune(self, indices: Mapping[Key, torch.Tensor]) -> None:
         """From now on only the places `indices` of weights are trained, the rest is zero: see engine.prune.prune."""
@@ -237,7 +237,7 @@ class Engine:
         count; running statistics see a forward pass."""
         asynchronous.check_flush(self.update_every, "gradients")
         self.agreement.one(batch, "gradients")
-        list(outside(Running(self, Stream([batch], self.rows, self.microbatches), step=False).ops()))
+        list(outside(Running(self, BatchStream([batch], self.rows, self.microbatches), step=False).ops()))
         state = self.state
         gradients = [state.whole(state.gradient, p).to(state.dtype) / self.scale for p in state.parameters]
         self.state.gradient.zero_()
@@ -292,9 +292,9 @@ class Engine:
         self.agreement.close()
         self.transport.close()
 
-    def source(self, batches: Iterable[Batch], *, single: bool = False) -> Source:
+    def source(self, batches: Iterable[Batch], *, single: bool = False) -> BatchSource:
         """The user's batches, to be read by the engine."""
-        return Source(batches, exclusive=self.world.carrier == "threads" and self.grid.size > 1, single=single)
+        return BatchSource(batches, exclusive=self.world.carrier == "threads" and self.grid.size > 1, single=single)
 
     # -- how --------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Decides how memory is measured on a CPU: bytes of tensors alive, counted where they are allocated.
+"""Memory tracker for a CPU: bytes of live tensors, counted at allocation.
 
 Inside the context every tensor that torch makes is counted once, by its storage, until the storage dies.
 Resident-set size would count allocator caches and libraries. What a fused kernel uses inside itself is not seen. On

@@ -1,4 +1,4 @@
-"""Decides how a rank's process is set up before it computes, and how fast its processor multiplies matrices."""
+"""Set up the process of a rank before it computes, and measure its rate of matrix products."""
 
 from __future__ import annotations
 

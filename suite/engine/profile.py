@@ -1,9 +1,10 @@
-"""Decides what each layer of a network takes here: its forward and backward pass timed alone, with torch.
+"""Profile each layer alone: seconds of its forward and backward pass.
 
 PipeDream's rule (suite.workload.pipedream_split) wants one number per layer, so a layer is given what the layer
 before it passes on, cut off from that layer's graph, and gradients of ones. The last layer's passes have the loss in
 them. The median of a few rounds is taken: a round goes through all layers, so that a slow moment does not fall on
-one."""
+one.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from suite.workload.pipedream_split import Profile
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class LayerTime:
     """A layer, per microbatch. forward, backward: seconds; output: bytes passed on; weights: bytes of parameters."""
 
     name: str
@@ -39,13 +40,13 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class NetworkProfile:
     """A network's layers in order, timed with microbatches of `microbatch`; bandwidth: bytes/s between devices."""
 
     model: str
     microbatch: int
     bandwidth: float
-    layers: tuple[Timed, ...]
+    layers: tuple[LayerTime, ...]
 
     @property
     def profile(self) -> Profile:
@@ -61,7 +62,7 @@ class Measured:
         write_atomically(path, f"{json.dumps(asdict(self), indent=1)}\n".encode())
 
 
-def measure(config: RunConfig, *, bandwidth: float, rounds: int = 5) -> Measured:
+def measure(config: RunConfig, *, bandwidth: float, rounds: int = 5) -> NetworkProfile:
     """The layers of the config's model on its own data, on this process's CPU with `launch.threads` threads; one round
     more than `rounds` is run and left out, which allocates. Raises InvalidRequest for a number of rounds below 1."""
     if rounds < 1:
@@ -80,12 +81,12 @@ def measure(config: RunConfig, *, bandwidth: float, rounds: int = 5) -> Measured
     finally:
         torch.set_num_threads(threads)
     names = [shaped.name for shaped in shape.shapes()]
-    return Measured(
+    return NetworkProfile(
         model.name,
         microbatch,
         bandwidth,
         tuple(
-            Timed(
+            LayerTime(
                 name,
                 median(one[number][0] for one in taken),
                 median(one[number][1] for one in taken),

@@ -1,4 +1,4 @@
-"""Decides when an engine's network is pruned, and how: its states become those of what a ticket keeps.
+"""Prune the network of an engine: replace its model states by the states of the kept weights.
 
 A ticket is drawn by all stages together, from full-precision weights: before the first batch, or when the method says
 so between batches. The weights go on from where they are (You et al. find no gain in rewinding), and so do moments.

@@ -43,10 +43,10 @@ def _mixed(state: int, number: int) -> int:
 
 def seed_of(run: int, layer: int, sample: int) -> int:
     """A 63-bit seed, well mixed in all bits (torch's CPU generator uses the low 32)."""
-    return Stream(run, layer).seed(sample)
+    return LayerRandom(run, layer).seed(sample)
 
 
-class Stream:
+class LayerRandom:
     """The random numbers of one layer in one run: once per op and layer, so the mixing is begun in advance."""
 
     __slots__ = ("state",)
@@ -69,7 +69,7 @@ class Stream:
 def drawing(run: int, layer: int, sample: int) -> Iterator[None]:
     """Inside, the default generators stand at the seed of this layer and sample."""
     with generators:
-        Stream(run, layer).stand_at(sample)
+        LayerRandom(run, layer).stand_at(sample)
         yield
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from suite.core.errors import IllegalSchedule
-from suite.core.op import Kind, Op, Place, Program, Work
-from suite.core.protocols import Clock, Read, WeightPolicy
+from suite.core.op import FlushInterval, Kind, Op, Place, Program
+from suite.core.protocols import Read, StageVersions, WeightPolicy
 
 Passes = tuple[tuple[Op, Read | None], ...]  # the ops of a rank in their order, each with what it read
 
@@ -17,11 +17,11 @@ class Recorded:
 
     passes: Passes
 
-    def program(self, place: Place, work: Work) -> Program:
+    def program(self, place: Place, work: FlushInterval) -> Program:
         for op, _ in self.passes:
             yield (op,)
 
-    def in_flight(self, place: Place, work: Work) -> int:
+    def in_flight(self, place: Place, work: FlushInterval) -> int:
         open_ = most = 0
         for op, _ in self.passes:
             open_ += (op.kind is Kind.FORWARD) - (op.kind is Kind.BACKWARD)
@@ -39,13 +39,13 @@ class Versions(WeightPolicy):
         self.last = {read.version: place for place, (_, read) in enumerate(self.reads)}  # place of its last read
         self.start = 0  # every version before it has had its last read
 
-    def read(self, op: Op, clock: Clock) -> Read:
+    def read(self, op: Op, clock: StageVersions) -> Read:
         if self.at >= len(self.reads) or self.reads[self.at][0] != op:
             raise IllegalSchedule(f"{op} reads, which it did not do at this place of the one work that was recorded")
         self.at += 1
         return self.reads[self.at - 1][1]
 
-    def needed(self, clock: Clock) -> frozenset[int]:
+    def needed(self, clock: StageVersions) -> frozenset[int]:
         while self.start < clock.updates and self.last.get(self.start, -1) < self.at:
             self.start += 1
         return frozenset(v for v in range(self.start, clock.updates) if self.last.get(v, -1) >= self.at)

@@ -1,4 +1,4 @@
-"""Decides how one process runs what many ranks ran: every op of every stage and replica, by the same code, in turns.
+"""Replay in one process: run every op of every stage and replica with the code of the ranks.
 
 Numbers do not depend on time, only on the order of ops on each rank and on the version that each pass read. So a replay
 of an order is bit-identical to the ranks' run, at any depth, and what it leaves out (processes, messages, waiting)
@@ -19,7 +19,7 @@ from suite.comm.p2p.coroutine import Desk
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
-from suite.core.protocols import Clock, Read, Value, WeightPolicy, World
+from suite.core.protocols import Read, StageVersions, Value, WeightPolicy, World
 from suite.engine.batch_stream import Batch
 from suite.engine.engine import Engine
 from suite.engine.layers import Layer
@@ -116,7 +116,7 @@ class Lean(WeightPolicy):
 
     policy: WeightPolicy
 
-    def read(self, op: Op, clock: Clock) -> Read:
+    def read(self, op: Op, clock: StageVersions) -> Read:
         read = self.policy.read(op, clock)
         if op.kind is not Kind.FORWARD or read.graph != "recompute":
             return read
@@ -124,7 +124,7 @@ class Lean(WeightPolicy):
         later = self.policy.read(op._replace(kind=Kind.BACKWARD), then)
         return replace(read, graph="keep") if (later.version, later.ahead) == (read.version, read.ahead) else read
 
-    def needed(self, clock: Clock) -> frozenset[int]:
+    def needed(self, clock: StageVersions) -> frozenset[int]:
         return self.policy.needed(clock)
 
 

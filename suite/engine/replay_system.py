@@ -1,4 +1,4 @@
-"""Decides how a compared system runs without its ranks: replayed in one process, for numbers that no clock decides."""
+"""System that replays another system in one process, for numbers that do not depend on time."""
 
 from __future__ import annotations
 

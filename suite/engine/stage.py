@@ -1,4 +1,4 @@
-"""Decides how one stage computes an op: its layers forward, their backward, and what is kept in between.
+"""One stage: forward and backward passes of its layers, and the tensors kept between them.
 
 A value is a tuple of tensors. Every floating tensor of a forward's value has one gradient in the backward's (zeros
 where the stage does not use it); integers pass forward only. Loss divisors are the caller's: the stage scales as told.
@@ -21,7 +21,7 @@ from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read, Value
 from suite.engine.arguments import named, not_a_mean
 from suite.engine.loss_mean_check import MeanCheck
-from suite.engine.random_state import EVALUATION, Stream, undisturbed
+from suite.engine.random_state import EVALUATION, LayerRandom, undisturbed
 
 
 class Segment(NamedTuple):
@@ -31,7 +31,7 @@ class Segment(NamedTuple):
     again: bool
 
 
-class _Open(NamedTuple):
+class _ForwardPass(NamedTuple):
     """What one forward pass left for its backward pass."""
 
     inputs: tuple[Value, ...]  # of each segment
@@ -91,11 +91,11 @@ class Stage:
         self.layers = nn.ModuleList(layers)
         # a layer may say that it draws no random numbers (`draws = False`), which spares seeding before each pass
         drawn = [
-            (layer, Stream(seed, number) if getattr(layer, "draws", True) else None)
+            (layer, LayerRandom(seed, number) if getattr(layer, "draws", True) else None)
             for number, layer in enumerate(layers, first_layer)
         ]
         self.loss, self.scores = loss, scores
-        self.loss_stream = Stream(seed, first_layer + len(layers))  # of a loss that draws
+        self.loss_stream = LayerRandom(seed, first_layer + len(layers))  # of a loss that draws
         self.mean = None if loss is None else MeanCheck(loss)
         self.segments = segments(layers, checkpoints)
         self.parts = [drawn[segment.layers.start : segment.layers.stop] for segment in self.segments]
@@ -105,7 +105,7 @@ class Stage:
             bool(s.layers) and any(getattr(module, "inplace", False) for module in layers[s.layers[0]].modules())
             for s in self.segments
         ]
-        self.open: dict[int, _Open] = {}
+        self.open: dict[int, _ForwardPass] = {}
 
     def _through(self, number: int, inputs: Value, sample: int) -> Value:
         """Segment `number` of `inputs`."""
@@ -154,7 +154,7 @@ class Stage:
             for module, training in modes:
                 module.training = training
 
-    def _all(self, inputs: Value, targets: Value, sample: int, scale: float) -> tuple[_Open, Value]:
+    def _all(self, inputs: Value, targets: Value, sample: int, scale: float) -> tuple[_ForwardPass, Value]:
         """Every segment in turn: what is kept of them, and the stage's output."""
         kept_inputs: list[Value] = []
         kept_outputs: list[Value | None] = []
@@ -165,7 +165,7 @@ class Stage:
                 value = self._segment(number, inputs, targets, sample, scale)
             kept_inputs.append(inputs)
             kept_outputs.append(None if segment.again else value)
-        return _Open(tuple(kept_inputs), tuple(kept_outputs), targets, sample, scale), value
+        return _ForwardPass(tuple(kept_inputs), tuple(kept_outputs), targets, sample, scale), value
 
     def forward(
         self, index: int, inputs: Value, *, targets: Value = (), sample: int, scale: float = 1.0, read: Read
@@ -177,7 +177,7 @@ class Stage:
             with torch.no_grad():
                 for number in range(len(self.segments)):
                     value = self._segment(number, value, targets, sample, scale)
-            self.open[index] = _Open((inputs,), (), targets, sample, scale)
+            self.open[index] = _ForwardPass((inputs,), (), targets, sample, scale)
             outputs = value
         else:
             self.open[index], outputs = self._all(inputs, targets, sample, scale)

@@ -1,4 +1,4 @@
-"""Decides how an engine runs one work, from drain to drain: what each op computes, and when losses become known.
+"""Run one flush interval of an engine: the computation of each op, and the losses.
 
 In a pipeline that drains for every update a batch is a work, and its loss is added up at the end. Of a stream losses
 travel every few batches, by a reduction that nobody waits for: a rank begins it when its backward passes of those
@@ -16,12 +16,12 @@ import torch
 
 from suite.comm.p2p.polling import ended
 from suite.core.errors import InvalidRequest, RankError
-from suite.core.op import Kind, Op, Program, Work
+from suite.core.op import FlushInterval, Kind, Op, Program
 from suite.core.protocols import Handle, Value
 from suite.core.trace import Trace
 from suite.engine.batch_slicing import parts
-from suite.engine.batch_source import END, Source
-from suite.engine.batch_stream import Stream
+from suite.engine.batch_source import END, BatchSource
+from suite.engine.batch_stream import BatchStream
 from suite.engine.optim.update import check_attached
 from suite.engine.recorded_order import Recorded
 from suite.engine.worker import Executing, driving
@@ -38,9 +38,9 @@ TOGETHER = 8  # batches whose losses travel at once
 class Running:
     """One work of one rank."""
 
-    def __init__(self, engine: Engine, stream: Stream, *, step: bool = True) -> None:
+    def __init__(self, engine: Engine, stream: BatchStream, *, step: bool = True) -> None:
         self.engine, self.stream, self.steps = engine, stream, step
-        self.work = Work(engine.microbatches, stream.microbatches, engine.update_every, engine.updates)
+        self.work = FlushInterval(engine.microbatches, stream.microbatches, engine.update_every, engine.updates)
         self.scale = engine.scale
         self.losses: dict[int, list[torch.Tensor]] = {}  # by batch, on the last stage
         self.done = 0  # backward passes
@@ -188,7 +188,7 @@ class Running:
                 yield from (numbers[:count] / self.scale).tolist()
 
 
-def scoring(engine: Engine, source: Source) -> Generator[dict[str, float] | None, None, None]:
+def scoring(engine: Engine, source: BatchSource) -> Generator[dict[str, float] | None, None, None]:
     """The mean loss and scores over all samples of the batches of `source`, once, and None where the rank waits. A
     microbatch counts by its samples: the last one of a batch may be short."""
     names, place = ("loss", *engine.score_names), engine.place
@@ -222,7 +222,7 @@ def scoring(engine: Engine, source: Source) -> Generator[dict[str, float] | None
             return output
 
         if microbatches:
-            program = evaluation(place, Work(first, microbatches, None, 0))
+            program = evaluation(place, FlushInterval(first, microbatches, None, 0))
             yield from (None for op in _driving(engine, program, execute, 0) if op is None)
         engine.evaluated += most
         unit = unit or samples
@@ -254,7 +254,7 @@ def _driving(
     )
 
 
-def order_of(engine: Engine, work: Work) -> tuple[Op, ...]:
+def order_of(engine: Engine, work: FlushInterval) -> tuple[Op, ...]:
     """This stage's checked order of the ops of `work`, counted from 0; nothing where it may choose."""
     free, every = engine.transport.any_order, engine.update_every
     if isinstance(engine.schedule, Recorded):  # it has run
@@ -262,6 +262,6 @@ def order_of(engine: Engine, work: Work) -> tuple[Op, ...]:
     # where ranks choose, the law is looked at once, on as much of a stream as fills and drains a pipeline
     count = work.microbatches if every is None or not free else min(work.microbatches, 4 * engine.grid.inter + every)
     if count not in engine.legal:
-        checked = check(engine.schedule, engine.grid.inter, Work(0, count, every, 0))
+        checked = check(engine.schedule, engine.grid.inter, FlushInterval(0, count, every, 0))
         engine.legal[count] = checked.order(engine.place.stage)
     return () if free else engine.legal[count]

@@ -1,4 +1,4 @@
-"""Decides how the suite's engine stands among compared systems: a config in, batches through, a trace and bytes out."""
+"""The suite's engine as a system under comparison: built from a configuration, returns traces and bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides which weights an op computes with: asks the policy, holds the versions that it will name, and predicts.
+"""Weight versions of a stage: hold the versions that its policy may read, and predict future ones.
 
 The account of versions is weights.ledger's; the store has the tensors of what the ledger counts, and no others. The
 newest version stands in the layers; older ones stand aside, as does a version that somebody still holds when a step
@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from suite.core.errors import Unsupported
-from suite.core.op import Kind, Op, Work
+from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Read, UpdateRule, WeightPolicy
 from suite.engine.optim.prediction import predict
 from suite.engine.states.state import ModelState
@@ -36,7 +36,7 @@ class _Place(NamedTuple):
     offset: int
 
 
-class Store:
+class WeightVersions:
     """The weight versions of one stage over one work."""
 
     def __init__(self, policy: WeightPolicy, stages: int) -> None:
@@ -59,7 +59,7 @@ class Store:
         self.state, self.rule = state, rule
         self._forget()
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: FlushInterval) -> None:
         """Nothing is in flight: a new account starts."""
         self.ledger = Ledger(self.policy, work, self.stages)
         self.reads, self.passes, self.foreseen = {}, [], None

@@ -1,4 +1,4 @@
-"""Decides how one rank drives a program: run the first accepted op that is ready, ship its output, tell the program.
+"""Worker of one rank: run the first accepted op that is ready, send its output, advance the schedule.
 
 This loop is all there is: order comes from the schedule, readiness from the transport, numbers from `execute`. It is a
 generator, so that a stream of batches can be left and gone on with, and ranks of one process can take turns.

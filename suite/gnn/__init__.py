@@ -1,4 +1,4 @@
-"""Decides how a full graph is trained on many processes: who holds which vertices, and which rows are sent to whom.
+"""Full-graph training on many processes: partition of the vertices and exchange of rows.
 
 plan.py        what one sparse product needs from whom, counted before any process starts (numpy, scipy)
 share.py       what one process holds of a plan

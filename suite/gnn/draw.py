@@ -1,17 +1,17 @@
-"""Decides how a plan is drawn as text: which rows of H every block row of A^T needs (Figures 1 and 2 of the paper)."""
+"""Draw an exchange plan as text: the rows of H that each block row of A^T needs (paper, Figures 1 and 2)."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from suite.gnn.plan import Plan
+from suite.gnn.plan import ExchangePlan
 from suite.schedule.draw import columns
 
 SHADES = ".:-=+*#%@"  # share of a cell's columns that are needed, the first none and the last all
 MOST = 16  # parts that a table tells one by one
 
 
-def chart(plan: Plan, width: int = 64) -> str:
+def chart(plan: ExchangePlan, width: int = 64) -> str:
     """A line per block row of A^T: its columns, `width` cells over all parts, shaded by how many have an entry."""
     k, offsets = plan.placement.parts, plan.offsets
     # at least a cell a part, so that none is lost
@@ -29,7 +29,7 @@ def chart(plan: Plan, width: int = 64) -> str:
     return "\n".join(lines)
 
 
-def _name(plan: Plan, row: int) -> str:
+def _name(plan: ExchangePlan, row: int) -> str:
     """The processes of a block row."""
     ranks = plan.placement.row(row)
     return f"P{ranks[0]}" if len(ranks) == 1 else f"P{ranks[0]}-{ranks[-1]}"
@@ -44,7 +44,7 @@ def _shade(piece: np.ndarray) -> str:
     return SHADES[1 + int(share * (len(SHADES) - 2))]
 
 
-def tables(plan: Plan) -> str:
+def tables(plan: ExchangePlan) -> str:
     """Rows that each block row needs of each other, and what every process sends, receives and multiplies."""
     volumes, placement = plan.volumes, plan.placement
     k = placement.parts

@@ -1,4 +1,4 @@
-"""Decides how rows travel for a distributed sparse product: the sparsity-aware exchange, and what all exchanges share.
+"""Sparsity-aware exchange of rows for a distributed sparse product, and the parts that all exchanges share.
 
 A product of process (i, j) is Z_i = sum of A_iq X_q over the block rows q that its column multiplies, then summed over
 the row of the grid (Section 4). `Exchange` does that sum, counts bytes and tells time apart; how rows of X come is each

@@ -1,4 +1,4 @@
-"""Decides what one process holds of a plan: its rows of the matrix over [own | received] columns, and whom it sends to.
+"""Local block of one process: its rows of the matrix over [own | received] columns, and its send lists.
 
 Columns are numbered anew: first the process's own vertices, then the rows it receives, in the order of the block rows
 that send them and ascending within. So what a process holds and computes grows with its own rows and its halo, never
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
-from suite.gnn.plan import Placement, Plan
+from suite.gnn.plan import ExchangePlan, Placement
 
 Rows = Any  # int64 array
 
@@ -42,7 +42,7 @@ class Share:
     ids: Rows
 
     @classmethod
-    def of(cls, plan: Plan, rank: int) -> Share:
+    def of(cls, plan: ExchangePlan, rank: int) -> Share:
         placement, k = plan.placement, plan.placement.parts
         row, column = placement.place(rank)
         mine = (

@@ -1,4 +1,4 @@
-"""Decides how many bytes a process needs to train on its share of a graph: O(nnz / P + (n_i + halo) f L), never O(n).
+"""Memory of one process in full-graph training: O(nnz / P + (n_i + halo) f L), never O(n).
 
 Counted are tensors: matrices with their indices, features, model states, rooms for rows that travel, and what an epoch
 holds at its worst moment, which is found by walking through the epoch (models/gcn.py) and adding up what lives.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from suite.gnn.local_block import Share
-from suite.gnn.rank_shard import Holding
+from suite.gnn.rank_shard import RankShard
 from suite.workload.gcn import DENSE_FIRST, DENSE_LAST, GCN, KEPT, PRINTED, how
 
 INDEX = 8  # bytes: torch's kernels on a CPU take 64-bit indices, and copy narrower ones
@@ -99,7 +99,7 @@ def activations(
 
 
 def predicted(
-    holding: Holding,
+    holding: RankShard,
     shape: GCN,
     *,
     form: str,

@@ -1,4 +1,4 @@
-"""Decides what the parent of a full-graph run makes before ranks start: graph, parts, plan, and each rank's own.
+"""Preparation of a full-graph run in the parent: graph, partition, plan, and the shard of each rank.
 
 A graph is partitioned once (Section 6.3.1). The ranks read files of their own, so none of them ever holds the whole.
 """
@@ -23,7 +23,7 @@ from suite.core.record import Metric
 from suite.data.graphs import Graph, operator
 from suite.gnn.memory import predicted
 from suite.gnn.partition import Partition, Partitioner, partition
-from suite.gnn.plan import Placement, Plan, Volumes, check_form
+from suite.gnn.plan import ExchangePlan, Placement, Volumes, check_form
 from suite.gnn.rank_shard import holdings, plans, symmetric, transposed
 from suite.gnn.settings import exchange_settings, graph_settings, partitioner_settings, shape_of, ways
 from suite.memory.optimizer_states import states_of
@@ -191,8 +191,8 @@ class Prepared:
 
 
 def volume_metrics(
-    forward: Plan,
-    backward: Plan,
+    forward: ExchangePlan,
+    backward: ExchangePlan,
     shape: GCN,
     sizes: tuple[int, int],
     *,

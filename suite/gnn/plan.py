@@ -1,4 +1,4 @@
-"""Decides which rows of X every process needs for a sparse product A X, before any process starts.
+"""Exchange plan: the rows of X that each process needs for a sparse product A X.
 
 Vertices are numbered so that those of a part follow one another, and a part's rows of A and X lie with the processes of
 its block row. A plan is made once, for the pattern of A never changes in training; it can be saved and looked into, and
@@ -224,7 +224,7 @@ def volumes(matrix: csr_array, parts: Rows, k: int, placement: Placement | None 
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class ExchangePlan:
     """One product on a placement.
 
     matrix: (n, n) with rows and columns in the order of the parts; offsets: (k + 1,) part i has the rows offsets[i] up
@@ -237,7 +237,7 @@ class Plan:
     placement: Placement
 
     @classmethod
-    def of(cls, matrix: csr_array, parts: Rows, placement: Placement) -> Plan:
+    def of(cls, matrix: csr_array, parts: Rows, placement: Placement) -> ExchangePlan:
         """Raises InvalidRequest for a matrix that is not square, and for a vector that does not fit."""
         n = matrix.shape[0]
         if matrix.shape != (n, n):
@@ -291,7 +291,7 @@ class Plan:
         write_atomically(path, packed.getvalue())
 
     @classmethod
-    def load(cls, path: Path) -> Plan:
+    def load(cls, path: Path) -> ExchangePlan:
         """Raises DamagedRecord for a file that holds no plan."""
         try:
             with np.load(path, allow_pickle=False) as found:

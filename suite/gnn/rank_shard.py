@@ -1,4 +1,4 @@
-"""Decides what one process is given to train with: its shares of the two products, and its own vertices' data.
+"""Shard of one process: its blocks of the two products, and the data of its vertices.
 
 Written by whoever makes the plan, once, and read by each process: no process sees the whole graph.
 """
@@ -17,14 +17,14 @@ from scipy.sparse import csr_array
 
 from suite.core.errors import DamagedRecord, InvalidRequest
 from suite.gnn.local_block import Share
-from suite.gnn.plan import Placement, Plan
+from suite.gnn.plan import ExchangePlan, Placement
 
 Array = NDArray[Any]
 MASKS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True, eq=False)
-class Holding:
+class RankShard:
     """forward, backward: shares of A^T X and A X, one object where A is symmetric
     features: (n_i, f); labels: (n_i,); masks: by name (n_i,) bool; counts: by name, over all vertices
     vertices: (n_i,) their numbers in the graph as it was given; classes: of the labels
@@ -55,7 +55,7 @@ class Holding:
         np.savez(path, **arrays)  # type: ignore[arg-type]  # of its keyword allow_pickle, which no name here is
 
     @classmethod
-    def load(cls, path: Path) -> Holding:
+    def load(cls, path: Path) -> RankShard:
         """Raises DamagedRecord for a file that holds none."""
         try:
             with np.load(path, allow_pickle=False) as found:
@@ -75,12 +75,12 @@ class Holding:
             raise DamagedRecord(f"{path.name} is nothing that a process holds: {error}") from error
 
 
-def plans(operator: csr_array, parts: Array, placement: Placement) -> tuple[Plan, Plan]:
+def plans(operator: csr_array, parts: Array, placement: Placement) -> tuple[ExchangePlan, ExchangePlan]:
     """Of the forward product A^T X and of the backward product A X; the same plan where A is symmetric."""
-    backward = Plan.of(operator, parts, placement)
+    backward = ExchangePlan.of(operator, parts, placement)
     if symmetric(operator):
         return backward, backward
-    return Plan.of(transposed(operator), parts, placement), backward
+    return ExchangePlan.of(transposed(operator), parts, placement), backward
 
 
 def transposed(matrix: csr_array) -> csr_array:
@@ -95,15 +95,15 @@ def symmetric(matrix: csr_array) -> bool:
 
 
 def holdings(
-    forward: Plan,
-    backward: Plan,
+    forward: ExchangePlan,
+    backward: ExchangePlan,
     *,
     features: Array,
     labels: Array,
     masks: dict[str, Array],
     classes: int,
     dtype: str = "float32",
-) -> Iterator[Holding]:
+) -> Iterator[RankShard]:
     """What each process is given, in rank order, one at a time. Raises InvalidRequest where there is nothing to learn
     from."""
     counts = {name: int(masks[name].sum()) for name in MASKS}
@@ -119,7 +119,7 @@ def holdings(
         row, _ = forward.placement.place(rank)
         own = forward.order[forward.offsets[row] : forward.offsets[row + 1]]
         share = Share.of(forward, rank)
-        yield Holding(
+        yield RankShard(
             share,
             share if backward is forward else Share.of(backward, rank),
             np.ascontiguousarray(features[own], dtype=dtype),

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from suite.config.graphs import Exchange, Graph, Partitioner
+from suite.config.graphs import ExchangeConfig, GraphConfig, PartitionerConfig
 from suite.config.network import Model
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.workload.gcn import GCN
 
-Group = TypeVar("Group", Graph, Partitioner, Exchange)
+Group = TypeVar("Group", GraphConfig, PartitionerConfig, ExchangeConfig)
 
 
-def graph_settings(config: RunConfig) -> Graph:
+def graph_settings(config: RunConfig) -> GraphConfig:
     return _given("graph", config.graph)
 
 
-def partitioner_settings(config: RunConfig) -> Partitioner:
+def partitioner_settings(config: RunConfig) -> PartitionerConfig:
     return _given("partitioner", config.partitioner)
 
 
-def exchange_settings(config: RunConfig) -> Exchange:
+def exchange_settings(config: RunConfig) -> ExchangeConfig:
     return _given("exchange", config.exchange)
 
 

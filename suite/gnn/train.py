@@ -1,4 +1,4 @@
-"""Decides how a full graph is trained on many processes: an epoch is one batch, and every process holds all weights.
+"""Full-graph training: an epoch is one batch, and every process holds all weights.
 
 The loss is a mean over the training vertices of the whole graph, of which each process adds its own part, so gradients
 are sums over block rows: reduced over the column of the grid alone, as the ranks of a row hold the same vertices and
@@ -26,7 +26,7 @@ from suite.engine.optim.optimizer import states_of
 from suite.engine.states.flat_layout import LayoutOf
 from suite.engine.states.state import ModelState
 from suite.gnn.exchange import Exchange, Watch
-from suite.gnn.rank_shard import Holding
+from suite.gnn.rank_shard import RankShard
 from suite.gnn.settings import exchange_settings, graph_settings, shape_of, ways
 from suite.memory import resident
 from suite.models.gcn import layers
@@ -44,7 +44,7 @@ class Trainer:
 
     def __init__(
         self,
-        holding: Holding,
+        holding: RankShard,
         world: World,
         *,
         exchange: MakeExchange,
@@ -181,7 +181,7 @@ class GraphSystem(System):
             raise InvalidRequest("graph.holdings=null", rule="the folder of the ranks' parts, which their parent sets")
         order, epoch = ways(model)
         self.trainer = Trainer(
-            Holding.load(Path(folder) / f"rank-{world.rank}.npz"),
+            RankShard.load(Path(folder) / f"rank-{world.rank}.npz"),
             world,
             exchange=partial(
                 locate(exchange.target), form=exchange.form, overlap=exchange.overlap, barrier=exchange.barrier

@@ -1,4 +1,4 @@
-"""Decides what a full-graph run comes to without a rank: rows, bytes and memory from its plan, an epoch modelled.
+"""Executor without ranks: rows, bytes and memory from the plan, and a modelled epoch time.
 
 The `volumes` executor. Any number of processes, as nothing is started: the config's graph and partition, the rows that
 its exchange sends, what a process holds, and the seconds of an epoch on a modelled cluster; beside it on this machine,
@@ -15,10 +15,10 @@ from scipy.sparse import csr_array
 
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
-from suite.core.protocols import Carried
+from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
 from suite.gnn import partition_data
-from suite.gnn.partition.simple import Random
+from suite.gnn.partition.simple import RandomOrder
 from suite.gnn.plan import volumes
 from suite.gnn.rank_shard import transposed
 from suite.gnn.settings import exchange_settings, graph_settings, shape_of, ways
@@ -31,7 +31,7 @@ HERE = Stack("as measured", products=1.0)  # what was measured is what is reache
 CARRIER = "suite over gloo"  # what carries an exchange between processes on CPUs
 
 
-class Counted:
+class VolumeExecutor:
     """machine, stack: of the modelled cluster; local: the file that `make doctor` writes; published: whether local work
     is the published code's or the engine's."""
 
@@ -48,7 +48,7 @@ class Counted:
     def check(self, config: RunConfig) -> None:
         partition_data.check(config)
 
-    def run(self, config: RunConfig) -> Carried:
+    def run(self, config: RunConfig) -> ExecutorResult:
         """Raises DoesNotFit where a process needs more memory than a device of the modelled cluster has."""
         graph, matrix = partition_data.graph_of(config)
         placement = partition_data.placement_of(config)
@@ -56,13 +56,13 @@ class Counted:
         one = self.full_graph(config, graph, matrix, found.parts)
         one.check_memory(self.machine)
         times, notes = self.times(one)
-        order = self.full_graph(config, graph, matrix, Random().parts(matrix, placement.parts, config.seed))
+        order = self.full_graph(config, graph, matrix, RandomOrder().parts(matrix, placement.parts, config.seed))
         saved = order.seconds(self.machine, self.stack).seconds - times["epoch_time"].values[0]
         if saved > 0 and found.seconds > 0:
             told = "the partitioner's seconds here over those that an epoch saves on the modelled cluster"
             times["epochs_to_repay"] = Metric("epoch", "lower", (found.seconds / saved,), told)
         cached = "kept from before" if found.cached else ""
-        return Carried(
+        return ExecutorResult(
             Source.ANALYTIC,
             metrics={
                 **of_plan(one),

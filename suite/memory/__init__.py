@@ -1,9 +1,12 @@
-"""Decides what model states exist, in which form and where, and how many bytes a rank needs. No tensors here."""
+"""Model states: form, place and bytes per rank.
+
+No tensors.
+"""
 
 from suite.memory.budget import Budget
 from suite.memory.layout import (
     Layout,
-    State,
+    ModelStateSpec,
     Transform,
     compressed,
     dense,
@@ -21,7 +24,7 @@ from suite.memory.layout import (
 __all__ = [
     "Budget",
     "Layout",
-    "State",
+    "ModelStateSpec",
     "Transform",
     "compressed",
     "dense",

@@ -1,4 +1,4 @@
-"""Decides how much memory a rank needs at its peak: states, activations in flight, weight versions, the working set.
+"""Peak memory of a rank: model states, activations in flight, weight versions and working set.
 
 Activations and the update's scratch do not meet in a flush: nothing is in flight when the update runs. Without a drain
 they do, but for the microbatch whose backward pass came before the update.

@@ -1,4 +1,4 @@
-"""Decides how far apart activation checkpoints lie, and how many activations a stage then holds.
+"""Interval of activation checkpoints, and the activations that a stage then holds.
 
 With checkpoints a stage keeps the output of every `interval`-th layer and computes the rest again before a backward
 pass. AxoNN derives the interval (V-A, Equation 1): its formula and its rule are two things, since the formula's best

@@ -1,4 +1,4 @@
-"""Decides what model states a rank keeps: form, type, size, home and life of each.
+"""Model states of a rank: form, type, size, place and lifetime of each.
 
 A layout is a tuple of states, and a memory optimisation is a function from layout to layout, so that optimisations
 compose (SAMO with offload) and their byte counts follow instead of being typed. engine.state holds the tensors.
@@ -19,7 +19,7 @@ INDEX = "int32"  # of a kept entry in the flat view of its layer: no layer has 2
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ModelStateSpec:
     """One model state: `entries` numbers of `dtype`. kind groups states on the page: weights, moments, ..."""
 
     name: str
@@ -51,19 +51,19 @@ class State:
 class Layout:
     """The model states of one rank."""
 
-    states: tuple[State, ...]
+    states: tuple[ModelStateSpec, ...]
 
-    def __iter__(self) -> Iterator[State]:
+    def __iter__(self) -> Iterator[ModelStateSpec]:
         return iter(self.states)
 
-    def __getitem__(self, name: str) -> State:
+    def __getitem__(self, name: str) -> ModelStateSpec:
         for state in self.states:
             if state.name == name:
                 return state
         raise UnknownName("state", name, [state.name for state in self.states])
 
     @property
-    def read(self) -> State:
+    def read(self) -> ModelStateSpec:
         """The weights that passes read: the half-precision copy in mixed precision, else the weights themselves."""
         return self["half" if any(state.name == "half" for state in self.states) else "master"]
 
@@ -86,9 +86,9 @@ def dense(entries: int, moments: Sequence[str], dtype: str = "float32") -> Layou
     """
     return Layout(
         (
-            State("master", "weights", dtype, entries),
-            State("gradient", "gradients", dtype, entries),
-            *(State(name, "moments", dtype, entries) for name in moments),
+            ModelStateSpec("master", "weights", dtype, entries),
+            ModelStateSpec("gradient", "gradients", dtype, entries),
+            *(ModelStateSpec(name, "moments", dtype, entries) for name in moments),
         )
     )
 
@@ -109,8 +109,8 @@ def mixed_precision(layout: Layout, half: str = "float16") -> Layout:
         )
     return Layout(
         (
-            State("half", "weights", half, full.entries),
-            State("half_gradient", "gradients", half, full.entries),
+            ModelStateSpec("half", "weights", half, full.entries),
+            ModelStateSpec("half_gradient", "gradients", half, full.entries),
             *layout,
         )
     )
@@ -140,13 +140,13 @@ def samo(kept: int, of: int | None = None, *, bucket: int | None = None) -> Tran
             told = f"{kept} of {pruned} entries kept, in {read.entries}"
             raise InvalidRequest(told, rule="0 to all of them", legal=str(min(pruned, read.entries)))
         left = read.entries - pruned + kept
-        copies = State(
+        copies = ModelStateSpec(
             f"{read.name}_copy", "scratch", read.dtype, min(bucket or kept, kept), form="indexed", life="step"
         )
         return Layout(
             (
                 *(s if s is read else replace(s, form="indexed", entries=min(left, s.entries)) for s in layout),
-                State("index", "indices", INDEX, kept),
+                ModelStateSpec("index", "indices", INDEX, kept),
                 copies,
             )
         )
@@ -171,7 +171,7 @@ def offload(*wanted: str, bucket: int, sets: int = 1) -> Transform:
         for word in wanted:
             if word not in names | {state.kind for state in layout}:
                 raise UnknownName("state", word, names | {state.kind for state in layout})
-        states: list[State] = []
+        states: list[ModelStateSpec] = []
         for state in layout:
             part = min(sets, -(-state.entries // bucket)) * min(bucket, state.entries)
             if state.name in wanted or state.kind in wanted:

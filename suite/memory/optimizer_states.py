@@ -1,4 +1,4 @@
-"""Decides which flat states an optimizer's config means, without the rule itself, which is made of torch.
+"""Flat states of an optimizer, from its configuration and without torch.
 
 Budgets and simulations are made in processes that load no torch; a test holds this to what the rules say themselves.
 """

@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from suite.core.op import Place, Work
+from suite.core.op import FlushInterval, Place
 from suite.core.protocols import Schedule
 from suite.memory.budget import Budget
 from suite.memory.layout import Layout
 
 
 class StageMemory(Protocol):
-    """Bytes of one microbatch on one stage (suite.workload.stage_memory.Held).
+    """Bytes of one microbatch on one stage (suite.workload.stage_memory.StageMemory).
 
     kept: saved until its backward pass; working: the largest transient of a pass in addition to that; entering: the
     message that the stage receives for it, 0 on the first stage
@@ -38,7 +38,7 @@ def stage_budget(
     held: StageMemory,
     schedule: Schedule,
     place: Place,
-    work: Work,
+    work: FlushInterval,
     *,
     extra_versions: int,
     reducing: int,

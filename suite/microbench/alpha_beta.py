@@ -1,4 +1,4 @@
-"""Decides which latency and bandwidth stand behind measured times: the straight line with the least relative errors.
+"""Fit latency and bandwidth (alpha and beta) to measured times, with least relative errors.
 
 The model is time = latency + size / bandwidth (alpha and beta, as Hockney has them). Sizes span six powers of ten, so
 that absolute errors would be those of the largest message alone: each error counts in units of its own time.
@@ -14,7 +14,7 @@ from suite.core.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class AlphaBeta:
     """latency: seconds; bandwidth: bytes/s, infinite where times do not grow; misfit: the largest relative error of the
     line at a point that it was fitted to."""
 
@@ -26,7 +26,7 @@ class Line:
         return self.latency + size / self.bandwidth
 
 
-def fit(sizes: Sequence[float], seconds: Sequence[float]) -> Line:
+def fit(sizes: Sequence[float], seconds: Sequence[float]) -> AlphaBeta:
     """The line with the least sum of (latency + size / bandwidth) / seconds - 1, squared; neither is negative.
 
     sizes: bytes, at least two that differ; seconds: as many, above 0. Raises InvalidRequest for others.
@@ -50,9 +50,9 @@ def fit(sizes: Sequence[float], seconds: Sequence[float]) -> Line:
         latency, slope = 0.0, sum_2 / count_22
     elif slope <= 0:
         latency, slope = sum_1 / count_11, 0.0
-    found = Line(latency, scale / slope if slope else math.inf, 0.0)
+    found = AlphaBeta(latency, scale / slope if slope else math.inf, 0.0)
     misfit = max(abs(found.seconds(size) / second - 1) for size, second in zip(sizes, seconds, strict=True))
-    return Line(found.latency, found.bandwidth, misfit)
+    return AlphaBeta(found.latency, found.bandwidth, misfit)
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:

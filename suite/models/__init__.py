@@ -1,1 +1,1 @@
-"""Decides the networks that are trained, each as a list of layers, so that a pipeline can cut it anywhere."""
+"""Networks as lists of layers, so that a pipeline can split them anywhere."""

@@ -1,4 +1,4 @@
-"""Decides how good an answer is: top-1 and top-5 accuracy of a classification (PipeOptim V-B, Figures 2 and 3).
+"""Top-1 and top-5 accuracy of a classifier (PipeOptim V-B, Figures 2 and 3).
 
 Every network of classes reports them beside its loss, in percent as the paper prints them.
 """

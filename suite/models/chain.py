@@ -1,4 +1,4 @@
-"""Decides the modules of AlexNet, GoogLeNet and Inception-V3: those of the chains that suite.workload counts.
+"""Modules of AlexNet, GoogLeNet and Inception-V3, whose layers suite.workload counts.
 
 A network is described once (workload.chain) and built from the same steps, so that a count cannot drift from what is
 trained. Images come as bytes, 0 to 255, or normalised by their data set, and have no gradient. A batch norm's running
@@ -17,7 +17,7 @@ from torch import nn
 
 from suite.models.accuracy import SCORES
 from suite.models.accuracy import top as scores
-from suite.models.convnet import HALVES, Classifier, Dense, Scaling, converted, loss, scaled
+from suite.models.convnet import HALVES, Dense, ImageClassifier, Scaling, converted, loss, scaled
 from suite.workload import AlexNet, GoogLeNet, InceptionV3
 from suite.workload.conv_spec import Branches, Convolution, Pooling, Step, Value, after, through
 from suite.workload.normalization import scaling
@@ -112,7 +112,7 @@ def layers(
             dense = partial(Dense, published=PUBLISHED[number], last=number == 2, dropout=rate, before=rate)
             kinds.append(partial(dense, entering, leaving))
     else:
-        kinds.append(partial(Classifier, value[0], shape.classes, dropout=dropout))
+        kinds.append(partial(ImageClassifier, value[0], shape.classes, dropout=dropout))
     return [partial(converted, kind, dtype) for kind in kinds]
 
 

@@ -1,4 +1,4 @@
-"""Decides the convolutional networks that are trained: modules for the layers that workload.convnet counts.
+"""Modules of VGG, ResNet and Wide-ResNet, whose layers workload.convnet counts.
 
 They are torchvision's (SAMO V-A, PipeOptim V-A), a layer per convolution of VGG and per bottleneck block of a ResNet:
 a pipeline can cut between any two. Images come as bytes, 0 to 255, or normalised by their data set, and have no
@@ -41,7 +41,7 @@ def scaled(x: torch.Tensor, like: torch.Tensor, pixels: Scaling = HALVES) -> tor
     return made
 
 
-class Convolution(nn.Module):
+class ConvolutionLayer(nn.Module):
     """VGG's 3 x 3 convolution, batch norm if it has one and ReLU, [b, c, s, s] to [b, k, s, s]; a group's last one
     pools to half the side. pixels: of images, for the first."""
 
@@ -127,7 +127,7 @@ class Bottleneck(nn.Module):
         return F.relu_(y)
 
 
-class Classifier(nn.Module):
+class ImageClassifier(nn.Module):
     """The mean over all points, dropout, and a dense layer: [b, c, s, s] to logits [b, k]."""
 
     def __init__(self, inputs: int, classes: int, *, dropout: float = 0.0) -> None:
@@ -145,7 +145,7 @@ def _vgg(shape: VGG, dropout: float) -> list[Callable[[], nn.Module]]:
     inputs = shape.colours
     for channels, count in zip(shape.channels, shape.convolutions, strict=True):
         for number in range(count):
-            conv = partial(Convolution, inputs, channels, pooled=number == count - 1, norm=shape.norm)
+            conv = partial(ConvolutionLayer, inputs, channels, pooled=number == count - 1, norm=shape.norm)
             kinds.append(conv if kinds else partial(conv, pixels=scaling(shape)))
             inputs = channels
     for number, (entering, leaving) in enumerate(pairwise(shape.widths)):
@@ -157,7 +157,7 @@ def _vgg(shape: VGG, dropout: float) -> list[Callable[[], nn.Module]]:
 
 def _resnet(shape: ResNet) -> list[Callable[[], nn.Module]]:
     blocks = [partial(Bottleneck, *sizes) for _, *sizes in shape.bottlenecks()]
-    return [partial(Stem, shape), *blocks, partial(Classifier, shape.outputs, shape.classes)]
+    return [partial(Stem, shape), *blocks, partial(ImageClassifier, shape.outputs, shape.classes)]
 
 
 def converted(kind: Callable[[], nn.Module], dtype: str) -> nn.Module:

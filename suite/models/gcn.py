@@ -1,4 +1,4 @@
-"""Decides a graph convolution on a distributed sparse product: its forward and backward pass, in the order chosen.
+"""Graph convolution on a distributed sparse product: forward and backward pass, in either order of products.
 
 The sparse product is given; how many processes do it, and what they send, is another's business. `A^T` multiplies
 forward and `A` backward (Section 2.1); of a symmetric graph they are one.

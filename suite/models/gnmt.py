@@ -1,4 +1,4 @@
-"""Decides the translating network that is trained: modules for the layers that workload.recurrent.GNMT counts.
+"""Modules of GNMT, whose layers workload.recurrent.GNMT counts.
 
 It is GNMT as its second reference version has it (PipeOptim V-A): a bidirectional first encoder layer, residual
 connections from the third layer of either side on, and normalised Bahdanau attention behind the first decoder layer,
@@ -130,7 +130,7 @@ class Decoder(nn.Module):
         return made if self.last else (made, context)
 
 
-class Classifier(nn.Module):
+class VocabularyHead(nn.Module):
     """The head, [b, t, h] to logits [b, t, v]."""
 
     draws = checkpointed = prunable = False
@@ -185,7 +185,7 @@ def layers(shape: GNMT, *, dropout: float = 0.0, dtype: str = "float32") -> list
     for number in range(1, shape.decoder):
         last = number == shape.decoder - 1
         kinds.append(partial(Decoder, shape, residual=number > 1, last=last, dropout=dropout))
-    kinds.append(partial(Classifier, shape))
+    kinds.append(partial(VocabularyHead, shape))
     return [partial(make, kind) for kind in kinds]
 
 

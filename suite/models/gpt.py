@@ -1,4 +1,4 @@
-"""Decides the GPT that is trained: modules for the layers that workload.shapes counts.
+"""Modules of a GPT, whose layers workload.transformer counts.
 
 Pre-norm blocks with fused attention, learned positions, a language head that shares the embedding's matrix. Initial
 weights are GPT-2's: normal with deviation 0.02, the two projections into the residual scaled by 1/sqrt(2 * layers).
@@ -21,7 +21,7 @@ from suite.workload.transformer import Transformer
 DEVIATION = 0.02
 
 
-class Embedding(nn.Module):
+class TokenEmbedding(nn.Module):
     """Tokens [b, s] to activations [b, s, h]."""
 
     draws = checkpointed = prunable = False
@@ -38,7 +38,7 @@ class Embedding(nn.Module):
         return embedded
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """One transformer layer, [b, s, h] to [b, s, h]."""
 
     def __init__(self, shape: Transformer, dropout: float = 0.0) -> None:
@@ -93,8 +93,8 @@ def layers(shape: Transformer, *, dropout: float = 0.0, dtype: str = "float32") 
         return kind().to(getattr(torch, dtype))
 
     kinds: list[Callable[[], nn.Module]] = [
-        partial(Embedding, shape),
-        *[partial(Block, shape, dropout)] * shape.layers,
+        partial(TokenEmbedding, shape),
+        *[partial(TransformerBlock, shape, dropout)] * shape.layers,
         partial(Head, shape),
     ]
     return [partial(make, kind) for kind in kinds]

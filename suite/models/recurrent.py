@@ -1,4 +1,4 @@
-"""Decides the Residual LSTM that is trained: modules for the layers that workload.recurrent counts.
+"""Modules of the Residual LSTM, whose layers workload.recurrent counts.
 
 It is the network of SpecTrain's sentiment task (PipeOptim V-A): every LSTM is projected back to the embedding's width
 and added to its own input, and the mean over all positions, padding too, is classified. LSTMs are torch's own, which
@@ -21,7 +21,7 @@ DEVIATION = 0.01  # of dense weights
 SCORES = ("top_1",)
 
 
-class Embedding(nn.Module):
+class WordEmbedding(nn.Module):
     """Tokens [b, s] to activations [b, s, e]."""
 
     draws = checkpointed = prunable = False
@@ -53,7 +53,7 @@ class LSTM(nn.LSTM):
         return made.detach()
 
 
-class Block(nn.Module):
+class LSTMBlock(nn.Module):
     """An LSTM of width h, a projection back to e, and the way round both: [b, s, e] to [b, s, e]."""
 
     def __init__(self, shape: ResidualLSTM, dropout: float = 0.0) -> None:
@@ -67,7 +67,7 @@ class Block(nn.Module):
         return x + (F.dropout(y, self.dropout, self.training) if self.dropout else y)
 
 
-class Classifier(nn.Module):
+class TextClassifier(nn.Module):
     """The mean over all positions and a dense layer: [b, s, e] to logits [b, classes]."""
 
     draws = checkpointed = False
@@ -96,9 +96,9 @@ def layers(shape: ResidualLSTM, *, dropout: float = 0.0, dtype: str = "float32")
         return kind().to(getattr(torch, dtype))  # drawn in float32: every precision starts from the same numbers
 
     kinds: list[Callable[[], nn.Module]] = [
-        partial(Embedding, shape),
-        *[partial(Block, shape, dropout)] * shape.layers,
-        partial(Classifier, shape),
+        partial(WordEmbedding, shape),
+        *[partial(LSTMBlock, shape, dropout)] * shape.layers,
+        partial(TextClassifier, shape),
     ]
     return [partial(make, kind) for kind in kinds]
 

@@ -1,4 +1,4 @@
-"""Decides when a ticket has settled: You et al.'s early-bird tickets (Drawing Early-Bird Tickets, ICLR 2020).
+"""Early-bird tickets (You et al., Drawing Early-Bird Tickets, ICLR 2020): when the mask has converged.
 
 Which weights are large is known long before they are trained: after each epoch the mask at the wanted sparsity is
 drawn, and once it differs little from those of the epochs before it is the ticket. SAMO prunes so (Section VI-A).

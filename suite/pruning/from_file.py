@@ -1,4 +1,4 @@
-"""Decides what a stage takes of a ticket in a file, once it is known as one of this model and of the wanted sparsity.
+"""Mask of a stage from a file, checked against the model and the requested sparsity.
 
 A ticket is drawn once and trained often: on other grids, by other systems, beside a sparse baseline. What kind of
 ticket it is, and how sparse, the whole file says: every stage decides alike, and so does a layer that is asked alone.

@@ -1,4 +1,4 @@
-"""Decides which weights stay by their size: the largest of each weight, or of the whole model.
+"""Magnitude pruning: keep the largest weights, per weight tensor or over the whole model.
 
 Over the whole model a threshold must be one and the same on every grid, though a stage sees its own layers and sums
 over stages alone. A finite |w| orders as its bits do: the threshold is searched bit by bit, by counts over all stages.

@@ -1,4 +1,4 @@
-"""Decides what a ticket is (for each pruned weight the flat places that stay) and which weights may be pruned.
+"""Masks: the kept flat indices of each pruned weight, and the weights that may be pruned.
 
 One rising int32 tensor per weight, into the weight's flat view (SAMO III-B): no weight has 2^31 entries. The rule for
 `what="weights"`: the matrices of linear layers and of attention's projections and the kernels of convolutions, known by

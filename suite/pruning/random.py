@@ -1,4 +1,4 @@
-"""Decides which weights stay by chance: a ticket that knows nothing of the weights.
+"""Random pruning: a mask that ignores the weights.
 
 Against it the other methods are measured. The chance is that of (run seed, layer in the whole model, name), so every
 grid draws the same.

@@ -1,4 +1,4 @@
-"""Decides what may be asked of a ticket, before there is one: the share, the kind of weights, the size of a weight.
+"""Validation of pruning settings: sparsity, kind of weights, size of a weight.
 
 No torch: a parent refuses by these rules what a rank would.
 """

@@ -1,4 +1,4 @@
-"""Decides how records become a page: tables, figures, traces and verdicts, rebuilt from files at any time.
+"""Report: an HTML page from records, with tables, figures, traces and verdicts.
 
 Reads records only and loads no torch, so that a report can be made far from the machine that measured.
 """

@@ -1,4 +1,4 @@
-"""Decides every number that the page shows beside a record, from the record's raw samples and its trace.
+"""Derived numbers of the page, from the raw samples and the trace of a record.
 
 Records keep samples, so a better statistic needs no new run. Numbers that are not there are nan, never zero: a missing
 measurement must not look like a good one.
@@ -15,7 +15,7 @@ from itertools import zip_longest
 
 from suite.core.record import Outcome, Record
 from suite.core.trace import BUBBLE, EXCHANGE, allowed_makespan, breakdown
-from suite.report.load import Entry, Store, at, grid_of, real, text_at
+from suite.report.load import ReportStore, StoredRecord, at, grid_of, real, text_at
 
 NAN = float("nan")
 BATCH_TIME = "batch_time"
@@ -26,7 +26,7 @@ TOKENS = 3e11  # that AxoNN's Equation 2 trains on
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class SampleSummary:
     """Finite samples of one quantity, summed up."""
 
     median: float = NAN
@@ -36,7 +36,7 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RecordRow:
     """One record in numbers. Times in seconds, memory in bytes (largest rank), shares and efficiency from 0 to 1."""
 
     key: str
@@ -70,7 +70,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ExperimentGroup:
     """The runs of one experiment on one machine: what stands side by side.
 
     entries: the newest record of each label, the reference first; earlier: those that a newer one supersedes
@@ -78,38 +78,38 @@ class Group:
 
     name: str
     machine: str
-    entries: tuple[Entry, ...]
-    earlier: tuple[Entry, ...]
-    reference: Entry | None
+    entries: tuple[StoredRecord, ...]
+    earlier: tuple[StoredRecord, ...]
+    reference: StoredRecord | None
 
     @property
-    def lead(self) -> Entry:
+    def lead(self) -> StoredRecord:
         """The newest entry: its config speaks for the experiment."""
         return max(self.entries, key=age)
 
-    def find(self, label: str) -> Entry | None:
+    def find(self, label: str) -> StoredRecord | None:
         return next((entry for entry in self.entries if entry.record.label == label), None)
 
 
-def groups(store: Store) -> list[Group]:
+def groups(store: ReportStore) -> list[ExperimentGroup]:
     """Experiments by name, those of this machine first."""
-    found: dict[tuple[str, str], list[Entry]] = {}
+    found: dict[tuple[str, str], list[StoredRecord]] = {}
     for entry in store.entries:
         found.setdefault((entry.machine, entry.record.experiment), []).append(entry)
     return [_group(name, machine, found[machine, name]) for machine, name in sorted(found)]
 
 
-def _group(name: str, machine: str, entries: list[Entry]) -> Group:
-    newest: dict[str, Entry] = {}
+def _group(name: str, machine: str, entries: list[StoredRecord]) -> ExperimentGroup:
+    newest: dict[str, StoredRecord] = {}
     for entry in sorted(entries, key=age):
         newest[entry.record.label] = entry
     label = text_at(max(newest.values(), key=age).record.config, "experiment", "reference")
     shown = sorted(newest.values(), key=lambda entry: (entry.record.label != label, natural(entry.record.label)))
     earlier = tuple(entry for entry in entries if newest[entry.record.label] is not entry)
-    return Group(name, machine, tuple(shown), earlier, newest.get(label))
+    return ExperimentGroup(name, machine, tuple(shown), earlier, newest.get(label))
 
 
-def age(entry: Entry) -> tuple[str, str]:
+def age(entry: StoredRecord) -> tuple[str, str]:
     """Sort key under which the newest is last."""
     return text_at(entry.record.provenance, "started"), entry.file
 
@@ -119,14 +119,16 @@ def natural(text: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() and len(part) < 19 else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
-def summary(values: Iterable[float]) -> Samples:
+def summary(values: Iterable[float]) -> SampleSummary:
     """Median, least, largest and number of the finite `values`."""
     finite = [value for value in values if math.isfinite(value)]
-    return Samples(statistics.median(finite), min(finite), max(finite), len(finite)) if finite else Samples()
+    return (
+        SampleSummary(statistics.median(finite), min(finite), max(finite), len(finite)) if finite else SampleSummary()
+    )
 
 
-def samples(record: Record, metric: str) -> Samples:
-    return summary(record.metrics[metric].values) if metric in record.metrics else Samples()
+def samples(record: Record, metric: str) -> SampleSummary:
+    return summary(record.metrics[metric].values) if metric in record.metrics else SampleSummary()
 
 
 def note(record: Record, metric: str) -> str:
@@ -199,7 +201,7 @@ def perplexities(record: Record) -> dict[str, float]:
     return {f"{place:.0f}": math.exp(score) for place, score in pairs if math.isfinite(place) and abs(score) < 700}
 
 
-def quantity(record: Record, metric: str) -> tuple[Samples, str]:
+def quantity(record: Record, metric: str) -> tuple[SampleSummary, str]:
     """A metric's samples and unit; of a derived one, what it is at the batch times' median and ends; the perplexity is
     the last."""
     if metric == PERPLEXITY:
@@ -208,7 +210,7 @@ def quantity(record: Record, metric: str) -> tuple[Samples, str]:
         return samples(record, metric), record.metrics[metric].unit if metric in record.metrics else ""
     (unit, value), time = DERIVED[metric], samples(record, BATCH_TIME)
     middle, *ends = (value(record, seconds) for seconds in (time.median, time.low, time.high))
-    return Samples(middle, min(ends), max(ends), time.n if math.isfinite(middle) else 0), unit
+    return SampleSummary(middle, min(ends), max(ends), time.n if math.isfinite(middle) else 0), unit
 
 
 def prediction_error(record: Record, metric: str) -> float:
@@ -243,12 +245,12 @@ def _ranks(record: Record, side: str) -> list[tuple[float, ...]]:
     return list(zip_longest(*record.memory.get(side, {}).values(), fillvalue=0))
 
 
-def shares(entry: Entry) -> dict[str, float]:
+def shares(entry: StoredRecord) -> dict[str, float]:
     """Seconds of one batch by category, mean over the ranks; empty without a trace."""
     return breakdown(entry.trace.spans, entry.trace.grid) if entry.trace else {}
 
 
-def efficiency(entry: Entry) -> float:
+def efficiency(entry: StoredRecord) -> float:
     """The makespan that the trace's own op times allow, over the makespan that was measured; nan of a run without ops,
     whose exchanges are spans like any other."""
     if entry.trace is None or any(span.category == EXCHANGE for span in entry.trace.spans):
@@ -256,7 +258,7 @@ def efficiency(entry: Entry) -> float:
     return ratio(allowed_makespan(entry.trace.spans, entry.trace.grid), entry.trace.spans.makespan)
 
 
-def derive(entry: Entry, reference: Entry | None, *, current: bool = True) -> Row:
+def derive(entry: StoredRecord, reference: StoredRecord | None, *, current: bool = True) -> RecordRow:
     """The numbers of one record; `reference` is the run whose losses it is compared with."""
     record = entry.record
     time = samples(record, BATCH_TIME)
@@ -264,7 +266,7 @@ def derive(entry: Entry, reference: Entry | None, *, current: bool = True) -> Ro
     seconds = shares(entry)
     loss = record.series.get("loss", [])
     grid = grid_of(record) or (entry.trace.grid if entry.trace else None)
-    return Row(
+    return RecordRow(
         key=record.key,
         experiment=record.experiment,
         system=record.system,
@@ -296,7 +298,7 @@ def derive(entry: Entry, reference: Entry | None, *, current: bool = True) -> Ro
     )
 
 
-def rows(found: Iterable[Group]) -> dict[str, Row]:
+def rows(found: Iterable[ExperimentGroup]) -> dict[str, RecordRow]:
     """The numbers of every record by its file, in the order of the page."""
     return {
         entry.file: derive(entry, group.reference, current=current)
@@ -306,7 +308,7 @@ def rows(found: Iterable[Group]) -> dict[str, Row]:
     }
 
 
-def usable(entry: Entry | None) -> str:
+def usable(entry: StoredRecord | None) -> str:
     """Why the entry can stand in no comparison; empty if it can."""
     if entry is None:
         return "no record"

@@ -35,7 +35,7 @@ class Judgement(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Expectation:
     """One expectation: `ours` should be at most `target`. kind: one of KINDS.
 
     A ratio is one of median batch times; of one to several systems the quickest counts, and `versus` names it. A
@@ -70,14 +70,14 @@ class _Ours:
     few: str = ""
 
 
-def findings(group: derive.Group) -> list[Finding]:
+def findings(group: derive.ExperimentGroup) -> list[Expectation]:
     """The expectations that the group's newest config states, in its order."""
     experiment = group.lead.record.config.get("experiment")
     rows = experiment.get("expect") if isinstance(experiment, dict) else None
     return [judge(group, row) for row in rows] if isinstance(rows, list) else []
 
 
-def judge(group: derive.Group, row: Any) -> Finding:
+def judge(group: derive.ExperimentGroup, row: Any) -> Expectation:
     """One expectation against the runs of its group."""
     what, kind, system, versus = (text_at(row, name) for name in ("what", "kind", "system", "versus"))
     rivals = row.get("versus") if isinstance(row, dict) else None
@@ -101,7 +101,7 @@ def judge(group: derive.Group, row: Any) -> Finding:
     else:
         ours = _ratio(group, system, [versus])
     judgement, why = _judged(ours, limit)
-    return Finding(
+    return Expectation(
         what, kind, ours.system, ours.versus, ours.value, limit, judgement, why, low=ours.low, high=ours.high
     )
 
@@ -152,7 +152,7 @@ def _noise(ours: _Ours, runs: Sequence[tuple[Record, str]], statistic: Callable[
     return replace(ours, noisy=True, low=min(low, ours.value), high=max(high, ours.value))
 
 
-def _worst(group: derive.Group) -> _Ours:
+def _worst(group: derive.ExperimentGroup) -> _Ours:
     """The largest loss difference of any run to the reference; a run that did not end well leaves none."""
     reference = group.reference
     ours = _Ours(system="every system", versus=reference.record.label if reference else "")
@@ -170,7 +170,7 @@ def _worst(group: derive.Group) -> _Ours:
     return replace(ours, value=max(values))
 
 
-def _prediction(group: derive.Group, system: str, of: str) -> _Ours:
+def _prediction(group: derive.ExperimentGroup, system: str, of: str) -> _Ours:
     """|ours / simulated - 1| of one system, or of the one that is worst."""
     if of not in derive.PREDICTED:
         return _Ours(system=system, why=f"of is {of!r}; rule: one of {', '.join(derive.PREDICTED)}")
@@ -197,7 +197,7 @@ def _prediction(group: derive.Group, system: str, of: str) -> _Ours:
     return _noise(_Ours(value, label, versus), runs, apart_of)
 
 
-def _share(group: derive.Group, system: str, of: Any) -> _Ours:
+def _share(group: derive.ExperimentGroup, system: str, of: Any) -> _Ours:
     """What the times `of` one run are of its batch, or why that is not known: what was not timed is no zero."""
     ours = _Ours(system=system, versus="its batch time")
     if not (isinstance(of, list) and of and all(isinstance(name, str) for name in of)):
@@ -218,7 +218,7 @@ def _share(group: derive.Group, system: str, of: Any) -> _Ours:
     return _noise(replace(ours, value=value), runs, lambda drawn: np.sum(drawn[:-1], axis=0) / drawn[-1])
 
 
-def _ratio(group: derive.Group, system: str, rivals: list[Any]) -> _Ours:
+def _ratio(group: derive.ExperimentGroup, system: str, rivals: list[Any]) -> _Ours:
     """The ratio of batch times to the quickest of `rivals`, or why there is none: all of them have to be there."""
     if not rivals or not all(isinstance(label, str) for label in rivals):
         return _Ours(system=system, why=_SEVERAL)
@@ -237,13 +237,13 @@ def _ratio(group: derive.Group, system: str, rivals: list[Any]) -> _Ours:
     return _noise(_Ours(value, system, versus), runs, quickest)
 
 
-def _ended_well(group: derive.Group, *labels: str) -> str:
+def _ended_well(group: derive.ExperimentGroup, *labels: str) -> str:
     """Why one of these runs can stand in no comparison; empty if all can."""
     faults = ((label, derive.usable(group.find(label))) for label in labels)
     return next((f"{label}: {why}" for label, why in faults if why), "")
 
 
-def _times(group: derive.Group, system: str, versus: str) -> tuple[float, str]:
+def _times(group: derive.ExperimentGroup, system: str, versus: str) -> tuple[float, str]:
     """The ratio of two median batch times, or why there is none."""
     if why := _ended_well(group, system, versus):
         return derive.NAN, why
@@ -257,7 +257,7 @@ def _times(group: derive.Group, system: str, versus: str) -> tuple[float, str]:
     return value, "" if math.isfinite(value) else "no batch times"
 
 
-def _loss(group: derive.Group, system: str, versus: str) -> _Ours:
+def _loss(group: derive.ExperimentGroup, system: str, versus: str) -> _Ours:
     """The largest relative difference of the losses of two runs, or why there is none."""
     ours = _Ours(system=system, versus=versus)
     if why := _ended_well(group, system, versus):

@@ -1,6 +1,4 @@
-"""Decides how the report's files reach the disk: whole or not at all, never outside the reports folder, and as text
-that no spreadsheet runs.
-"""
+"""Write the files of the report atomically, inside the reports folder, as text that no spreadsheet executes."""
 
 from __future__ import annotations
 

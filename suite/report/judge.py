@@ -17,7 +17,7 @@ from suite.core.claim import AnswerRow, Check, Claim, Evidence, Judged, Verdict
 from suite.core.record import Outcome, Record, Source
 from suite.report import derive
 from suite.report.claim_text import terms
-from suite.report.load import Entry, Store, real, text_at
+from suite.report.load import ReportStore, StoredRecord, real, text_at
 from suite.report.verdict_rules import Basis, controlled, held_back, verdict
 from suite.stats import inference
 
@@ -49,11 +49,11 @@ _VARYING = frozenset({"second", "percent", "ratio", "fraction", "nat", "perplexi
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _StoredAnswer:
     """What the store holds of an answer. fault: why its values are no values; entries: whose they are; samples: per
     term, the repeats that its value was taken from, where it is no exact count."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[StoredRecord, ...] = ()
     cases: tuple[Case, ...] = ()
     fault: str = ""
     samples: tuple[tuple[float, ...], ...] = ()
@@ -63,16 +63,16 @@ class _Found:
 class _Held:
     """What is known: the last run of each label by its metrics and by its experiment, and the claims by id."""
 
-    holders: Mapping[str, Sequence[Entry]]
-    ran: Mapping[str, Sequence[Entry]]
+    holders: Mapping[str, Sequence[StoredRecord]]
+    ran: Mapping[str, Sequence[StoredRecord]]
     claims: Mapping[str, Claim]
 
 
-def judge(claims: Iterable[Claim], store: Store, *, hold: bool = True) -> list[Judged]:
+def judge(claims: Iterable[Claim], store: ReportStore, *, hold: bool = True) -> list[Judged]:
     """A verdict for every claim, in their order. hold: whether an answer that no mutation turns is held back."""
     published = {claim.id: claim for claim in claims}
-    holders: dict[str, list[Entry]] = {}
-    ran: dict[str, list[Entry]] = {}
+    holders: dict[str, list[StoredRecord]] = {}
+    ran: dict[str, list[StoredRecord]] = {}
     for entry in _newest(store.entries):
         ran.setdefault(entry.record.experiment, []).append(entry)
         for name in entry.record.metrics:
@@ -101,32 +101,32 @@ def _rank(judged: Judged) -> int:
 # What the store holds
 
 
-def _newest(entries: Iterable[Entry]) -> list[Entry]:
+def _newest(entries: Iterable[StoredRecord]) -> list[StoredRecord]:
     """The last run of each label, however it ended: an older success must not hide that the code fails now."""
-    newest: dict[tuple[object, ...], Entry] = {}
+    newest: dict[tuple[object, ...], StoredRecord] = {}
     for entry in sorted(entries, key=_precedence):
         newest[entry.machine, entry.record.source, entry.record.experiment, entry.record.label] = entry
     return list(newest.values())
 
 
-def _values(claim: Claim, answer: AnswerRow, holders: Mapping[str, Sequence[Entry]]) -> _Found:
+def _values(claim: Claim, answer: AnswerRow, holders: Mapping[str, Sequence[StoredRecord]]) -> _StoredAnswer:
     """Our values by the metric that bears the claim's id. holders: the last run of each label, by its metrics"""
     found = [entry for entry in holders.get(claim.id, ()) if _is_of(entry, claim, answer.evidence)]
     if not found:
-        return _Found(fault=f"no record holds it: it needs {_NEEDS.get(claim.reach, 'a record')}")
+        return _StoredAnswer(fault=f"no record holds it: it needs {_NEEDS.get(claim.reach, 'a record')}")
     if not (fit := [entry for entry in found if entry.record.outcome is Outcome.OK]):
-        return _Found(fault=f"no run of it ended well: {_outcomes(found)}")
+        return _StoredAnswer(fault=f"no run of it ended well: {_outcomes(found)}")
     entry = max(fit, key=_precedence)
     metric = entry.record.metrics[claim.id]
     if metric.unit != claim.unit:
-        return _Found((entry,), fault=f"its record counts in {metric.unit!r}, the claim in {claim.unit!r}")
+        return _StoredAnswer((entry,), fault=f"its record counts in {metric.unit!r}, the claim in {claim.unit!r}")
     values, width = metric.values, len(terms(claim))
     if not values or len(values) % width:
-        return _Found((entry,), fault=f"its record has {len(values)} values; rule: {width} a case")
-    return _Found((entry,), tuple(values[i : i + width] for i in range(0, len(values), width)))
+        return _StoredAnswer((entry,), fault=f"its record has {len(values)} values; rule: {width} a case")
+    return _StoredAnswer((entry,), tuple(values[i : i + width] for i in range(0, len(values), width)))
 
 
-def _is_of(entry: Entry, claim: Claim, evidence: Evidence) -> bool:
+def _is_of(entry: StoredRecord, claim: Claim, evidence: Evidence) -> bool:
     """Whether the value of a record is of this evidence."""
     stated = entry.record.metrics[claim.id].evidence
     if entry.record.outcome is not Outcome.OK:  # a run that was refused has no source of its own
@@ -134,7 +134,7 @@ def _is_of(entry: Entry, claim: Claim, evidence: Evidence) -> bool:
     return stated == evidence.value if stated else evidence in _EVIDENCE[entry.record.source]
 
 
-def _compared(answer: AnswerRow, entries: Sequence[Entry]) -> _Found:
+def _compared(answer: AnswerRow, entries: Sequence[StoredRecord]) -> _StoredAnswer:
     """The runs that the answer names, side by side: of one machine and one source. `entries`: the experiment's.
 
     A label with * stands for the runs of several seeds, whose mean is taken.
@@ -142,14 +142,14 @@ def _compared(answer: AnswerRow, entries: Sequence[Entry]) -> _Found:
     labels = answer.labels
     of_its_kind = [entry for entry in entries if _STATES[entry.record.source] is answer.evidence]
     named = [entry for entry in of_its_kind if any(fnmatchcase(entry.record.label, label) for label in labels)]
-    sets: dict[tuple[str, Source], list[Entry]] = {}
+    sets: dict[tuple[str, Source], list[StoredRecord]] = {}
     for entry in named:
         if entry.record.outcome is Outcome.OK:
             sets.setdefault((entry.machine, entry.record.source), []).append(entry)
     whole = [found for each in sets.values() if (found := _by_label(labels, each))]
     if not whole:
         ended = f" ({_outcomes(named)})" if named else ""
-        return _Found(fault=f"experiment {answer.experiment} has no complete set of {', '.join(labels)}{ended}")
+        return _StoredAnswer(fault=f"experiment {answer.experiment} has no complete set of {', '.join(labels)}{ended}")
     best = max(whole, key=lambda found: max(_precedence(entry) for runs in found for entry in runs))
     chosen = tuple(entry for runs in best for entry in runs)
     if answer.series:
@@ -157,14 +157,14 @@ def _compared(answer: AnswerRow, entries: Sequence[Entry]) -> _Found:
     name = answer.metric
     for entry in chosen:
         if name == derive.BATCH_TIME and not derive.comparable(entry.record):
-            return _Found(chosen, fault=f"{entry.record.label}: {derive.note(entry.record, name)}")
+            return _StoredAnswer(chosen, fault=f"{entry.record.label}: {derive.note(entry.record, name)}")
     units = sorted({entry.record.metrics[name].unit for entry in chosen if name in entry.record.metrics})
     if len(units) > 1:
-        return _Found(chosen, fault=f"the runs count {name} in {' and '.join(map(repr, units))}")
+        return _StoredAnswer(chosen, fault=f"the runs count {name} in {' and '.join(map(repr, units))}")
     if name == derive.BATCH_TIME and (apart := derive.not_in_turns(entry.record for entry in chosen)):
-        return _Found(chosen, fault=apart)
+        return _StoredAnswer(chosen, fault=apart)
     values = tuple(fmean(_value(entry.record, name) for entry in runs) for runs in best)
-    return _Found(chosen, (values,), samples=tuple(_repeats(runs, name) for runs in best))
+    return _StoredAnswer(chosen, (values,), samples=tuple(_repeats(runs, name) for runs in best))
 
 
 def _value(record: Record, name: str) -> float:
@@ -172,25 +172,25 @@ def _value(record: Record, name: str) -> float:
     return (derive.samples(record, name) if name in record.metrics else derive.quantity(record, name)[0]).median
 
 
-def _by_label(labels: Sequence[str], entries: Sequence[Entry]) -> list[list[Entry]]:
+def _by_label(labels: Sequence[str], entries: Sequence[StoredRecord]) -> list[list[StoredRecord]]:
     """The runs of each label, as many of each; nothing where one has none."""
     found = [[entry for entry in entries if fnmatchcase(entry.record.label, label)] for label in labels]
     return found if len({len(runs) for runs in found}) == 1 and found[0] else []
 
 
-def _curves(answer: AnswerRow, chosen: Sequence[Sequence[Entry]]) -> _Found:
+def _curves(answer: AnswerRow, chosen: Sequence[Sequence[StoredRecord]]) -> _StoredAnswer:
     """The curves of each term, batch by batch; the mean of those of several seeds."""
     entries = tuple(entry for runs in chosen for entry in runs)
     curves = [[entry.record.series.get(answer.series, []) for entry in runs] for runs in chosen]
     lengths = [len(curve) for runs in curves for curve in runs]
     if not lengths[0] or len(set(lengths)) > 1:
         told = ", ".join(f"{entry.record.label} {length}" for entry, length in zip(entries, lengths, strict=True))
-        return _Found(entries, fault=f"the series {answer.series} differ in length: {told}")
+        return _StoredAnswer(entries, fault=f"the series {answer.series} differ in length: {told}")
     means = ([fmean(values) for values in zip(*runs, strict=True)] for runs in curves)
-    return _Found(entries, tuple(zip(*means, strict=True)))
+    return _StoredAnswer(entries, tuple(zip(*means, strict=True)))
 
 
-def _repeats(runs: Sequence[Entry], name: str) -> tuple[float, ...]:
+def _repeats(runs: Sequence[StoredRecord], name: str) -> tuple[float, ...]:
     """What a rank test compares: a value per seed, or per round of a run that a clock timed; nothing of a count."""
     if len(runs) > 1:
         return tuple(_value(entry.record, name) for entry in runs)
@@ -209,13 +209,13 @@ def _fewest_repeats(claim: Claim, answer: AnswerRow, samples: Sequence[Sequence[
     return min(map(len, samples), default=0) or (1 if claim.unit in _VARYING else 0)
 
 
-def _precedence(entry: Entry) -> tuple[int, bool, str, str]:
+def _precedence(entry: StoredRecord) -> tuple[int, bool, str, str]:
     """The better the source, the greater; then what was made here; then what is newer."""
     rank = -BEST_FIRST.index(entry.record.source)
     return rank, not entry.machine, text_at(entry.record.provenance, "started"), entry.file
 
 
-def _outcomes(entries: Iterable[Entry]) -> str:
+def _outcomes(entries: Iterable[StoredRecord]) -> str:
     return ", ".join(sorted({f"{entry.record.label} {entry.record.outcome}" for entry in entries}))
 
 

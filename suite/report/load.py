@@ -1,4 +1,4 @@
-"""Decides which files of a reports folder are records, and which are set aside with a reason.
+"""Load the records of a reports folder, and set other files aside with a reason.
 
 A page must come out of whatever a folder holds: a truncated file, a record of another schema version or a trace path
 that leaves the folder costs its own row and nothing else. The files may come from elsewhere, so none is trusted: sizes
@@ -57,7 +57,7 @@ class StoredTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoredRecord:
     """One record and where it lies. `machine` is empty for records made here, else the folder under measured/."""
 
     record: Record
@@ -67,11 +67,11 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class ReportStore:
     """Everything a reports folder holds."""
 
     folder: Path
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[StoredRecord, ...] = ()
     aside: tuple[SetAside, ...] = ()
 
     @property
@@ -79,10 +79,10 @@ class Store:
         return tuple(entry.record for entry in self.entries)
 
 
-def read_store(folder: Path) -> Store:
+def read_store(folder: Path) -> ReportStore:
     """Read `folder`/records/*.json and `folder`/measured/MACHINE/EXPERIMENT.jsonl, a record per line. A missing folder
     is an empty store."""
-    entries: list[Entry] = []
+    entries: list[StoredRecord] = []
     aside: list[SetAside] = []
     seen: dict[tuple[str, str], str] = {}
     for name, machine, base, read in _candidates(folder):
@@ -103,8 +103,8 @@ def read_store(folder: Path) -> Store:
                 trace = _trace(base, record.trace, folder)
             except DamagedRecord as error:
                 aside.append(SetAside(f"{name}: trace {record.trace}", Aside.TRACE, str(error)))
-        entries.append(Entry(record, name, machine, trace))
-    return Store(folder, tuple(entries), tuple(aside))
+        entries.append(StoredRecord(record, name, machine, trace))
+    return ReportStore(folder, tuple(entries), tuple(aside))
 
 
 def check_records(folder: Path) -> Path:

@@ -17,7 +17,7 @@ import pandas as pd
 from suite.core.errors import InvalidRequest
 from suite.core.record import Record
 from suite.report import derive
-from suite.report.load import Store, at, read_store, real
+from suite.report.load import ReportStore, at, read_store, real
 
 # column: where its value stands in a config
 TEXT = {
@@ -46,7 +46,7 @@ WHOLE = (
     *("optimizer.bucket_numel", "update_interval", "launch.threads", "measure.rounds", "seed"),
 )
 REAL = ("pruning.sparsity", "optimizer.lr")
-COLUMNS = (*derive.Row.__dataclass_fields__, *TEXT, *WHOLE, *REAL)
+COLUMNS = (*derive.RecordRow.__dataclass_fields__, *TEXT, *WHOLE, *REAL)
 _LARGEST = 2**53  # of a whole number that a table holds exactly
 
 
@@ -92,12 +92,12 @@ def load_records(folder: str | Path = "reports") -> pd.DataFrame:
     return frame(store)
 
 
-def frame(store: Store) -> pd.DataFrame:
+def frame(store: ReportStore) -> pd.DataFrame:
     """The table of `load_records` for a store that has been read."""
     return tabled(derive.rows(derive.groups(store)), store)
 
 
-def tabled(rows: Mapping[str, derive.Row], store: Store) -> pd.DataFrame:
+def tabled(rows: Mapping[str, derive.RecordRow], store: ReportStore) -> pd.DataFrame:
     """The table of `load_records`, in the order of `rows`, by each record's file."""
     records = {entry.file: entry.record for entry in store.entries}
     table = pd.DataFrame([{**asdict(row), **_config(records[file])} for file, row in rows.items()], columns=COLUMNS)

@@ -190,11 +190,11 @@ def _separated(claim: Claim, samples: Sequence[Sequence[float]], holds: bool) ->
         rises = claim.check in (Check.RISES, Check.NEVER_FALLS, Check.LEAST)
         tests.append(rank_test.compared(second, first) if rises else rank_test.compared(first, second))
     told = f"{len(samples[0])} repeats each"
-    if reversed_pairs := sum(test.decision is rank_test.Decision.WORSE for test in tests):
+    if reversed_pairs := sum(test.decision is rank_test.RankTestOutcome.WORSE for test in tests):
         return False, f"{told}, {reversed_pairs} of the pairs apart in the other direction (rank test)"
     if claim.check is Check.NEVER_FALLS:
         return (holds or None), f"{told}, no pair apart in the other direction (rank test)"
-    apart = all(test.decision is rank_test.Decision.BETTER for test in tests)
+    apart = all(test.decision is rank_test.RankTestOutcome.BETTER for test in tests)
     worst = max((1.0 if math.isnan(test.p) else test.p) for test in tests)
     return (True if apart and holds else None), f"{told}, largest p {worst:.2g} (rank test)"
 

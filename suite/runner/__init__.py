@@ -1,1 +1,1 @@
-"""Decides how a run is made: composed, checked, launched, measured, recorded."""
+"""Runs: from a configuration to a record."""

@@ -1,5 +1,5 @@
-"""Decides how a batch's time and memory are told apart: the pipeline's passes, then the update (AxoNN's Figures 5, 6
-and 8); model states and the rest (SAMO's Figure 2).
+"""Metrics of a batch: seconds of pipeline passes and update (AxoNN's Figures 5, 6 and 8), bytes of model states (SAMO's
+Figure 2).
 
 Ranks begin their updates one after the other, and those that were first wait for the others. What an update takes is
 therefore what it takes on the rank that comes to it last.

@@ -1,4 +1,4 @@
-"""Decides what is known of a run before it starts: its split, its flops, the memory each rank will need."""
+"""Estimates of a run before it starts: split, flops, and memory per rank."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from suite.config.network import Pruning
+from suite.config.network import PruningConfig
 from suite.config.run import RunConfig
 from suite.memory.budget import Budget
 from suite.memory.checkpointing import chosen
@@ -66,7 +66,7 @@ def budgets(config: RunConfig) -> list[Budget]:
     return [stages[grid.place(rank).stage] for rank in range(grid.size)]
 
 
-def _kept(pruning: Pruning, own: Sequence[LayerShape]) -> dict[str, int]:
+def _kept(pruning: PruningConfig, own: Sequence[LayerShape]) -> dict[str, int]:
     """Of a stage's weights that are pruned the entries, and how many stay: exact where every weight is pruned alike,
     near where a threshold is one of the whole model, or where every tensor is pruned."""
     if not pruning.ticket or pruning.searches:  # until masks have settled states are whole

@@ -1,4 +1,4 @@
-"""Decides how systems are measured against one another: all up at once, in turns A B A B, one record per run.
+"""Measure systems in interleaved rounds A B A B, with one record per run.
 
 A turn is a few batches of one system while the others' ranks are stopped, so that slow drift of a shared machine falls
 on all alike. What already has a record is not made again unless it is asked for, what another command is making is
@@ -23,7 +23,7 @@ from suite.core.record import CANNOT, Outcome, Record
 from suite.runner import provenance
 from suite.runner.executors import in_process
 from suite.runner.launch import rendezvous
-from suite.runner.launch.processes import Trouble
+from suite.runner.launch.processes import RunFailed
 from suite.runner.locking import alone, on_this_host
 from suite.runner.progress import Progress
 from suite.runner.run import Session
@@ -182,7 +182,7 @@ def _in_turns(ranked: Sequence[Run], todo: _Todo, share: float) -> None:
                 todo.keep(session.record(store))
             progress.advance(0.1 * share)
     except (KeyboardInterrupt, SystemExit) as ending:  # what runs have got is kept
-        trouble = Trouble(*_why(ending))
+        trouble = RunFailed(*_why(ending))
         for session in sessions:
             if session.key not in todo.made:
                 session.trouble = trouble

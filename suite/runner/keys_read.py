@@ -221,7 +221,7 @@ PLUGINS: Mapping[str, Sequence[str]] = {  # by class, of executors with kind=plu
         "system.name",
         "executor",
     ),
-    "suite.gnn.volume_executor.Counted": (*GRAPHS, "grid.data", "system.name", "executor"),
+    "suite.gnn.volume_executor.VolumeExecutor": (*GRAPHS, "grid.data", "system.name", "executor"),
     "suite.papers.common.formula_executor.FormulaExecutor": ("executor",),
     "suite.papers.common.figure_executor.FigureExecutor": ("executor",),
     "suite.papers.sparse_gnn.figure_executor.GraphFigureExecutor": ("executor",),

@@ -1,4 +1,4 @@
-"""Decides who makes a run, and who may time: one process a record, and one experiment at a time on a host.
+"""Locks: one process per record, and one timed experiment at a time on a host.
 
 A name is held by a lock on a file, which the kernel lets go of however its holder ends. Two commands on one reports
 folder share it so: what one is making the other waits for, and then finds.

@@ -23,7 +23,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
 from suite.core.units import si
 from suite.data.batches import AHEAD, KEPT
-from suite.data.graphs.synthetic_attributes import Drawn
+from suite.data.graphs.synthetic_attributes import SyntheticGraph
 from suite.memory.optimizer_states import states_of
 from suite.runner import estimate
 from suite.runner.executors import registry
@@ -169,16 +169,16 @@ def graph_bytes(config: RunConfig) -> int:
     once it is read."""
     made = [config.graph.source.build()] if config.graph else []
     made += [build(each) for _, each in plugins_in("executor", config.executor.plain()) if _draws(str(each[TARGET]))]
-    return max((drawn_bytes(one) for one in made if isinstance(one, Drawn)), default=0)
+    return max((drawn_bytes(one) for one in made if isinstance(one, SyntheticGraph)), default=0)
 
 
 def _draws(path: str) -> bool:
     """Whether a class path names a graph that is drawn."""
     target = locate(path)
-    return isinstance(target, type) and issubclass(target, Drawn)
+    return isinstance(target, type) and issubclass(target, SyntheticGraph)
 
 
-def drawn_bytes(source: Drawn) -> int:
+def drawn_bytes(source: SyntheticGraph) -> int:
     return round(source.vertices * (source.degree * ENTRY + source.features * 4))
 
 

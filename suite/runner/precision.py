@@ -1,4 +1,4 @@
-"""Decides what `precision=auto` means: bfloat16 where the device multiplies it quickly, else one precision."""
+"""Precision of `precision=auto`: bfloat16 where the device multiplies it fast, otherwise single precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides what a person sees while runs go on: one line, with the time left."""
+"""Progress line with the remaining time."""
 
 from __future__ import annotations
 

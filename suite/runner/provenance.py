@@ -1,4 +1,4 @@
-"""Decides what is written down about the circumstances of a run: machine, library versions, source, commit.
+"""Provenance of a run: machine, library versions, source digest and commit.
 
 An allow-list of facts, no environment dump. Reasons and commands of a record may still hold paths of its machine.
 """
@@ -43,7 +43,7 @@ _PACKAGES = (
 _MEASURED = (*(f"suite/{package}" for package in _PACKAGES), "baselines")
 
 
-class Machine(TypedDict):
+class MachineFacts(TypedDict):
     """A machine as a record describes it. memory_bytes: rounded"""
 
     processor: str
@@ -66,7 +66,7 @@ class Circumstances(TypedDict):
     source, executor_source, own_source: hashes of the code; data_files: name, bytes and time of change (ns)
     """
 
-    machine: Machine
+    machine: MachineFacts
     versions: dict[str, str]
     source: str
     executor_source: NotRequired[str]
@@ -76,7 +76,7 @@ class Circumstances(TypedDict):
 
 
 @cache
-def machine() -> Machine:
+def machine() -> MachineFacts:
     """Processor, cores, memory and system of this machine."""
     return {
         "processor": _processor(),

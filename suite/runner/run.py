@@ -1,4 +1,4 @@
-"""Decides what one run does and keeps while it goes on: its ranks, its samples, and the record it leaves.
+"""One run: its ranks, its samples, and its record.
 
 Warm-up batches are trained, not timed. Whatever happens to a run, it leaves a record with what it got.
 """
@@ -15,16 +15,16 @@ from suite.config.executor import MicrobenchmarkExecutor
 from suite.config.run import RunConfig
 from suite.core import load
 from suite.core.errors import InvalidRequest, MissingDependency, SuiteError
-from suite.core.protocols import Carried
+from suite.core.protocols import ExecutorResult
 from suite.core.reasons import whole
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import Span, Trace
 from suite.core.units import si
 from suite.runner import batch_metrics, estimate, provenance
 from suite.runner.executors import emulated_rank, in_process, registry
-from suite.runner.launch.processes import Ranks, Trouble
+from suite.runner.launch.processes import Ranks, RunFailed
 from suite.runner.ranks import resume
-from suite.runner.ranks.messages import Answer, Told
+from suite.runner.ranks.messages import RankReply, Told
 from suite.runner.runs import Run
 from suite.runner.store import Store
 
@@ -56,10 +56,10 @@ class Session:
         self.source: Source = Source.EMULATED if executor.kind == "emulated" else Source.MEASURED
         self.simulated: dict[str, Metric] = {}
         self.sweeps: list[Any] = []  # of a microbenchmark, by timed batch and rank
-        self.left = Carried(self.source)  # what its record keeps of them
+        self.left = ExecutorResult(self.source)  # what its record keeps of them
         self.trace = Trace()
         self.extra: Told = {}
-        self.trouble: Trouble | None = None
+        self.trouble: RunFailed | None = None
         self.started = time.time()
         self.load = load.averages()
         self.seconds = 0.0
@@ -71,10 +71,10 @@ class Session:
         begin = time.monotonic()
         try:
             step(*arguments)
-        except Trouble as trouble:
+        except RunFailed as trouble:
             self.trouble = trouble
         except Exception as error:  # a fault of a system or of the suite itself must not end the others either
-            self.trouble = Trouble(Outcome.FAILED, whole(error))
+            self.trouble = RunFailed(Outcome.FAILED, whole(error))
         self.seconds += time.monotonic() - begin
         if self.trouble is not None:
             self.ranks.stop()
@@ -87,7 +87,7 @@ class Session:
                 self.prepared = registry.preparation()(config=self.config, folder=self.holdings)
             except (InvalidRequest, MissingDependency) as error:
                 missing = isinstance(error, MissingDependency)
-                raise Trouble(Outcome.MISSING_DEPENDENCY if missing else Outcome.UNSUPPORTED, str(error)) from error
+                raise RunFailed(Outcome.MISSING_DEPENDENCY if missing else Outcome.UNSUPPORTED, str(error)) from error
         self.ranks.start(self.config.launch.deadline)
 
     def built(self) -> None:
@@ -144,15 +144,15 @@ class Session:
         """Leaves no process. Whether ranks that were done could not close, which is no good end: the record is due."""
         self.ranks.stop()
         if self.trouble is None and self.ranks.parting:
-            self.trouble = Trouble(Outcome.FAILED, f"the ranks were done and did not close\n{self.ranks.parting}")
+            self.trouble = RunFailed(Outcome.FAILED, f"the ranks were done and did not close\n{self.ranks.parting}")
             return True
         return False
 
-    def _keep_losses(self, answers: Sequence[Answer]) -> None:
+    def _keep_losses(self, answers: Sequence[RankReply]) -> None:
         self.losses += [float("nan") if loss is None else loss for loss in answers[0]["losses"]]
         bad = next((number for number, loss in enumerate(self.losses) if not math.isfinite(loss)), None)
         if bad is not None:
-            raise Trouble(Outcome.DIVERGED, f"the loss of batch {bad} is {self.losses[bad]}")
+            raise RunFailed(Outcome.DIVERGED, f"the loss of batch {bad} is {self.losses[bad]}")
 
     def _validate(self) -> None:
         if self.plan.eval_batches:
@@ -161,7 +161,7 @@ class Session:
                 if value is not None:
                     self.scores.setdefault(name, []).append(value)
             if not all(map(math.isfinite, self.scores.get("loss", ()))):
-                raise Trouble(Outcome.DIVERGED, f"the validation loss is {self.scores['loss'][-1]}")
+                raise RunFailed(Outcome.DIVERGED, f"the validation loss is {self.scores['loss'][-1]}")
 
     def _keep_samples(self, told: Sequence[Told], settle: int) -> None:
         if told and self.microbenchmark is not None:

@@ -1,4 +1,4 @@
-"""Decides where records and traces lie and what names them: a file per run, by the hash of what decides its numbers.
+"""Store of records and traces: one file per run, named by the hash of everything that determines its numbers.
 
 The same command finds what it has already measured; changed code, machine, libraries or config is another name. Files
 appear by atomic rename, so a killed run leaves none or a whole one.

@@ -1,4 +1,4 @@
-"""Decides which grid and microbatch suit a system best here: every plan predicted, the best few measured in turns.
+"""Search for the fastest grid and microbatch: predict every plan, then measure the best few in interleaved rounds.
 
 Each framework is tuned before it is timed (AxoNN, Section VII): a comparison of a tuned system with untuned ones would
 say little. What cannot run, or does not fit a device, is named with its reason and is not measured.
@@ -35,7 +35,7 @@ from suite.runner.progress import Progress
 from suite.runner.runs import Run, expand
 from suite.runner.system_schedule import schedule_of
 from suite.simulate import search
-from suite.simulate.block_model import Modelled, Plan
+from suite.simulate.block_model import Modelled, SimulationPlan
 from suite.simulate.executor import Simulated
 from suite.workload import Transformer
 
@@ -184,13 +184,13 @@ def predicted(run: Run, predictor: Simulated) -> Candidate:
     return found
 
 
-def stand_in(config: RunConfig) -> Plan:
+def stand_in(config: RunConfig) -> SimulationPlan:
     """A plan of a system that nobody has modelled: the schedule that its ranks run, every activation kept, and the
     bytes of mixed precision, which the other systems' twins send too."""
     system = Modelled(config.system.name, schedule_of(config), mixed, activation_checkpointing="none", tensor=True)
     shape, batch = config.model.shape.build(), config.batch
     assert isinstance(shape, Transformer)
-    return Plan(shape, system, config.grid.build(), batch.size, batch.microbatch, config.split)
+    return SimulationPlan(shape, system, config.grid.build(), batch.size, batch.microbatch, config.split)
 
 
 def ranked(found: Sequence[Candidate]) -> list[Candidate]:

@@ -1,4 +1,4 @@
-"""Decides where schedules are found: the order of ops, as generators without clock, tensors or I/O."""
+"""Pipeline schedules: the order of ops, as generators without clock, tensors or I/O."""
 
 from suite.schedule.message_driven import MessageDriven
 from suite.schedule.one_f_one_b import OneFOneB, evaluation

@@ -1,4 +1,4 @@
-"""Decides whether a schedule is legal, by running it without tensors, processes or a wall clock.
+"""Checker: run a schedule without tensors, processes or a wall clock, and prove that it is legal.
 
 Programs advance in virtual ticks: an op starts when its stage is free and its message is there, messages take no time.
 With the default ticks (forward 1, backward 2, update 0) the result is the schedule as the papers draw it; with the op
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import isqrt
 
 from suite.core.errors import IllegalSchedule, InvalidRequest
-from suite.core.op import Kind, Op, Place, Program, Work, needs
+from suite.core.op import FlushInterval, Kind, Op, Place, Program, needs
 from suite.core.protocols import Schedule
 from suite.schedule.draw import Slot, grid
 
@@ -55,7 +55,7 @@ class Timeline:
 class _Stage:
     """One stage's program and the laws its ops must keep. bound: forwards in flight at most; None for an evaluation."""
 
-    def __init__(self, program: Program, place: Place, work: Work, bound: int | None) -> None:
+    def __init__(self, program: Program, place: Place, work: FlushInterval, bound: int | None) -> None:
         self.program, self.place, self.work, self.bound = program, place, work, bound
         self.ran: set[Op] = set()
         self.accepted: tuple[Op, ...] = ()
@@ -124,7 +124,7 @@ def check_size(microbatches: int, stages: int, most: int = MOST) -> None:
 
 
 def check(
-    schedule: Schedule, stages: int, work: Work, *, cost: Callable[[Op], float] = ticks, replica: int = 0
+    schedule: Schedule, stages: int, work: FlushInterval, *, cost: Callable[[Op], float] = ticks, replica: int = 0
 ) -> Timeline:
     """Run `schedule` on `stages` stages. Raises IllegalSchedule, with the grid so far, for the first broken law:
     each op once, a backward after its forward, updates in turn and complete, no deadlock, the promised in-flight kept.
@@ -136,7 +136,7 @@ def check(
     return _drive(parts, stages, cost)
 
 
-def check_evaluation(program: Callable[[Place, Work], Program], stages: int, work: Work) -> Timeline:
+def check_evaluation(program: Callable[[Place, FlushInterval], Program], stages: int, work: FlushInterval) -> Timeline:
     """The same for a program of evaluation ops."""
     places = [Place(stage, stages) for stage in range(stages)]
     return _drive([_Stage(program(p, work), p, work, None) for p in places], stages, ticks)

@@ -1,4 +1,4 @@
-"""Decides how a timeline looks as text: a row per stage, a column per tick; and a table, a row per line.
+"""Draw a timeline as text: a row per stage, a column per tick.
 
     stage 0 | F0 F1 .  .  B0 == B1 ==
 

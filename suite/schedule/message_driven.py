@@ -1,4 +1,4 @@
-"""Decides AxoNN's message-driven order (AxoNN Algorithm 2): run whichever pass a message allows.
+"""AxoNN's message-driven schedule (AxoNN, Algorithm 2): run whichever pass a message allows.
 
 Where the paper leaves a choice: the first stage injects only while microbatches are left (Algorithm 2 pops without a
 guard, inconsistency A8), and one stage alone runs each forward and its backward in turn.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from suite.core.errors import InvalidRequest
-from suite.core.op import Kind, Op, Place, Program, Work
+from suite.core.op import FlushInterval, Kind, Op, Place, Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class MessageDriven:
         if self.prefer not in ("backward", "forward"):
             raise InvalidRequest(f"prefer={self.prefer!r}", rule="backward or forward", legal="backward")
 
-    def program(self, place: Place, work: Work) -> Program:
+    def program(self, place: Place, work: FlushInterval) -> Program:
         forward = backward = work.first
         alive = self.in_flight(place, work)
         while backward < work.end:
@@ -56,6 +56,6 @@ class MessageDriven:
             if work.closes(ran.index):
                 yield (Op(place.stage, Kind.UPDATE, work.due(ran.index)),)
 
-    def in_flight(self, place: Place, work: Work) -> int:
+    def in_flight(self, place: Place, work: FlushInterval) -> int:
         limit = 1 if place.last else self.pipeline_limit or place.stages
         return min(limit, self.cap or limit, work.microbatches)

@@ -1,4 +1,4 @@
-"""Decides the 1F1B order (PipeDream-flush, or an update every k microbatches), and the order of an evaluation.
+"""1F1B schedule (PipeDream-flush, or an update every k microbatches), and the order of an evaluation.
 
 After a warm-up of S - 1 - stage forwards each stage alternates one forward and one backward, so that at most S - stage
 activations are alive. With `update_every` the same order never drains: PipeDream, SpecTrain and PipeOptim update after
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from suite.core.op import Kind, Op, Place, Program, Work
+from suite.core.op import FlushInterval, Kind, Op, Place, Program
 
 
 @dataclass(frozen=True, slots=True)
 class OneFOneB:
     """One forward, one backward; the updates are the work's."""
 
-    def program(self, place: Place, work: Work) -> Program:
+    def program(self, place: Place, work: FlushInterval) -> Program:
         warm_up = place.stages - 1 - place.stage
         for index in range(work.first, work.end + warm_up):
             if index < work.end:
@@ -27,11 +27,11 @@ class OneFOneB:
                 if work.closes(done):
                     yield (Op(place.stage, Kind.UPDATE, work.due(done)),)
 
-    def in_flight(self, place: Place, work: Work) -> int:
+    def in_flight(self, place: Place, work: FlushInterval) -> int:
         return min(place.stages - place.stage, work.microbatches)
 
 
-def evaluation(place: Place, work: Work) -> Program:
+def evaluation(place: Place, work: FlushInterval) -> Program:
     """Forward passes only: one order serves every schedule."""
     for index in range(work.first, work.end):
         yield (Op(place.stage, Kind.EVALUATE, index),)

@@ -1,1 +1,1 @@
-"""Decides how programs run on machines that are not here: events in virtual time, costs from models, no torch."""
+"""Simulator: schedules in virtual time on modelled machines, without torch."""

@@ -1,4 +1,4 @@
-"""Decides what one run on a cluster is: a model, a batch, a system and how they are spread over devices.
+"""Plan of a simulated GPT: model, batch, system and grid.
 
 A plan knows no machine and no clock. What a stage holds is counted in blocks, embedding and head; `share` gives every
 stage the same fraction of the blocks, which is what a published run must have come near where its stages do not divide
@@ -14,7 +14,7 @@ from math import sqrt
 
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
-from suite.core.op import Work
+from suite.core.op import FlushInterval
 from suite.core.protocols import Schedule
 from suite.memory import Layout, zero_1
 from suite.memory.budget import Budget
@@ -23,7 +23,7 @@ from suite.memory.stage_budget import stage_budget
 from suite.workload import Transformer
 from suite.workload.megatron_activations import HALF, Kernels
 from suite.workload.split import divide
-from suite.workload.stage_memory import Held
+from suite.workload.stage_memory import StageMemory
 
 CHECKPOINTS = ("interval", "layer", "none")
 SLICED = ("none", "forward", "both")
@@ -33,7 +33,7 @@ MOMENTS = ("moment_1", "moment_2")  # Adam, which every published cluster run us
 
 @dataclass(frozen=True, slots=True)
 class Modelled:
-    """A compared system as the simulator knows it (suite.config.system.Simulation).
+    """A compared system as the simulator knows it (suite.config.system.SimulationConfig).
 
     schedule, layout: as in its config
     activation_checkpointing: which activations are kept: every AxoNN interval (V-A), every layer's input (Megatron),
@@ -84,7 +84,7 @@ class Modelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class StageBlocks:
     """What a stage holds: blocks (a fraction where the split is `share`), and whether embedding and head."""
 
     blocks: float
@@ -103,7 +103,7 @@ def transformer(shape: object) -> Transformer:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SimulationPlan:
     """`shape` trained by `system` on `grid`, `batch` sequences at a time in microbatches of `microbatch`."""
 
     shape: Transformer
@@ -153,8 +153,8 @@ class Plan:
         return self.batch // (self.microbatch * self.grid.data)
 
     @property
-    def work(self) -> Work:
-        return Work(0, self.microbatches, None, 0)
+    def work(self) -> FlushInterval:
+        return FlushInterval(0, self.microbatches, None, 0)
 
     @cached_property
     def kernels(self) -> Kernels:
@@ -167,14 +167,14 @@ class Plan:
         return whole if self.system.scatter_messages == "none" else -(-whole // self.grid.tensor)
 
     @cached_property
-    def stages(self) -> tuple[Holding, ...]:
+    def stages(self) -> tuple[StageBlocks, ...]:
         last = self.grid.inter - 1
         if self.split == "share":
             blocks = self.shape.layers / self.grid.inter
-            return tuple(Holding(blocks, stage == 0, stage == last) for stage in range(self.grid.inter))
+            return tuple(StageBlocks(blocks, stage == 0, stage == last) for stage in range(self.grid.inter))
         ranges = divide(self.shape, self.grid.inter, self.split)
         end = self.shape.layers + 1
-        return tuple(Holding(len([i for i in r if 0 < i < end]), 0 in r, end in r) for r in ranges)
+        return tuple(StageBlocks(len([i for i in r if 0 < i < end]), 0 in r, end in r) for r in ranges)
 
     def entries(self, stage: int) -> int:
         """Parameters of one rank of `stage`; a tied head on another stage than the embedding is a copy."""
@@ -204,7 +204,7 @@ class Plan:
     def recomputes(self) -> bool:
         return self.system.activation_checkpointing != "none"
 
-    def held(self, stage: int) -> Held:
+    def held(self, stage: int) -> StageMemory:
         """Bytes of one microbatch on `stage`, by the closed form of half-precision kernels: checkpoints or all that
         blocks save, and the segment that is computed again."""
         own, kernels, size = self.stages[stage], self.kernels, self.microbatch
@@ -220,7 +220,7 @@ class Plan:
         if layout["half_gradient"].form != layout["half"].form:
             # a layer's gradient is dense until it is compressed (SAMO III-C)
             dense = HALF * self.shape.block().parameters / self.grid.tensor
-        return Held(round(size * kept), round(size * working + dense), entering=self.message if stage else 0)
+        return StageMemory(round(size * kept), round(size * working + dense), entering=self.message if stage else 0)
 
     def budget(self, stage: int) -> Budget:
         """Bytes of one rank of `stage` at its peak: checkpoints of every microbatch in flight, and one segment."""
@@ -248,5 +248,5 @@ class Plan:
         ranks = self.grid.data * self.grid.tensor
         return ranks * sum(self.budget(stage).peak for stage in range(self.grid.inter))
 
-    def on(self, grid: Grid, microbatch: int | None = None) -> Plan:
+    def on(self, grid: Grid, microbatch: int | None = None) -> SimulationPlan:
         return replace(self, grid=grid, microbatch=microbatch or self.microbatch)

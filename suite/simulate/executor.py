@@ -1,10 +1,11 @@
-"""Decides what a simulated run of any config leaves: batch time, percent of peak, memory, and what dominates.
+"""Executor `simulated`: batch time, percent of peak, memory and the dominant costs of a configuration.
 
 The `simulated` executor: the config's model, batch, grid and schedule, on its machine with its stack, by the modelled
 side of its system. A plan that does not fit the machine's devices ends as `oom`, as in the papers' plots. A GPT that
 drains after every batch is modelled block by block (suite.simulate.block_model); every other network, and a pipeline
 that streams, layer by layer (suite.simulate.layer_model). Which two runs are compared on one account,
-`executor.account` says."""
+`executor.account` says.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from suite.config.plugins import build
 from suite.config.run import RunConfig
 from suite.core.errors import DoesNotFit, InvalidRequest, Unsupported
 from suite.core.grid import Grid
-from suite.core.protocols import Carried
+from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
 from suite.core.trace import (
     BACKWARD,
@@ -41,7 +42,7 @@ from suite.core.trace import (
 from suite.memory import mixed
 from suite.memory.optimizer_states import states_of
 from suite.simulate import layer_model
-from suite.simulate.block_model import Modelled, Plan, transformer
+from suite.simulate.block_model import Modelled, SimulationPlan, transformer
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.layer_model import LayerPlan
 from suite.simulate.network.machine import Machine
@@ -91,7 +92,7 @@ class Simulated:
         elif next(self.candidates(config), None) is None:
             raise no_plan(config.grid.build().size, config.batch.size)
 
-    def check_size(self, plan: Plan | LayerPlan) -> None:
+    def check_size(self, plan: SimulationPlan | LayerPlan) -> None:
         """Raises InvalidRequest for a plan that would be simulated for longer than anybody waits."""
         ranks = plan.grid.inter * (1 if self.symmetric else plan.grid.data)
         passes = self.passes(plan)
@@ -102,7 +103,7 @@ class Simulated:
                 legal=f"{max(1, DRIVEN // (2 * ranks))} microbatches",
             )
 
-    def passes(self, plan: Plan | LayerPlan) -> int:
+    def passes(self, plan: SimulationPlan | LayerPlan) -> int:
         """Forward and backward passes that a simulation drives."""
         return 2 * plan.work.microbatches * plan.grid.inter * (1 if self.symmetric else plan.grid.data)
 
@@ -115,7 +116,7 @@ class Simulated:
         layout = partial(found.layout, sparsity=pruning.sparsity) if pruning.ticket else mixed
         return replace(found, layout=layout)
 
-    def planned(self, config: RunConfig) -> Plan | LayerPlan:
+    def planned(self, config: RunConfig) -> SimulationPlan | LayerPlan:
         """The plan that a config describes. Raises InvalidRequest for one that cannot be."""
         return self.of_layers(config) if by_layers(config, self.account) else self.of(config)
 
@@ -140,14 +141,14 @@ class Simulated:
         _ = found.ranges, found.asks  # whatever cannot be is refused here
         return found
 
-    def of(self, config: RunConfig) -> Plan:
+    def of(self, config: RunConfig) -> SimulationPlan:
         """The plan of a GPT that drains after every batch. Raises InvalidRequest for one that cannot be."""
         batch, grid, shape = config.batch, config.grid.build(), transformer(config.model.shape.build())
         if config.update_interval is not None:
             raise Unsupported("a stream of a GPT's blocks", rule="layers stream", legal="executor.account=layers")
-        return Plan(shape, self.system(config), grid, batch.size, batch.microbatch, config.split)
+        return SimulationPlan(shape, self.system(config), grid, batch.size, batch.microbatch, config.split)
 
-    def candidates(self, config: RunConfig) -> Iterator[Plan]:
+    def candidates(self, config: RunConfig) -> Iterator[SimulationPlan]:
         """Every plan for as many devices as the config's grid has, and its batch."""
         if by_layers(config, self.account):
             rule = "plans are searched for GPTs that drain after every batch"
@@ -156,12 +157,12 @@ class Simulated:
         every = plans(shape, self.system(config), devices, config.batch.size)
         return (plan for plan in every if self.passes(plan) <= DRIVEN)
 
-    def run(self, config: RunConfig) -> Carried:
+    def run(self, config: RunConfig) -> ExecutorResult:
         """Raises DoesNotFit for a plan that needs more memory than a device has."""
         notes = []
         if self.plan == "search":
             found = best(self.candidates(config), self.machine, self.stack)
-            plan: Plan | LayerPlan = found.plan
+            plan: SimulationPlan | LayerPlan = found.plan
             notes.append(f"best of {found.fit} plans that fit, of {found.tried}: {plan.grid}, {plan.microbatch} a time")
         else:
             plan = self.planned(config)
@@ -188,7 +189,7 @@ class Simulated:
         if plan.system.sparse and published_sparsity(plan.system) != usual:
             notes.append(f"sparse products are as quick as at sparsity {usual}, which the stack's share of peak is of")
         notes += [f"stack.{name} {reason}" for name, reason in self.stack.reasons.items()]
-        return Carried(
+        return ExecutorResult(
             Source.SIMULATED,
             metrics=self.metrics(plan, found_batch) | by_category(parts),
             memory={"predicted": by_kind(plan)},
@@ -197,7 +198,7 @@ class Simulated:
             calibrated_on=self.stack.calibrated_on,
         )
 
-    def metrics(self, plan: Plan | LayerPlan, found: Simulation) -> dict[str, Metric]:
+    def metrics(self, plan: SimulationPlan | LayerPlan, found: Simulation) -> dict[str, Metric]:
         """Of a batch; of a stream the time that a batch takes once the pipeline is full."""
         seconds, dtype, rates = found.makespan, "float16", {}
         if isinstance(plan, LayerPlan):
@@ -256,7 +257,7 @@ def first_replica(trace: Iterable[Span], grid: Grid) -> list[Span]:
     return [span for span in trace if grid.place(span.rank).replica == 0]
 
 
-def by_kind(plan: Plan | LayerPlan) -> dict[str, list[int]]:
+def by_kind(plan: SimulationPlan | LayerPlan) -> dict[str, list[int]]:
     """Predicted bytes by kind, one per stage of a replica."""
     kinds = [plan.budget(stage).by_kind() for stage in range(plan.grid.inter)]
     names = list(dict.fromkeys(name for stage in kinds for name in stage))

@@ -1,4 +1,4 @@
-"""Decides what an epoch of full-graph training costs on a modelled machine: products, rows, sums and memory.
+"""Simulated epoch of full-graph training: products, row exchange, sums and memory.
 
 An epoch is the list of sparse products that the network's shape names (suite.workload.gcn). Each waits for its rows,
 then for the process that multiplies longest: the exchange of the next product begins when all are there. Local work is

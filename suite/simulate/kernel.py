@@ -1,7 +1,7 @@
-"""Decides what happens next in virtual time: the earliest event, and of those at one instant the one entered first.
+"""Event queue in virtual time.
 
-A heap of (time, number, action, argument). The number makes ties deterministic, so that a simulation gives the same
-result to the last bit wherever it runs.
+Events of the same instant run in the order in which they were entered. A heap of (time, number, action, argument). The
+number makes ties deterministic, so that a simulation gives the same result to the last bit wherever it runs.
 """
 
 from __future__ import annotations

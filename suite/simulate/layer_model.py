@@ -1,9 +1,10 @@
-"""Decides what a run costs whose network is any list of layers: a roofline per layer, and what its weight policy asks.
+"""Simulation of any list of layers: a roofline per layer, and the overheads of the weight policy.
 
 suite.simulate.block_model knows GPTs on half-precision kernels, as two papers ran them; here is the account for
 everything else, and for pipelines that do not drain. Every system is charged alike: passes of its layers, computed
 again where its policy says so; predictions and copies of weights as its policy's ledger counts them, at the
-bandwidth of the device's memory; a step per update. Nothing here knows a system's name."""
+bandwidth of the device's memory; a step per update. Nothing here knows a system's name.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from functools import cached_property
 
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, Work
+from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Chunk, WeightPolicy
 from suite.core.trace import COPY, MESSAGE, PREDICT, RECOMPUTE
 from suite.memory import Layout
@@ -23,14 +24,14 @@ from suite.simulate.block_model import Modelled
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Machine
 from suite.simulate.network.network import ring_volume
-from suite.simulate.policy_overheads import Asked, asked, full
+from suite.simulate.policy_overheads import PolicyOverheads, asked, full
 from suite.simulate.simulation import Simulation
-from suite.simulate.worker import Network as Wires
+from suite.simulate.worker import NetworkModel as Wires
 from suite.simulate.worker import simulate
 from suite.weights import Latest
 from suite.workload.pipedream_split import Rates
 from suite.workload.split import Split, divide
-from suite.workload.stage_memory import Held, held, held_entries
+from suite.workload.stage_memory import StageMemory, held, held_entries
 from suite.workload.transformer import LayerShape, Network
 
 FULL = 4  # bytes of an entry in full precision, which is what a step and a prediction work on
@@ -80,11 +81,11 @@ class LayerPlan:
         return self.batch // (self.microbatch * self.grid.data)
 
     @cached_property
-    def work(self) -> Work:
+    def work(self) -> FlushInterval:
         """From drain to drain: a batch, or a stream long enough to be full for a while."""
         if self.update_every is None:
-            return Work(0, self.microbatches, None, 0)
-        return Work(0, self.update_every * UPDATES * self.grid.inter, self.update_every, 0)
+            return FlushInterval(0, self.microbatches, None, 0)
+        return FlushInterval(0, self.update_every * UPDATES * self.grid.inter, self.update_every, 0)
 
     @cached_property
     def shapes(self) -> tuple[LayerShape, ...]:
@@ -97,7 +98,7 @@ class LayerPlan:
         return self.split
 
     @cached_property
-    def asks(self) -> tuple[Asked, ...]:
+    def asks(self) -> tuple[PolicyOverheads, ...]:
         """Of each stage's policy."""
         work = full(self.microbatches, self.update_every, self.grid.inter)
         return asked(self.policy, self.system.schedule, self.grid.inter, work)
@@ -115,7 +116,7 @@ class LayerPlan:
         """Whole states: a mask would make steps and reductions cheaper too, which LayerCost does not charge."""
         return self.layout(entries=self.entries(stage), moments=self.moments, dtype="float32", half=self.half)
 
-    def held(self, stage: int) -> Held:
+    def held(self, stage: int) -> StageMemory:
         """Bytes of one microbatch, without activation checkpoints, whose recomputation LayerCost does not charge."""
         return held(self.shapes, self.ranges, stage, self.microbatch, again=self.asks[stage].again)
 

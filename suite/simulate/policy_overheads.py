@@ -1,4 +1,4 @@
-"""Decides what a weight policy costs a stage: predictions and copies of weights, counted from its own ledger.
+"""Overheads of a weight policy: predictions and copies of weights, counted from its ledger.
 
 No system is named here: the policy that decides which version a real pass reads is driven through the order of its own
 schedule, and what it asks for is counted once the pipeline is full. PipeOptim predicts once per microbatch on all
@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from suite.core.op import Kind, Op, Work
+from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule, WeightPolicy
 from suite.schedule.check import check
 from suite.weights import Ledger
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PolicyOverheads:
     """Of one stage in the steady state. forward, backward: predictions per pass; copies: versions per update that are
     written beside the one before; beside: copies of the weights beside the newest, at most; again: whether a backward
     pass computes its forward pass again."""
@@ -30,24 +30,24 @@ class Asked:
     again: bool
 
 
-def asked(policy: WeightPolicy, schedule: Schedule, stages: int, work: Work) -> tuple[Asked, ...]:
+def asked(policy: WeightPolicy, schedule: Schedule, stages: int, work: FlushInterval) -> tuple[PolicyOverheads, ...]:
     """By stage, of `work` from drain to drain. Raises InvalidRequest for a policy that such a pipeline cannot serve."""
     policy.check(stages, work.update_every)
     if work.update_every is None:  # in a flush no microbatch is unlike those before it
-        work = Work(work.first, min(work.microbatches, 2 * stages), None, work.update)
+        work = FlushInterval(work.first, min(work.microbatches, 2 * stages), None, work.update)
     order = check(schedule, stages, work)
     return tuple(_followed(policy, order.order(stage), work, stages) for stage in range(stages))
 
 
-def full(microbatches: int, update_every: int | None, stages: int) -> Work:
+def full(microbatches: int, update_every: int | None, stages: int) -> FlushInterval:
     """A work that is long enough to count in: a flush as it is; a stream of at least three times the stages, and of as
     many updates."""
     if update_every is None:
-        return Work(0, microbatches, None, 0)
-    return Work(0, update_every * 3 * max(2, stages), update_every, 0)
+        return FlushInterval(0, microbatches, None, 0)
+    return FlushInterval(0, update_every * 3 * max(2, stages), update_every, 0)
 
 
-def _followed(policy: WeightPolicy, order: Sequence[Op], work: Work, stages: int) -> Asked:
+def _followed(policy: WeightPolicy, order: Sequence[Op], work: FlushInterval, stages: int) -> PolicyOverheads:
     ledger = Ledger(policy, work, stages)
     predicted = {Kind.FORWARD: 0, Kind.BACKWARD: 0}
     counted = {Kind.FORWARD: 0, Kind.BACKWARD: 0}
@@ -66,7 +66,7 @@ def _followed(policy: WeightPolicy, order: Sequence[Op], work: Work, stages: int
         elif op.kind in counted:
             counted[op.kind] += 1
             predicted[op.kind] += read is not None and read.ahead > 0
-    return Asked(
+    return PolicyOverheads(
         predicted[Kind.FORWARD] / max(1, counted[Kind.FORWARD]),
         predicted[Kind.BACKWARD] / max(1, counted[Kind.BACKWARD]),
         copies / max(1, updates),

@@ -1,4 +1,4 @@
-"""Decides the plan that suits a machine best, as authors tune theirs: of all that fit the quickest.
+"""Search for the fastest plan that fits the memory of a machine.
 
 A closed form (the slowest stage's passes, filling and draining, one reduction) sorts the plans; the best few are then
 simulated, so that the choice among near equals rests on the schedule itself.
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.core.grid import Grid
 from suite.core.units import si
-from suite.simulate.block_model import Modelled, Plan
+from suite.simulate.block_model import Modelled, SimulationPlan
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.cost.roofline import Roofline
 from suite.simulate.layer_model import LayerPlan
 from suite.simulate.network.machine import Link, Machine
 from suite.simulate.network.network import Ring
-from suite.simulate.worker import Network, Simulation, simulate
+from suite.simulate.worker import NetworkModel, Simulation, simulate
 from suite.workload import Transformer
 
 MICROBATCHES = (1, 2, 4, 8, 16, 32)
@@ -29,19 +29,21 @@ DIVIDES = "stages divide blocks and devices, replicas and microbatch the batch"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """A plan that was simulated: seconds per batch; tried: plans that fit, of all that there are."""
 
-    plan: Plan
+    plan: SimulationPlan
     seconds: float
     fit: int
     tried: int
 
 
-def run(plan: Plan, machine: Machine, stack: Stack, *, symmetric: bool = True, traced: bool = False) -> Simulation:
+def run(
+    plan: SimulationPlan, machine: Machine, stack: Stack, *, symmetric: bool = True, traced: bool = False
+) -> Simulation:
     """One batch of `plan`, in virtual time."""
     system = plan.system
-    network = Network.of(
+    network = NetworkModel.of(
         machine,
         stack,
         plan.grid.size,
@@ -53,7 +55,7 @@ def run(plan: Plan, machine: Machine, stack: Stack, *, symmetric: bool = True, t
     return simulate(plan.system.schedule, plan.grid, plan.work, cost, network, symmetric=symmetric, traced=traced)
 
 
-def check_memory(plan: Plan | LayerPlan, machine: Machine) -> None:
+def check_memory(plan: SimulationPlan | LayerPlan, machine: Machine) -> None:
     """Raises DoesNotFit where the fullest rank does not fit its device."""
     if plan.peak > machine.memory:
         ways = [f"more than {plan.grid.inter} stages"] if plan.grid.inter < plan.deepest else []
@@ -77,7 +79,7 @@ def plans(
     *,
     microbatches: Sequence[int] = MICROBATCHES,
     splits: int = 12,
-) -> Iterator[Plan]:
+) -> Iterator[SimulationPlan]:
     """Every plan that divides devices, blocks, heads and batch; a layer is split over at most `splits` ranks."""
     for tensor in divisors(devices) if system.tensor else [1]:
         if tensor > splits or shape.heads % tensor:
@@ -88,7 +90,7 @@ def plans(
             data = devices // (tensor * inter)
             for microbatch in microbatches:
                 if batch % (data * microbatch) == 0:
-                    yield Plan(shape, system, Grid(data=data, inter=inter, tensor=tensor), batch, microbatch)
+                    yield SimulationPlan(shape, system, Grid(data=data, inter=inter, tensor=tensor), batch, microbatch)
 
 
 def no_plan(devices: int, batch: int) -> InvalidRequest:
@@ -100,7 +102,7 @@ def no_plan(devices: int, batch: int) -> InvalidRequest:
     )
 
 
-def estimate(plan: Plan, machine: Machine, stack: Stack) -> float:
+def estimate(plan: SimulationPlan, machine: Machine, stack: Stack) -> float:
     """Seconds per batch by the closed form, near enough to what is simulated to sort by."""
     cost, last = Roofline(plan, machine, stack), plan.grid.inter - 1
     both = [f + b for f, b in zip(cost.forward, cost.backward, strict=True)]
@@ -119,7 +121,7 @@ def estimate(plan: Plan, machine: Machine, stack: Stack) -> float:
     return steady + around + _update(plan, cost, machine, stack)
 
 
-def _update(plan: Plan, cost: Roofline, machine: Machine, stack: Stack) -> float:
+def _update(plan: SimulationPlan, cost: Roofline, machine: Machine, stack: Stack) -> float:
     """All rings of a node at once, and the step after or beside them."""
     stage = min(1, plan.grid.inter - 1)
     chunks = cost.update(stage)
@@ -135,8 +137,12 @@ def _update(plan: Plan, cost: Roofline, machine: Machine, stack: Stack) -> float
 
 
 def best(
-    candidates: Iterator[Plan] | Sequence[Plan], machine: Machine, stack: Stack, *, simulated: int = SIMULATED
-) -> Found:
+    candidates: Iterator[SimulationPlan] | Sequence[SimulationPlan],
+    machine: Machine,
+    stack: Stack,
+    *,
+    simulated: int = SIMULATED,
+) -> SearchResult:
     """The quickest of the plans that fit. Raises DoesNotFit where none fits, with the least that one would need, and
     InvalidRequest where there is none at all."""
     everything = list(candidates)
@@ -155,4 +161,4 @@ def best(
     near = [plan for plan in ordered[:simulated] if estimate(plan, machine, stack) <= limit]
     timed = [(run(plan, machine, stack).makespan, index, plan) for index, plan in enumerate(near)]
     seconds, _, plan = min(timed, key=lambda entry: entry[:2])
-    return Found(plan, seconds, len(fit), len(everything))
+    return SearchResult(plan, seconds, len(fit), len(everything))

@@ -1,4 +1,4 @@
-"""Decides what is known of a simulated work: when its stages drained and stepped, and how quick it is once it is full.
+"""Result of a simulated flush interval: times of drains and updates, and the rate of a full pipeline.
 
 The throughput of a stream has two answers, with its filling and draining (the makespan) and without (the period); a
 paper that times a thousand mini-batches measures the second.

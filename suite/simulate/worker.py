@@ -1,4 +1,4 @@
-"""Decides how programs are driven in virtual time: the schedules that real ranks run, op by op, on a modelled clock.
+"""Worker in virtual time: the schedules of real ranks, op by op on a modelled clock.
 
 A rank takes the first op of those its program accepts that is ready, as the engine's worker does; the cost model says
 how long it takes and how many bytes it sends, the network when they arrive. Data-parallel replicas do the same thing at
@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from suite.core.errors import IllegalSchedule, InvalidRequest
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, Program, Work, feeds, needs
+from suite.core.op import FlushInterval, Kind, Op, Program, feeds, needs
 from suite.core.protocols import Chunk, CostModel, Schedule
 from suite.core.trace import CATEGORY, INSIDE, REDUCE, STEP, TIE, WAIT
 from suite.simulate.cost.efficiency import Stack
@@ -22,13 +22,13 @@ from suite.simulate.network.machine import Link, Machine
 from suite.simulate.network.network import Fabric, Lane, Ring
 from suite.simulate.simulation import Simulation
 
-__all__ = ["Network", "Simulation", "Simulator", "Slower", "simulate"]
+__all__ = ["NetworkModel", "Simulation", "Simulator", "Slower", "simulate"]
 
 Slower = Callable[[int, Op], float]  # factor on an op's seconds, by rank: stragglers and jitter
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class NetworkModel:
     """What carries messages and reductions.
 
     link: between two ranks; fabric: of collectives, made for one simulation; ring: of a column
@@ -52,7 +52,7 @@ class Network:
         blocking: bool = False,
         direct: bool = False,
         apart: bool = False,
-    ) -> Network:
+    ) -> NetworkModel:
         """The network of `ranks` devices. direct: messages leave at once and as quickly as the link allows."""
 
         def link(first: int, second: int) -> Link:
@@ -93,9 +93,9 @@ class Simulator:
         self,
         schedule: Schedule,
         grid: Grid,
-        work: Work,
+        work: FlushInterval,
         cost: CostModel,
-        network: Network,
+        network: NetworkModel,
         *,
         symmetric: bool = True,
         traced: bool = False,
@@ -145,7 +145,7 @@ class Simulator:
 
     # -- passes ------------------------------------------------------------------------------------------------------
 
-    def _rank(self, schedule: Schedule, number: int, work: Work) -> _Rank:
+    def _rank(self, schedule: Schedule, number: int, work: FlushInterval) -> _Rank:
         place = self.grid.place(number)
         program = schedule.program(place, work)
         return _Rank(number, place.stage, place.replica, program, schedule.in_flight(place, work))
@@ -314,9 +314,9 @@ class _Update:
 def simulate(
     schedule: Schedule,
     grid: Grid,
-    work: Work,
+    work: FlushInterval,
     cost: CostModel,
-    network: Network,
+    network: NetworkModel,
     *,
     symmetric: bool = True,
     traced: bool = False,

@@ -26,7 +26,7 @@ FEWEST = 4  # repeats a side: of 3 and 3 no order is rarer than one in ten
 ROUNDING = 1e-9  # relative: two sums of one set of numbers in another order
 
 
-class Verdict(StrEnum):
+class ChangeVerdict(StrEnum):
     """What became of one metric. CHANGED: another value of what is neither better nor worse."""
 
     BETTER = "better"
@@ -167,7 +167,7 @@ def holm(p: Sequence[float]) -> list[float]:
     return found
 
 
-def verdict(found: Effect, adjusted: float, better: str, *, threshold: float, level: float = LEVEL) -> Verdict:
+def verdict(found: Effect, adjusted: float, better: str, *, threshold: float, level: float = LEVEL) -> ChangeVerdict:
     """threshold: the smallest ratio that matters, less one, either way round."""
     limit = math.log1p(threshold)
     beyond = abs(math.log(found.ratio)) >= limit
@@ -175,13 +175,13 @@ def verdict(found: Effect, adjusted: float, better: str, *, threshold: float, le
     if beyond and apart and adjusted < level and abs(found.delta) >= LARGE:
         return directed(found.ratio, better)
     within = math.log(found.low) >= -limit and math.log(found.high) <= limit
-    return Verdict.SAME if within and min(found.repeats) > 1 else Verdict.UNDECIDED
+    return ChangeVerdict.SAME if within and min(found.repeats) > 1 else ChangeVerdict.UNDECIDED
 
 
-def directed(ratio: float, better: str) -> Verdict:
+def directed(ratio: float, better: str) -> ChangeVerdict:
     if better not in ("lower", "higher"):
-        return Verdict.CHANGED
-    return Verdict.WORSE if (ratio > 1) == (better == "lower") else Verdict.BETTER
+        return ChangeVerdict.CHANGED
+    return ChangeVerdict.WORSE if (ratio > 1) == (better == "lower") else ChangeVerdict.BETTER
 
 
 def spread(repeats: Sequence[float]) -> float:

@@ -1,4 +1,4 @@
-"""Decides whether one system's scores over seeds are better than another's: an exact rank test, which may not decide.
+"""Exact rank test on the scores of two systems over seeds, which may be inconclusive.
 
 Few seeds are the rule, and accuracies over a small validation set tie, so p comes from counting every way to deal the
 ranks out, ties at their mean rank, and from no approximation (Mann and Whitney 1947).
@@ -18,7 +18,7 @@ WITHIN = 1.0  # points of percent, or of BLEU, that two systems may differ by an
 MOST_SEEDS = 40  # of both together: how many ways there are to deal ranks grows with their fourth power
 
 
-class Decision(StrEnum):
+class RankTestOutcome(StrEnum):
     BETTER = "better"
     WORSE = "worse"
     UNDECIDED = "undecided"
@@ -43,14 +43,14 @@ class Ranked:
         return self.ours - self.theirs
 
     @property
-    def decision(self) -> Decision:
+    def decision(self) -> RankTestOutcome:
         if not self.p < LEVEL:
-            return Decision.UNDECIDED
-        return Decision.BETTER if 2 * self.u > self.n[0] * self.n[1] else Decision.WORSE
+            return RankTestOutcome.UNDECIDED
+        return RankTestOutcome.BETTER if 2 * self.u > self.n[0] * self.n[1] else RankTestOutcome.WORSE
 
     def sentence(self, *, like: bool = False) -> str:
         """The decision in words. like: whether ours is meant to match theirs, which no undecided test shows."""
-        if self.decision is not Decision.UNDECIDED:
+        if self.decision is not RankTestOutcome.UNDECIDED:
             return f"{self.decision}: p {self.p:.2g} is below {LEVEL:g}"
         if math.isnan(self.p):
             return f"{self.decision}: no scores to compare"

@@ -1,4 +1,4 @@
-"""Decides which version of a stage's weights a pass reads. Pure decisions; engine.store holds the tensors."""
+"""Weight-version policies: the version that each pass reads. suite.engine.weight_versions holds the tensors."""
 
 from suite.weights.ledger import Ledger
 from suite.weights.policy import Latest, Predict

@@ -1,4 +1,4 @@
-"""Decides how weight versions are counted: which are alive on a stage after every op, and what each pass read.
+"""Ledger of weight versions: the versions alive on a stage after each op, and the version that each pass read.
 
 The ledger obeys the same policy as engine.store and holds no tensor, so a table of versions (PipeOptim Table II) needs
 no training run.
@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from suite.core.errors import InvalidRequest
 from suite.core.members import check_protocol
-from suite.core.op import Kind, Op, Work
-from suite.core.protocols import Clock, Read, WeightPolicy
+from suite.core.op import FlushInterval, Kind, Op
+from suite.core.protocols import Read, StageVersions, WeightPolicy
 from suite.core.values import shown
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """`op` read `read` when the stage had made `updates`; its gradient enters update `due`."""
 
     op: Op
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 class Ledger:
     """Follows one stage's ops. `alive`: the weight copies held now, (version, ahead) each; `peak`: their most."""
 
-    def __init__(self, policy: WeightPolicy, work: Work, stages: int) -> None:
+    def __init__(self, policy: WeightPolicy, work: FlushInterval, stages: int) -> None:
         check_protocol("policy", policy, WeightPolicy, "suite.weights.Latest()")
         self.policy, self.work, self.stages = policy, work, stages
         self.updates = self.drained_at = work.update
@@ -43,13 +43,13 @@ class Ledger:
         self.stored: set[int] = {self.updates}
         self.next = work.first  # the first microbatch whose forward pass has not run
         self.early: set[int] = set()  # microbatches behind it whose forward pass has
-        self.entries: list[Entry] = []
+        self.entries: list[LedgerEntry] = []
         self.peak = 1
 
-    def clock(self, op: Op) -> Clock:
+    def clock(self, op: Op) -> StageVersions:
         due = self.work.due(op.index) if op.kind in (Kind.FORWARD, Kind.BACKWARD) else op.index
         forward_due = self.work.due(self.next) if self.next < self.work.end else None
-        return Clock(self.updates, due, MappingProxyType(self.open), self.drained_at, self.stages, forward_due)
+        return StageVersions(self.updates, due, MappingProxyType(self.open), self.drained_at, self.stages, forward_due)
 
     @property
     def alive(self) -> set[tuple[int, int]]:
@@ -74,7 +74,7 @@ class Ledger:
             self._free(op)  # a step is in place where no pass will read the version before it
         if read is not None:
             self._check(op, read)
-            self.entries.append(Entry(op, read, self.updates, self.work.due(op.index)))
+            self.entries.append(LedgerEntry(op, read, self.updates, self.work.due(op.index)))
         if read is not None or op.kind is Kind.UPDATE:  # nothing else adds a copy
             copies = self.alive | ({(read.version, read.ahead)} if read else set())
             self.peak = max(self.peak, len(copies))

@@ -1,4 +1,4 @@
-"""Decides which weights a pass reads where the newest version is the only one: as it is, or predicted.
+"""Weight policies that hold one version: read it as it is, or predict from it.
 
 With a flush nothing is in flight when an update runs, so the newest version is the only one and forward and backward
 agree. Without one a forward pass meets weights that lack the updates to come before its backward: PipeOptim predicts
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.op import Kind, Op
-from suite.core.protocols import Clock, Read, WeightPolicy
+from suite.core.protocols import Read, StageVersions, WeightPolicy
 
 GRAPHS = ("keep", "recompute", "swap")
 COUNTS = ("paper", "authors", "inflight")
@@ -51,7 +51,7 @@ def check_each(name: str, update_every: int | None, *, legal: str) -> None:
         )
 
 
-def read_again(clock: Clock) -> frozenset[int]:
+def read_again(clock: StageVersions) -> frozenset[int]:
     """The versions that open forwards have read and whose graphs do not hold them."""
     return frozenset(read.version for read in clock.read_by.values() if read.graph != "keep")
 
@@ -65,10 +65,10 @@ class Latest(WeightPolicy):
     def __post_init__(self) -> None:
         known("backward graph", self.graph, GRAPHS)
 
-    def read(self, op: Op, clock: Clock) -> Read:
+    def read(self, op: Op, clock: StageVersions) -> Read:
         return Read(version=clock.updates, ahead=0, graph=self.graph)
 
-    def needed(self, clock: Clock) -> frozenset[int]:
+    def needed(self, clock: StageVersions) -> frozenset[int]:
         return frozenset()
 
 
@@ -99,13 +99,13 @@ class Predict(WeightPolicy):
         else:
             check_each(f"a prediction with s={self.s}", update_every, legal='update_every=1, or s="inflight"')
 
-    def read(self, op: Op, clock: Clock) -> Read:
+    def read(self, op: Op, clock: StageVersions) -> Read:
         return Read(clock.updates, self._ahead(op, clock) if op.kind is Kind.FORWARD else 0, self.graph)
 
-    def _ahead(self, op: Op, clock: Clock) -> int:
+    def _ahead(self, op: Op, clock: StageVersions) -> int:
         if self.s == "inflight":
             return clock.due - clock.updates
         return clock.stages - op.stage - (self.s == "paper")
 
-    def needed(self, clock: Clock) -> frozenset[int]:
+    def needed(self, clock: StageVersions) -> frozenset[int]:
         return frozenset()

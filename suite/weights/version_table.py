@@ -1,4 +1,4 @@
-"""Decides what a system's weight versions come to: the columns of PipeOptim's Table II, from the ledgers of a run.
+"""Columns of PipeOptim's Table II, computed from the ledgers of a run.
 
 A table that is printed by hand would be a second truth; these few questions are asked of the account that every run
 keeps.
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from suite.core.op import Kind, Op, Work
+from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import WeightPolicy
-from suite.weights.ledger import Entry, Ledger
+from suite.weights.ledger import Ledger, LedgerEntry
 
 PASSES = (Kind.FORWARD, Kind.BACKWARD)
 
 
-def follow(policy: WeightPolicy, orders: Sequence[Sequence[Op]], work: Work) -> list[Ledger]:
+def follow(policy: WeightPolicy, orders: Sequence[Sequence[Op]], work: FlushInterval) -> list[Ledger]:
     """The ledger of each stage after the whole work, whose ops ran there in the order given."""
     found = [Ledger(policy, work, len(orders)) for _ in orders]
     for ledger, order in zip(found, orders, strict=True):
@@ -25,7 +25,7 @@ def follow(policy: WeightPolicy, orders: Sequence[Sequence[Op]], work: Work) -> 
     return found
 
 
-def entries(ledger: Ledger, kind: Kind, *, steady: bool = True) -> list[Entry]:
+def entries(ledger: Ledger, kind: Kind, *, steady: bool = True) -> list[LedgerEntry]:
     """What the passes of `kind` read, in order. steady: of mini-batches that found a full pipeline and, where an update
     sums several, an update before theirs."""
     first = ledger.work.first + (max(ledger.stages, ledger.work.group) if steady else 0)

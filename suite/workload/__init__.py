@@ -1,4 +1,4 @@
-"""Decides what a model costs before it exists: parameters, flops and activation bytes per layer, and its split."""
+"""Workloads: parameters, flops and activation bytes per layer of a network, and its split into stages."""
 
 from suite.workload.alexnet import AlexNet
 from suite.workload.convnet import VGG, ResNet, WideResNet

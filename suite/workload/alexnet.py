@@ -1,4 +1,4 @@
-"""Decides the shape of AlexNet: five convolutions without norms, three dense layers that hold nearly all weights.
+"""Shape of AlexNet: five convolutions without normalisation, and three dense layers that hold most weights.
 
 PipeOptim trains torchvision's (Table III). Its last stage is a pipeline's heaviest in weights and among the lightest in
 flops, so stages of equal time have states of very unequal size. Counts are per image.

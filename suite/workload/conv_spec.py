@@ -1,4 +1,4 @@
-"""Decides what a layer of convolutions and poolings costs: parameters, flops, and the bytes of its two passes.
+"""Parameters, flops and bytes of convolution and pooling layers.
 
 The networks of AlexNet's and Inception's families are described here once, step by step, and counted by walking over
 the steps as torch's automatic differentiation does; suite.models.chain makes modules of the same description. Branches

@@ -1,4 +1,4 @@
-"""Decides the shape of the papers' convolutional networks: each layer with parameters, flops and activation bytes.
+"""Shapes of the papers' convolutional networks: parameters, flops and activation bytes per layer.
 
 VGG-19 and Wide-ResNet-101-2 (SAMO V-A), VGG-16 and ResNet-101 (PipeOptim, Table III) are torchvision's, for 1000
 classes at 224 x 224; narrower ones train on a laptop. Counts are per image, flops those of convolutions and dense

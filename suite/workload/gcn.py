@@ -1,4 +1,4 @@
-"""Decides the shape of a graph convolution network (Kipf and Welling), and which sparse products an epoch of it calls.
+"""Shape of a graph convolution network (Kipf and Welling), and the sparse products of an epoch.
 
 A product moves rows of the matrix it multiplies, so what an epoch sends is the sum of its products' widths times the
 rows of a plan. Matrices: H the layer's input, G the gradient of its output Z, W its weights.

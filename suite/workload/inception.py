@@ -1,4 +1,4 @@
-"""Decides the shape of GoogLeNet and Inception-V3: modules of branches side by side, each module one layer.
+"""Shapes of GoogLeNet and Inception-V3: each module of parallel branches is one layer.
 
 PipeOptim trains both (Table III). A pipeline may cut between any two modules, never through one, so no stage has to
 send more than one tensor. Counts are per image. Auxiliary classifiers are left out: no stage but the last has a loss.

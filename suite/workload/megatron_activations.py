@@ -1,4 +1,4 @@
-"""Decides what half-precision training kernels keep and move beside their products: bytes per block and sequence.
+"""Activation bytes and memory traffic of half-precision transformer kernels, per block and sequence.
 
 The kernels that the papers ran on (Megatron's, before attention was fused into one kernel) write the attention scores
 to memory: they are what sets a long sequence apart from a short one. `tensor` ranks split a block (Shoeybi et al.).

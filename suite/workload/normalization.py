@@ -1,4 +1,4 @@
-"""Decides which numbers the bytes of an image become: a mean and a deviation of each colour, as data sets publish them.
+"""Mean and standard deviation per colour of published image data sets.
 
 Bytes travel and wait as bytes; the first layer makes numbers of them, (byte / 255 - mean) / deviation, which have no
 gradient. A mean and a deviation of a half, the default, give numbers from -1 to 1.

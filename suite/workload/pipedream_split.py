@@ -1,4 +1,4 @@
-"""Decides how layers and devices are shared out over stages by PipeDream's rule (Narayanan et al. 2019, Section 3.1).
+"""PipeDream's rule for dividing layers and devices over stages (Narayanan et al. 2019, Section 3.1).
 
 PipeOptim runs every system on PipeDream's split (V-A), so the rule is one function of a profile: what each layer takes,
 sends and weighs. The plan whose slowest part is quickest is best, where a part is a stage, or a cut between two stages:
@@ -107,7 +107,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class DeviceStage:
     """Consecutive layers on `replicas` devices. seconds: what a microbatch takes there, over the replicas."""
 
     layers: range
@@ -116,18 +116,18 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class DevicePartition:
     """Stages in order. slowest: seconds of the slowest stage or cut, which is what a full pipeline takes per
     microbatch."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[DeviceStage, ...]
     slowest: float
 
     @property
     def split(self) -> tuple[range, ...]:
         return tuple(stage.layers for stage in self.stages)
 
-    def runnable(self) -> Partition:
+    def runnable(self) -> DevicePartition:
         """Itself. Raises Unsupported where its stages have different numbers of replicas."""
         replicas = [stage.replicas for stage in self.stages]
         if len(set(replicas)) > 1:
@@ -139,7 +139,7 @@ class Partition:
         return self
 
 
-def any_replicas(profile: Profile, devices: int) -> Partition:
+def any_replicas(profile: Profile, devices: int) -> DevicePartition:
     """The best plan for exactly `devices` devices, each stage with replicas of its own: of equally quick ones that with
     the fewest stages, then the longer early ones. Raises InvalidRequest for no device."""
     if devices < 1:
@@ -161,7 +161,7 @@ def any_replicas(profile: Profile, devices: int) -> Partition:
     return _partition(profile, [-end for end in found[2]], found[3], found[0])
 
 
-def equal(profile: Profile, stages: int, replicas: int = 1) -> Partition:
+def equal(profile: Profile, stages: int, replicas: int = 1) -> DevicePartition:
     """The best plan of `stages` stages with `replicas` each; one replica is a straight pipeline. Of equally quick ones
     that whose stages differ least (sum of squares), then that with the longer early ones. Raises InvalidRequest for
     more stages than layers."""
@@ -215,8 +215,8 @@ def _cut_seconds(profile: Profile) -> Callable[[int], float]:
     return lambda start: 2 * profile.outputs[start - 1] / profile.bandwidth
 
 
-def _partition(profile: Profile, ends: Sequence[int], replicas: Sequence[int], slowest: float) -> Partition:
+def _partition(profile: Profile, ends: Sequence[int], replicas: Sequence[int], slowest: float) -> DevicePartition:
     own = _stage_seconds(profile)
     layers = [range(start, stop) for start, stop in zip((0, *ends), ends, strict=False)]
-    stages = (Stage(r, count, own(r.start, r.stop, count)) for r, count in zip(layers, replicas, strict=True))
-    return Partition(tuple(stages), slowest)
+    stages = (DeviceStage(r, count, own(r.start, r.stop, count)) for r, count in zip(layers, replicas, strict=True))
+    return DevicePartition(tuple(stages), slowest)

@@ -1,4 +1,4 @@
-"""Decides the shape of PipeOptim's recurrent networks: each layer with parameters, flops and activation bytes.
+"""Shapes of PipeOptim's recurrent networks: parameters, flops and activation bytes per layer.
 
 The Residual LSTM classifies texts, GNMT translates sentences (PipeOptim V-A). Counts are per sample: one text, or one
 pair of sentences. A text has the fixed length `sequence`, padded, so that every message has one size. Flops are those

@@ -1,4 +1,4 @@
-"""Decides which consecutive layers make a stage: the split whose slowest stage is quickest.
+"""Split of layers into stages: minimise the time of the slowest stage.
 
 One dynamic programme serves two questions: `evenly` counts blocks, `by_cost` adds costs. Among equal splits the one
 whose stages differ least (sum of squares) is taken, then the one with the longer early stages. PipeDream's rule, which

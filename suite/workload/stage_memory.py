@@ -1,7 +1,8 @@
-"""Decides what a stage holds for one microbatch: what is kept until the backward pass, and the largest transient.
+"""Memory of a stage per microbatch: saved activations and the largest transient.
 
 The same account serves the budget of a run here (suite.runner.estimate) and that of a modelled one (suite.simulate).
-With activation checkpoints, or where a whole stage is computed again, what is kept shrinks and the transient grows."""
+With activation checkpoints, or where a whole stage is computed again, what is kept shrinks and the transient grows.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from suite.workload.transformer import LayerShape
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StageMemory:
     """Bytes of one microbatch on one stage. kept: until its backward pass; working: the largest transient beside all
     that is kept; entering: of the value that the stage is sent."""
 
@@ -29,7 +30,7 @@ def held(
     *,
     apart: int | None = None,
     again: bool = False,
-) -> Held:
+) -> StageMemory:
     """Of stage number `stage` of `split`. apart: blocks between activation checkpoints; again: the whole stage is
     computed again, and keeps what it was sent."""
     layers, last = split[stage], stage == len(split) - 1
@@ -44,7 +45,7 @@ def held(
         saved, working = _checkpointed(own, entered, apart, microbatch)
     if again:
         working, saved = saved + working, entering
-    return Held(saved, working, entering)
+    return StageMemory(saved, working, entering)
 
 
 def held_entries(own: Iterable[LayerShape]) -> int:

@@ -1,4 +1,4 @@
-"""Decides in what a network's samples are counted on the page: tokens of text, or images.
+"""Unit of a network's samples on the page: tokens of text, or images.
 
 A text has a length, and throughput is told per token; an image is one.
 """

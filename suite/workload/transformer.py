@@ -1,4 +1,4 @@
-"""Decides the shape of every GPT: its layers in order, with parameters, flops and activation bytes of each.
+"""Shape of a GPT: parameters, flops and activation bytes per layer.
 
 Any network is a list of such layers (suite.workload.convnet has others). A GPT is embedding, `layers` blocks, head. The
 head shares its weight matrix with the embedding (tied) unless told otherwise. Counts are per sequence of `sequence`

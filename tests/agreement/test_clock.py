@@ -22,16 +22,16 @@ from tools import needs
 from suite.cli.run import run
 from suite.config.run import RunConfig
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, Place, Work
+from suite.core.op import FlushInterval, Kind, Op, Place
 from suite.core.protocols import Schedule
 from suite.core.record import Outcome, Record, Source
 from suite.core.trace import REDUCE, TIE, WAIT, Span, Trace
 from suite.report import derive, expectations
 from suite.report.load import read_store
-from suite.runner.executors.emulated_rank import Plan, hops, predict
+from suite.runner.executors.emulated_rank import EmulationPlan, hops, predict
 from suite.simulate.cost.measured import Profiled
 from suite.simulate.network.machine import Link
-from suite.simulate.worker import Network, Simulation, simulate
+from suite.simulate.worker import NetworkModel, Simulation, simulate
 
 PROGRAM = Path(__file__).with_name("program_clock.py")
 TRIES = 3
@@ -44,8 +44,8 @@ SMALL = [
 ]
 
 
-def network(latency: float) -> Network:
-    return Network(lambda a, b: Link(latency, bandwidth=1.0e12))
+def network(latency: float) -> NetworkModel:
+    return NetworkModel(lambda a, b: Link(latency, bandwidth=1.0e12))
 
 
 def order(trace: Sequence[Span], rank: int) -> list[Op]:
@@ -56,7 +56,7 @@ def order(trace: Sequence[Span], rank: int) -> list[Op]:
     return [op._replace(index=op.index - first[op.kind is Kind.UPDATE]) for op in ops]
 
 
-def accepted(schedule: Schedule, ops: Sequence[Op], place: Place, work: Work) -> bool:
+def accepted(schedule: Schedule, ops: Sequence[Op], place: Place, work: FlushInterval) -> bool:
     """Whether a program takes these ops in this order, and is done with the last."""
     program = schedule.program(place, work)
     step = next(program)
@@ -70,7 +70,9 @@ def accepted(schedule: Schedule, ops: Sequence[Op], place: Place, work: Work) ->
     return False
 
 
-def same_order(schedule: Schedule, trace: Sequence[Span], simulated: Sequence[Span], grid: Grid, work: Work) -> None:
+def same_order(
+    schedule: Schedule, trace: Sequence[Span], simulated: Sequence[Span], grid: Grid, work: FlushInterval
+) -> None:
     """Every rank ran the simulation's ops: in its order where there is one, in one that the program takes elsewhere."""
     for rank in range(grid.size):
         ran, told, place = order(trace, rank), order(simulated, rank), grid.place(rank)
@@ -80,7 +82,7 @@ def same_order(schedule: Schedule, trace: Sequence[Span], simulated: Sequence[Sp
             assert ran == told
 
 
-def steps(schedule: Schedule, place: Place, work: Work) -> list[tuple[Op, ...]]:
+def steps(schedule: Schedule, place: Place, work: FlushInterval) -> list[tuple[Op, ...]]:
     """What a program accepts, step by step, where the first op always runs."""
     program = schedule.program(place, work)
     found = [next(program)]
@@ -110,7 +112,7 @@ class Batch(NamedTuple):
 
     config: RunConfig
     schedule: Schedule
-    work: Work
+    work: FlushInterval
     trace: Trace
     simulation: Simulation
 
@@ -122,7 +124,7 @@ def real_batches(folder: Path) -> dict[str, list[Batch]]:
     ranks = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
     found: dict[str, list[Batch]] = {}
     for number, (system, config) in enumerate(zip(SYSTEMS, configs, strict=True)):
-        schedule, work = config.schedule.build(), Work(0, 6, None, 0)
+        schedule, work = config.schedule.build(), FlushInterval(0, 6, None, 0)
         for batch in range(BATCHES):
             trace = Trace(Span.from_row(row) for rank in ranks for row in rank[number][batch])
             messages = network(fmean(hops(trace, TWO)))
@@ -211,7 +213,7 @@ def test_emulated_stages_and_replicas_keep_the_simulators_time(tmp_path: Path) -
     for entry in group.entries:
         assert entry.trace is not None
         config = RunConfig.model_validate(entry.record.config)
-        plan = Plan.of(config)
+        plan = EmulationPlan.of(config)
         told = simulate(
             *(plan.schedule, plan.grid, plan.work, plan.cost, network(5.0e-4)),
             symmetric=False,

@@ -15,7 +15,7 @@ from curves import config_of, curve
 from ranks import run_ranks
 from tools import needs
 
-from baselines.common import Plan
+from baselines.common import PeerPlan
 from baselines.deepspeed_3d import DeepSpeed3D
 from baselines.pytorch import PyTorch
 from baselines.tensor_parallel import SplitBlock
@@ -26,7 +26,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Missing, Ready
 from suite.core.record import Outcome
-from suite.models.gpt import Block
+from suite.models.gpt import TransformerBlock
 
 BATCHES = 6
 SMALL = "batch.size=8"
@@ -48,11 +48,11 @@ def apart(a: float, b: float) -> float:
 
 def weights_of(config: RunConfig) -> list[int]:
     """Entries of the weights of every rank, sorted: the suite's split, on every replica; a part of what is split."""
-    plan = Plan(config)
+    plan = PeerPlan(config)
 
     def entries(number: int) -> int:
         layer = plan.layer(number)
-        cut = SplitBlock.split if isinstance(layer, Block) else ()
+        cut = SplitBlock.split if isinstance(layer, TransformerBlock) else ()
         named = layer.named_parameters()
         return sum(p.numel() // (plan.grid.tensor if name in cut else 1) for name, p in named)
 
@@ -202,7 +202,7 @@ def test_a_run_leaves_a_record(tmp_path: Path) -> None:
 
 
 def test_a_replica_takes_every_so_manieth_microbatch() -> None:
-    plan = Plan(config_of(["system=torch_1f1b", "grid.data=2", "batch.size=12", "batch.microbatch=2"]))
+    plan = PeerPlan(config_of(["system=torch_1f1b", "grid.data=2", "batch.size=12", "batch.microbatch=2"]))
     assert plan.rows(np.arange(12), 0).tolist() == [[0, 1], [4, 5], [8, 9]]
     assert plan.rows(np.arange(12), 1).tolist() == [[2, 3], [6, 7], [10, 11]]
 

@@ -1,4 +1,4 @@
-"""Decides whether the modelled DeepSpeed sends what DeepSpeed sends: bytes of one batch, counted in its own calls.
+"""Bytes that the modelled DeepSpeed sends per batch equal the bytes of DeepSpeed's own calls.
 
 A ring of n ranks passes (n - 1) / n of a payload once in a reduce-scatter and once in an all-gather, hence twice in an
 all-reduce. What a rooted reduction or a broadcast passes along a chain is the same, taken over n roots.

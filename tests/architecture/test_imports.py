@@ -1,4 +1,4 @@
-"""Decides whether the house keeps its import rules, by reading every module and by fresh interpreters.
+"""Import rules of the packages, checked on every module and in fresh interpreters.
 
 The rules are what lets a report be rebuilt without torch, a schedule be checked without MPI, and two axes of a system
 be combined that never met; one convenient import would end that unnoticed.

@@ -1,4 +1,4 @@
-"""Decides what every benchmark owes its reader: the circumstances of its numbers, or it fails."""
+"""Fixtures of the benchmarks: each benchmark must record the circumstances of its numbers."""
 
 from __future__ import annotations
 

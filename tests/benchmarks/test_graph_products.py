@@ -21,7 +21,7 @@ from suite.config.compose import resolve
 from suite.gnn import partition_data
 from suite.gnn.exchange import Aware, Watch
 from suite.gnn.local_block import Share
-from suite.gnn.plan import Placement, Plan
+from suite.gnn.plan import ExchangePlan, Placement
 
 GRAPHS = {
     "amazon_like": ("graph.source.vertices=131072",),
@@ -49,7 +49,7 @@ def times(graph: str, width: int, parts: int) -> dict[str, list[float]]:
     config = resolve([*asked, "partitioner=metis", "reports=."])
     _, matrix = partition_data.graph_of(config)
     chosen = partition_data.partitioner_of(config).parts(matrix, parts, 0)
-    share = Share.of(Plan.of(matrix, chosen, Placement(parts)), 0)
+    share = Share.of(ExchangePlan.of(matrix, chosen, Placement(parts)), 0)
     world = _Alone(0, parts)
     ours = Aware(share, world, watch=Watch(world), dtype=torch.float32)
     whole = share.matrix.astype(np.float32)

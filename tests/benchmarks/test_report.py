@@ -1,4 +1,4 @@
-"""Decides what a page of 5,000 records costs: seconds, and megabytes of all that is written."""
+"""Seconds and megabytes of a page of 5,000 records."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from samples import tell
 
 from baselines.gpipe import GPipe
-from suite.core.op import Kind, Op, Place, Work
+from suite.core.op import FlushInterval, Kind, Op, Place
 from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import check
@@ -27,7 +27,7 @@ LETTER = {"FORWARD": "F", "FULL_BACKWARD": "B"}
 @pytest.mark.parametrize("schedule", [MessageDriven(), OneFOneB(), GPipe()], ids=lambda s: type(s).__name__)
 def test_checking_a_schedule(benchmark: Any, schedule: Schedule) -> None:
     benchmark.group = f"check {STAGES} stages, {MICROBATCHES} microbatches"
-    timeline = benchmark(check, schedule, STAGES, Work(0, MICROBATCHES, None, 0))
+    timeline = benchmark(check, schedule, STAGES, FlushInterval(0, MICROBATCHES, None, 0))
     ops = STAGES * (2 * MICROBATCHES + 1)
     assert len(timeline.slots) == ops
     tell(benchmark, peer=False, timing=OWN, ops=ops, settings="legality, deadlock, activations and version gaps too")
@@ -35,7 +35,7 @@ def test_checking_a_schedule(benchmark: Any, schedule: Schedule) -> None:
 
 def generated(schedule: Schedule) -> list[list[Op]]:
     """Every stage's order, from the generator of a static schedule."""
-    work, orders = Work(0, MICROBATCHES, None, 0), []
+    work, orders = FlushInterval(0, MICROBATCHES, None, 0), []
     for stage in range(STAGES):
         program = schedule.program(Place(stage, STAGES), work)
         order = []

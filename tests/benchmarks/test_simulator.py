@@ -9,14 +9,14 @@ from modelled import conf, shape, simulated
 from samples import tell
 
 from suite.core.grid import Grid
-from suite.core.op import Work
+from suite.core.op import FlushInterval
 from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven, OneFOneB
-from suite.simulate.block_model import Plan
+from suite.simulate.block_model import SimulationPlan
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
 from suite.simulate.search import run
-from suite.simulate.worker import Network, simulate
+from suite.simulate.worker import NetworkModel, simulate
 
 OWN = "pytest-benchmark's own clock, one process"
 TARGET, LEAST = 0.4e6, 0.1e6  # events per second: wanted, and what a crowded machine still reaches
@@ -32,8 +32,8 @@ def median(benchmark: Any) -> float:
 def test_events_per_second(benchmark: Any, schedule: Schedule) -> None:
     """48 stages, 1024 microbatches, messages of 1 ms between passes of 10 and 20 ms."""
     benchmark.group = "simulate 48 stages, 1024 microbatches"
-    cost, network = Fixed(0.01, 0.02, message_bytes=1000), Network(lambda first, second: Link(1e-3, 1e9))
-    found = benchmark(simulate, schedule, Grid(inter=48), Work(0, 1024, None, 0), cost, network)
+    cost, network = Fixed(0.01, 0.02, message_bytes=1000), NetworkModel(lambda first, second: Link(1e-3, 1e9))
+    found = benchmark(simulate, schedule, Grid(inter=48), FlushInterval(0, 1024, None, 0), cost, network)
     # an end of each pass and an arrival of each message; 48 starts, 48 updates
     assert found.events == 2 * 1024 * 48 + 2 * 1024 * 47 + 2 * 48
     rate = found.events / median(benchmark)
@@ -45,7 +45,7 @@ def test_events_per_second(benchmark: Any, schedule: Schedule) -> None:
 def test_2048_ranks(benchmark: Any, symmetric: bool) -> None:
     """SAMO's largest dense run: 13B on 32 stages, 64 replicas, a batch of 2048."""
     benchmark.group = "simulate 2048 ranks"
-    plan = Plan(shape("gpt3_13b"), simulated("axonn_no_memopt"), Grid(data=64, inter=32), 2048, 1, "share")
+    plan = SimulationPlan(shape("gpt3_13b"), simulated("axonn_no_memopt"), Grid(data=64, inter=32), 2048, 1, "share")
     assert plan.grid.size == RANKS
     machine, stack = conf("machine", "summit"), conf("stack", "samo")
     found = benchmark(run, plan, machine, stack, symmetric=symmetric)

@@ -1,4 +1,4 @@
-"""Decides that each claim that wants a data set or a GPU has a command line, and that this can run once they are there.
+"""Command lines of claims that need a data set or a GPU.
 
 Every command is read word by word; composed and put before the parent's refusals, with tiny folders of the published
 layouts, is one of each training and of each system, and all of them where everything is asked for.

@@ -26,7 +26,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.members import lacking
-from suite.core.op import Kind, Op, Work
+from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule, WeightPolicy
 from suite.core.trace import CATEGORY, Span
 from suite.data import images, sentiment, text, translation
@@ -186,7 +186,7 @@ def test_every_schedule_builds_and_is_legal(choice: str) -> None:
     schedule = build(_composed(overrides_of("schedule", choice))["schedule"])
     assert not lacking(schedule, Schedule)
     for stages in (1, 2, 5):
-        assert check(schedule, stages, Work(0, 7, None, 0)).makespan > 0
+        assert check(schedule, stages, FlushInterval(0, 7, None, 0)).makespan > 0
 
 
 @pytest.mark.parametrize("choice", groups()["weights"])

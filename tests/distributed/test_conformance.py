@@ -13,7 +13,7 @@ from ranks import ROOT
 from tools import needs
 
 from suite.config.compose import groups
-from suite.conformance.laws import Verdict, examine
+from suite.conformance.laws import LawVerdict, examine
 from suite.conformance.system_under_test import Subject
 from suite.core.exit_codes import Exit
 
@@ -62,7 +62,7 @@ def test_the_documented_system_keeps_every_law(laws: set[str], tmp_path: Path) -
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("system", [name for name in groups()["system"] if name != "pytorch"])  # one process: the judge
 def test_every_system_keeps_every_law(system: str) -> None:
-    broken = {f.law.name: f.said for f in examine(Subject((f"system={system}",))) if f.verdict is Verdict.BROKEN}
+    broken = {f.law.name: f.said for f in examine(Subject((f"system={system}",))) if f.verdict is LawVerdict.BROKEN}
     if "is not installed" in broken.get("composes", ""):
         pytest.skip(broken["composes"])
     assert not broken

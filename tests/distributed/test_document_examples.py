@@ -17,7 +17,7 @@ from tools import needs
 
 from suite.cli.run import run
 from suite.core.members import lacking
-from suite.core.op import Place, Work
+from suite.core.op import FlushInterval, Place
 from suite.core.protocols import Schedule
 from suite.core.record import Outcome, Record
 from suite.runner.launch.launch_command import environment
@@ -207,7 +207,7 @@ def test_it_keeps_the_laws_of_every_schedule(folder: Path) -> None:
         for stages in range(1, 7):
             for microbatches in (1, 2, 5, 8, 12):
                 for every in (None, 1, 3):
-                    work = Work(10, microbatches, every, 4)
+                    work = FlushInterval(10, microbatches, every, 4)
                     promised = tuple(schedule.in_flight(Place(stage, stages), work) for stage in range(stages))
                     assert check(schedule, stages, work).peak == promised
 

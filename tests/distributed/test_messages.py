@@ -1,4 +1,4 @@
-"""Decides whether studies of messages hold with real ranks: every carrier that a CPU has, from a config to a record."""
+"""Message studies with real ranks, for every backend that a CPU has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether mixed precision over MPI gives the bits of a plain loop, as it does between threads."""
+"""Mixed precision over MPI gives the bits of a plain loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether the rings of ranks without torch move what an all-reduce moves, every part to every rank."""
+"""Ring collectives of ranks without torch move the parts of an all-reduce."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether SAMO over MPI is masked training too, and sends what it keeps: the density times the dense bytes."""
+"""SAMO over MPI equals masked training, and sends the density times the dense bytes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Decides whether ranks that run several programs are as good as ranks that run one: each has its own arguments, a
-fault is told with all that was said, and whatever comes next has ranks."""
+"""Persistent test ranks: arguments per program, error reports, and recovery after a fault."""
 
 from __future__ import annotations
 

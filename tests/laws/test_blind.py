@@ -22,7 +22,7 @@ from suite.core import blind
 from suite.core.claim import Evidence, Role
 from suite.core.errors import HiddenOutcome, InvalidRequest
 from suite.core.exit_codes import Exit
-from suite.core.protocols import Carried
+from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Outcome, Record
 from suite.papers.common import claims, figure_executor
 from suite.papers.common.answer import Papers, answer
@@ -96,7 +96,7 @@ def _absurd(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, **texts, **expression, "value": other, "printed": [str(ABSURD)]}
 
 
-def exact(found: Carried) -> tuple[Any, ...]:
+def exact(found: ExecutorResult) -> tuple[Any, ...]:
     """What a record holds beside what the paper prints; as text, so that nan is equal to itself.
 
     Measured values and their notes are left out: clocks never agree, and the peak of allocated bytes moves with a
@@ -116,7 +116,7 @@ def measured(metric: Metric) -> bool:
     return metric.evidence == Evidence.MEASURED or metric.unit == "second"
 
 
-def near(found: Carried) -> dict[str, Any]:
+def near(found: ExecutorResult) -> dict[str, Any]:
     """Measured values but clocks, within five percent: an absurd printed number would move them by far more."""
     return {
         name: pytest.approx(each.values, rel=0.05, nan_ok=True)
@@ -125,13 +125,13 @@ def near(found: Carried) -> dict[str, Any]:
     }
 
 
-def answered(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Carried:
+def answered(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ExecutorResult:
     """What an executor leaves, in a new laboratory. What else is kept in this process was computed blind at first."""
     monkeypatch.setattr(figure_executor, "_LABS", {})
     monkeypatch.setattr(graph_figures, "_LABS", {})
     config = resolve([*overrides, f"reports={tmp_path}"])
     executor: Any = without_ranks(config.executor)
-    found: Carried = executor.run(config)
+    found: ExecutorResult = executor.run(config)
     return found
 
 
@@ -311,7 +311,7 @@ def test_a_blind_reproduction_adds_printed_numbers_last(
     assert record.provenance[blind.MARK] == blind.FILLED
     assert pages == [False]
     executor: Any = without_ranks(run.config.executor)
-    usual: Carried = executor.run(run.config)
+    usual: ExecutorResult = executor.run(run.config)
     assert record.metrics.keys() == usual.metrics.keys()
     assert {name: each.values for name, each in record.metrics.items()} == {
         name: each.values for name, each in usual.metrics.items()

@@ -1,4 +1,4 @@
-"""Decides whether every claim can be met and can be missed: a verdict that no number changes is worth nothing.
+"""Every claim can be met and can be missed.
 
 For each answer of each row a store is made whose values are what the row publishes, then broken in every way that the
 row's check forbids. How a conforming value looks is worked out here from the row, not by the judge's code. A row that
@@ -20,10 +20,10 @@ from suite.core.claim import Cases as HowMany
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.papers.common import claims
 from suite.report.judge import judge
-from suite.report.load import Entry, Store
+from suite.report.load import ReportStore, StoredRecord
 
 ALL = claims.load()
-EMPTY = Store(Path("nowhere"))
+EMPTY = ReportStore(Path("nowhere"))
 SOURCES = {
     Evidence.MEASURED: Source.MEASURED,
     Evidence.DERIVED: Source.ANALYTIC,
@@ -92,7 +92,9 @@ def answer(claim: Claim) -> AnswerRow:
 # Stores that answer a claim
 
 
-def stored(claim: Claim, cases: Sequence[Sequence[float]], fed_by: Sequence[str] = (), **changes: object) -> Store:
+def stored(
+    claim: Claim, cases: Sequence[Sequence[float]], fed_by: Sequence[str] = (), **changes: object
+) -> ReportStore:
     """A store with whatever the claim's answer asks for, holding `cases`."""
     row = answer(claim)
     base = Record("k", "law", "axonn", f"{claim.id} {row.evidence}", Outcome.OK, SOURCES[row.evidence])
@@ -104,9 +106,9 @@ def stored(claim: Claim, cases: Sequence[Sequence[float]], fed_by: Sequence[str]
     else:
         named = enumerate(row.labels)
         records = [record for term, label in named for record in runs(base, row, label, cases, term)]
-    return Store(
+    return ReportStore(
         Path("nowhere"),
-        tuple(Entry(replace(record, **changes), f"records/{record.label}.json") for record in records),  # type: ignore[arg-type]
+        tuple(StoredRecord(replace(record, **changes), f"records/{record.label}.json") for record in records),  # type: ignore[arg-type]
     )
 
 
@@ -504,7 +506,7 @@ def test_no_record_answers_for_another_claim() -> None:
     entries = tuple(entry for claim in computed for entry in stored(claim, conforming(claim)).entries)
     expected = {(claim.id, answer(claim).evidence): best(claim) for claim in computed}
     asked = [replace(one, answers=tuple(turned(row) for row in one.answers if not row.labels)) for one in ALL]
-    for item in judge(asked, Store(Path("nowhere"), entries)):
+    for item in judge(asked, ReportStore(Path("nowhere"), entries)):
         shown = (item, *item.others) if item.claim.answers else ()
         order = sorted((row.evidence for row in item.claim.answers), key=STRONGEST_FIRST.index)
         assert [one.evidence for one in shown] == order
@@ -514,14 +516,14 @@ def test_no_record_answers_for_another_claim() -> None:
     for claim in answered:
         if answer(claim).labels:
             own = stored(claim, conforming(claim)).entries
-            (item,) = judge([claim], Store(Path("nowhere"), (*entries, *own)))
+            (item,) = judge([claim], ReportStore(Path("nowhere"), (*entries, *own)))
             assert item.verdict is best(claim), item.why
 
 
 def test_a_row_that_nothing_answers_takes_no_value() -> None:
     bare = [claim for claim in ASKED if answer(claim) == UNANSWERED]
     entries = tuple(entry for claim in bare for entry in stored(claim, conforming(claim)).entries)
-    found = judge([replace(claim, answers=()) for claim in bare], Store(Path("nowhere"), entries))
+    found = judge([replace(claim, answers=()) for claim in bare], ReportStore(Path("nowhere"), entries))
     assert [(item.verdict, item.ours) for item in found] == [(Verdict.NOT_RUN, ())] * len(bare)
 
 

@@ -22,7 +22,7 @@ import yaml
 from suite.core.claim import Evidence
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.papers.common import claims, mutations
-from suite.papers.common.mutations import FAILED, Mutation, Turned
+from suite.papers.common.mutations import FAILED, Mutation, MutationResult
 
 ROOT = Path(__file__).resolve().parents[2]
 KNOWN = mutations.load()
@@ -207,10 +207,10 @@ def test_answers_that_fail_do_not_turn(tmp_path: Path) -> None:
     row = {"id": "a", "file": "suite/core/op.py", "was": "x", "becomes": "y", "says": "it breaks"}
     file.write_text("# head\n" + yaml.safe_dump([{**row, "turns": {"derived": ["axonn.x", "samo.gone"]}}]))
     made = [
-        Turned("a", "samo.slow", Evidence.DERIVED, "reproduced", "differs", 2.0),
-        Turned("a", "samo.quick", Evidence.DERIVED, "reproduced", "differs", 0.5),
-        Turned("a", "samo.same", Evidence.DERIVED, "differs", "differs", 0.0),
-        Turned("a", "samo.broken", Evidence.DERIVED, "reproduced", FAILED, 0.0),
+        MutationResult("a", "samo.slow", Evidence.DERIVED, "reproduced", "differs", 2.0),
+        MutationResult("a", "samo.quick", Evidence.DERIVED, "reproduced", "differs", 0.5),
+        MutationResult("a", "samo.same", Evidence.DERIVED, "differs", "differs", 0.0),
+        MutationResult("a", "samo.broken", Evidence.DERIVED, "reproduced", FAILED, 0.0),
     ]
     assert mutations.write([one for one in made if one.turns], "samo.*", tmp_path) == [file]
     assert file.read_text().startswith("# head\n- ")

@@ -1,4 +1,4 @@
-"""Decides whether every schedule keeps laws 1 and 5 (untimed): each op once, in order, bounded, as quick as promised.
+"""Laws 1 and 5 for every schedule, without time.
 
 A schedule that breaks one of them would train wrongly or hang on real ranks, where nothing points at the culprit; here
 a broken one must be named before any rank starts.
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from baselines.gpipe import GPipe
 from suite.conformance.orders import MICROBATCHES, STAGES, assert_closed_form, assert_legal, check_every_size, costs
 from suite.core.errors import IllegalSchedule, InvalidRequest
-from suite.core.op import Kind, Op, Place, Program, Work
+from suite.core.op import FlushInterval, Kind, Op, Place, Program
 from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven, OneFOneB, evaluation
 from suite.schedule.check import check, check_evaluation
@@ -44,7 +44,7 @@ schedules = st.one_of(
     ),
 )
 works = st.builds(
-    Work,
+    FlushInterval,
     first=st.integers(0, 100),
     microbatches=st.integers(1, 32),
     update_every=st.none() | st.integers(1, 34),
@@ -59,7 +59,7 @@ def test_every_size_is_legal(schedule: Schedule) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(schedules, st.integers(1, 8), works, st.integers(0, 2**32))
-def test_any_work_at_any_speed_is_legal(schedule: Schedule, stages: int, work: Work, seed: int) -> None:
+def test_any_work_at_any_speed_is_legal(schedule: Schedule, stages: int, work: FlushInterval, seed: int) -> None:
     """Every op takes its own time, so that messages come in any order that real ranks could see."""
     clock = random.Random(seed)
     assert_legal(check(schedule, stages, work, cost=lambda _: clock.choice((0.0, 0.5, 1.0, 3.7))), schedule, work)
@@ -68,13 +68,13 @@ def test_any_work_at_any_speed_is_legal(schedule: Schedule, stages: int, work: W
 @pytest.mark.parametrize("schedule", [GPipe(), OneFOneB()], ids=str)
 def test_static_promises_are_tight(schedule: Schedule) -> None:
     for stages in STAGES:
-        work = Work(first=5, microbatches=12, update_every=None, update=2)
+        work = FlushInterval(first=5, microbatches=12, update_every=None, update=2)
         promised = tuple(schedule.in_flight(Place(stage, stages), work) for stage in range(stages))
         assert check(schedule, stages, work).peak == promised
 
 
 def test_a_cap_bounds_activations_on_every_stage() -> None:
-    work = Work(first=0, microbatches=16, update_every=None, update=0)
+    work = FlushInterval(first=0, microbatches=16, update_every=None, update=0)
     assert check(MessageDriven(pipeline_limit=6), 4, work).peak == (6, 6, 4, 1)
     assert check(MessageDriven(pipeline_limit=6, cap=2), 4, work).peak == (2, 2, 2, 1)
 
@@ -82,14 +82,14 @@ def test_a_cap_bounds_activations_on_every_stage() -> None:
 @pytest.mark.parametrize("prefer", ["backward", "forward"])
 def test_the_last_stage_turns_at_once(prefer: str) -> None:
     """AxoNN Algorithm 2, lines 15-17: a forward at the last stage is followed by its own backward."""
-    timeline = check(MessageDriven(pipeline_limit=9, prefer=prefer), 3, Work(0, 6, None, 0))
+    timeline = check(MessageDriven(pipeline_limit=9, prefer=prefer), 3, FlushInterval(0, 6, None, 0))
     assert "".join(op.kind for op in timeline.order(2)) == "FB" * 6 + "U"
 
 
 def test_every_stage_evaluates_every_microbatch_once() -> None:
     for stages in STAGES:
         for first, microbatches in ((0, 1), (7, 5)):
-            timeline = check_evaluation(evaluation, stages, Work(first, microbatches, None, 0))
+            timeline = check_evaluation(evaluation, stages, FlushInterval(first, microbatches, None, 0))
             for stage in range(stages):
                 wanted = tuple(Op(stage, Kind.EVALUATE, index) for index in range(first, first + microbatches))
                 assert timeline.order(stage) == wanted
@@ -104,7 +104,7 @@ def test_version_gaps_of_one_f_one_b(every: int, microbatches: int) -> None:
     """Before the forward of microbatch j (from 0) a stage has run max(0, j - warm-up) backwards, before its backward j;
     the gap is the number of full groups in between, and a short last group adds none because it closes at the end."""
     for stages in STAGES:
-        timeline = check(OneFOneB(), stages, Work(10, microbatches, every, 4))
+        timeline = check(OneFOneB(), stages, FlushInterval(10, microbatches, every, 4))
         for stage, gaps in enumerate(timeline.gaps):
             warm_up = stages - 1 - stage
             assert gaps == tuple(j // every - max(0, j - warm_up) // every for j in range(microbatches))
@@ -113,14 +113,14 @@ def test_version_gaps_of_one_f_one_b(every: int, microbatches: int) -> None:
 @pytest.mark.parametrize("stages", STAGES)
 def test_steady_gap_is_the_distance_to_the_last_stage(stages: int) -> None:
     """PipeOptim Equation 4: s = D - rank - 1."""
-    timeline = check(OneFOneB(), stages, Work(0, 20, 1, 0))
+    timeline = check(OneFOneB(), stages, FlushInterval(0, 20, 1, 0))
     for stage, gaps in enumerate(timeline.gaps):
         assert set(gaps[stages - 1 :]) == {stages - 1 - stage}
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
 def test_a_flush_has_no_gaps(schedule: Schedule) -> None:
-    assert all(set(gaps) == {0} for gaps in check(schedule, 5, Work(0, 9, None, 0)).gaps)
+    assert all(set(gaps) == {0} for gaps in check(schedule, 5, FlushInterval(0, 9, None, 0)).gaps)
 
 
 # Law 5, untimed: the closed form of the bubble
@@ -158,7 +158,7 @@ def test_bubble_of_message_driven_at_non_integer_costs(stages: int, microbatches
 def test_message_driven_misses_the_closed_form_where_its_limit_starves_it() -> None:
     """Where a backward is no whole number of forwards, a limit of the stages costs time; two more microbatches win it
     back (AxoNN IV-A sets the limit to the stages and says nothing of it)."""
-    work, cost = Work(0, 16, None, 0), costs(0.375, 0.625)
+    work, cost = FlushInterval(0, 16, None, 0), costs(0.375, 0.625)
     closed = (16 + 5 - 1) * 1.0
     assert check(MessageDriven(pipeline_limit=5), 5, work, cost=cost).makespan > closed
     assert check(MessageDriven(pipeline_limit=7), 5, work, cost=cost).makespan == closed
@@ -168,7 +168,7 @@ def test_preferring_forward_is_never_quicker_at_unit_cost_and_sometimes_slower()
     ratios = []
     for stages in STAGES:
         for microbatches in (1, 4, 8, 16):
-            work = Work(0, microbatches, None, 0)
+            work = FlushInterval(0, microbatches, None, 0)
             slow, quick = (check(MessageDriven(prefer=p), stages, work).makespan for p in ("forward", "backward"))
             ratios.append(slow / quick)
     assert min(ratios) == 1.0
@@ -185,11 +185,11 @@ class Script:
     stages: Mapping[int, Sequence[str]]
     promise: int = 9
 
-    def program(self, place: Place, work: Work) -> Program:
+    def program(self, place: Place, work: FlushInterval) -> Program:
         for text in self.stages.get(place.stage, ()):
             yield tuple(Op.parse(part) for part in text.split("|") if part)
 
-    def in_flight(self, place: Place, work: Work) -> int:
+    def in_flight(self, place: Place, work: FlushInterval) -> int:
         return self.promise
 
 
@@ -222,7 +222,7 @@ def test_broken_schedules_are_named(
     stages: Mapping[int, Sequence[str]], promise: int, named: str, marked: str | None
 ) -> None:
     with pytest.raises(IllegalSchedule, match=named) as caught:
-        check(Script(stages, promise), 2, Work(0, 2, None, 0))
+        check(Script(stages, promise), 2, FlushInterval(0, 2, None, 0))
     if marked is not None:
         assert marked in str(caught.value)
         assert str(caught.value).count("[") == (2 if "twice" in named else 1)  # an op that runs twice, both times
@@ -230,7 +230,7 @@ def test_broken_schedules_are_named(
 
 def test_the_error_shows_the_grid_up_to_the_fault() -> None:
     with pytest.raises(IllegalSchedule) as caught:
-        check(Script({0: ("0F0", "0F1", "0U0"), **ONE}), 2, Work(0, 2, None, 0))
+        check(Script({0: ("0F0", "0F1", "0U0"), **ONE}), 2, FlushInterval(0, 2, None, 0))
     assert str(caught.value).splitlines() == [
         "0U0 comes before the backward of microbatch 0",
         "stage 0 | F0   F1   [U0]",
@@ -239,10 +239,10 @@ def test_the_error_shows_the_grid_up_to_the_fault() -> None:
 
 
 def test_an_evaluation_that_trains_or_stops_is_named() -> None:
-    def stops(place: Place, work: Work) -> Program:
+    def stops(place: Place, work: FlushInterval) -> Program:
         yield (Op(place.stage, Kind.EVALUATE, work.first),)
 
-    work = Work(0, 3, None, 0)
+    work = FlushInterval(0, 3, None, 0)
     with pytest.raises(IllegalSchedule, match="2 microbatches are not evaluated"):
         check_evaluation(stops, 1, work)
     with pytest.raises(IllegalSchedule, match="0F0 runs in an evaluation"):

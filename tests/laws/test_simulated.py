@@ -21,18 +21,18 @@ from baselines.gpipe import GPipe
 from suite.core.errors import IllegalSchedule, InvalidRequest
 from suite.core.grid import Grid
 from suite.core.jitter import Perturbation
-from suite.core.op import Kind, Op, Place, Program, Work, feeds
+from suite.core.op import FlushInterval, Kind, Op, Place, Program, feeds
 from suite.core.protocols import Chunk, CostModel, Schedule
 from suite.core.trace import REDUCE, WAIT
 from suite.memory import Layout, offloaded
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import check
-from suite.simulate.block_model import Plan
+from suite.simulate.block_model import SimulationPlan
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.cost.roofline import Roofline
 from suite.simulate.network.machine import Link
 from suite.simulate.search import run
-from suite.simulate.worker import Network, Simulation, simulate
+from suite.simulate.worker import NetworkModel, Simulation, simulate
 
 STATIC: tuple[Schedule, ...] = (GPipe(), OneFOneB())
 FLUSH: tuple[Schedule, ...] = (*STATIC, MessageDriven(prefer="backward"))
@@ -91,7 +91,7 @@ def test_the_makespan_at_unit_cost_is_the_closed_form(schedule: Schedule, forwar
     cost, both = Fixed(forward, backward), forward + backward
     for stages in STAGES:
         for microbatches in MICROBATCHES:
-            found = simulate(schedule, Grid(inter=stages), Work(0, microbatches, None, 0), cost, FREE)
+            found = simulate(schedule, Grid(inter=stages), FlushInterval(0, microbatches, None, 0), cost, FREE)
             busy = microbatches * both
             assert found.makespan == pytest.approx((microbatches + stages - 1) * both, rel=1e-9)
             assert found.makespan / busy - 1 == pytest.approx((stages - 1) / microbatches, rel=1e-9, abs=1e-9)
@@ -101,7 +101,7 @@ def test_the_makespan_at_unit_cost_is_the_closed_form(schedule: Schedule, forwar
 
 def test_preferring_forward_misses_the_closed_form() -> None:
     """As the checker says: what is simulated is the order that the authors' code has, where it is asked for."""
-    work = Work(0, 16, None, 0)
+    work = FlushInterval(0, 16, None, 0)
     found = simulate(MessageDriven(prefer="forward"), Grid(inter=8), work, Fixed(1.0, 1.0), FREE)
     assert found.makespan == check(MessageDriven(prefer="forward"), 8, work, cost=ticks).makespan
     assert (16 + 8 - 1) * 2.0 < found.makespan <= 1.16 * (16 + 8 - 1) * 2.0
@@ -119,9 +119,9 @@ def test_messages_lengthen_filling_and_draining(stages: int, latency: float) -> 
         found = simulate(
             GPipe(),
             Grid(inter=stages),
-            Work(0, microbatches, None, 0),
+            FlushInterval(0, microbatches, None, 0),
             Fixed(1.0, 2.0),
-            Network(lambda first, second: Link(latency, 1e30)),
+            NetworkModel(lambda first, second: Link(latency, 1e30)),
         )
         expected = 3.0 * (microbatches + stages - 1) + 2 * (stages - 1) * latency
         assert found.makespan == pytest.approx(expected, rel=1e-9)
@@ -130,7 +130,7 @@ def test_messages_lengthen_filling_and_draining(stages: int, latency: float) -> 
 @pytest.mark.parametrize("replicas", range(1, 9))
 def test_a_reduction_takes_its_rings_volume(replicas: int) -> None:
     """Law 5: 2 (n - 1) / n of the gradient's bytes, over an adapter of 10 bytes/s."""
-    plan = Plan(TINY, simulated("axonn_no_memopt"), Grid(data=replicas), 840, 1)
+    plan = SimulationPlan(TINY, simulated("axonn_no_memopt"), Grid(data=replicas), 840, 1)
     found = run(plan, machine(devices_per_node=1), stack())
     volume = 2 * (replicas - 1) / replicas * plan.layout(0)["half_gradient"].bytes
     assert found.reduced[0] - found.drained[0] == pytest.approx(volume / 10, abs=0.05)  # a byte is rounded
@@ -145,7 +145,7 @@ def test_with_free_messages_a_simulation_is_the_checkers_run(
     schedule: Schedule, stages: int, microbatches: int, seed: int
 ) -> None:
     """Order, makespan and activations, to the last bit, whatever op takes whatever time."""
-    cost, work, grid = Drawn(seed), Work(0, microbatches, None, 0), Grid(inter=stages)
+    cost, work, grid = Drawn(seed), FlushInterval(0, microbatches, None, 0), Grid(inter=stages)
     found = simulate(schedule, grid, work, cost, FREE, traced=True)
     timeline = check(schedule, stages, work, cost=lambda op: 0.0 if op.kind is Kind.UPDATE else cost.compute(op))
     assert found.makespan == timeline.makespan
@@ -176,8 +176,8 @@ def test_on_any_network_every_program_gets_what_it_accepts(
     """Every op once, each after what it needs, in an order that the program takes; in-flight as promised; a static
     order is the checker's."""
     every = None if every == 4 or schedule not in STATIC else every
-    work, grid = Work(3, microbatches, every, 2), Grid(inter=stages)
-    network = Network(lambda first, second: Link(latency, bandwidth), blocking=blocking)
+    work, grid = FlushInterval(3, microbatches, every, 2), Grid(inter=stages)
+    network = NetworkModel(lambda first, second: Link(latency, bandwidth), blocking=blocking)
     found = simulate(schedule, grid, work, Drawn(seed, sizes=(0, 1, 7)), network, traced=True)
     for stage in range(stages):
         place, order = Place(stage, stages), ran(found, grid, stage)
@@ -206,7 +206,7 @@ def follow(program: Program, order: Sequence[Op]) -> None:
 @pytest.mark.parametrize("name", systems())
 def test_every_systems_promised_in_flight_is_kept(name: str) -> None:
     for inter, microbatches in ((1, 5), (2, 8), (4, 3), (4, 24)):
-        plan = Plan(TINY, simulated(name), Grid(inter=inter), microbatches, 1)
+        plan = SimulationPlan(TINY, simulated(name), Grid(inter=inter), microbatches, 1)
         found = run(plan, machine(), stack(delay=0.01))
         promised = [plan.system.schedule.in_flight(plan.grid.place(stage), plan.work) for stage in range(inter)]
         assert all(0 < peak <= most for peak, most in zip(found.peak, promised, strict=True))
@@ -238,9 +238,9 @@ def test_one_replica_stands_for_all(
     seed: int,
 ) -> None:
     """Where a node holds whole replicas, so that all have the same links: rings, chunks and waiting included."""
-    grid, work = Grid(data=data, inter=inter), Work(0, microbatches, None, 0)
+    grid, work = Grid(data=data, inter=inter), FlushInterval(0, microbatches, None, 0)
     on = machine(devices_per_node=inter * nodes, within=Link(0.1, 30.0))
-    network = Network.of(on, stack(delay=0.2, collective=0.3, hop=0.05, adapters=2), grid.size, **flags)
+    network = NetworkModel.of(on, stack(delay=0.2, collective=0.3, hop=0.05, adapters=2), grid.size, **flags)
     cost = Drawn(seed, sizes=(0, 3, 9), chunks=chunks)
     one, every = (simulate(schedule, grid, work, cost, network, symmetric=s) for s in (True, False))
     for name in ("drained", "reduced", "finished"):
@@ -256,7 +256,7 @@ def test_one_replica_of_a_system_stands_for_all(name: str) -> None:
     if modelled.bucket_numel:
         modelled = replace(modelled, layout=small_buckets, bucket_numel=100, buckets_per_reduction=2)
     for data, inter, tensor in ((3, 2, 2), (4, 4, 1)):
-        plan = Plan(TINY, modelled, Grid(data, inter, tensor if modelled.tensor else 1), 24, 2)
+        plan = SimulationPlan(TINY, modelled, Grid(data, inter, tensor if modelled.tensor else 1), 24, 2)
         on, software = machine(devices_per_node=plan.grid.size // data), stack(delay=0.1, collective=0.2)
         one, every = (run(plan, on, software, symmetric=symmetric) for symmetric in (True, False))
         assert every.finished == pytest.approx(one.finished, rel=1e-9)
@@ -274,7 +274,7 @@ def test_ranks_that_differ_each_keep_their_own_time(
     schedule: Schedule, inter: int, data: int, microbatches: int, seed: int
 ) -> None:
     """Stragglers and jitter: every pipeline is the checker's at its own speed, and an update waits for the last."""
-    grid, work, clock = Grid(data=data, inter=inter), Work(0, microbatches, None, 0), random.Random(seed)
+    grid, work, clock = Grid(data=data, inter=inter), FlushInterval(0, microbatches, None, 0), random.Random(seed)
     cost, factors = Drawn(seed), {rank: clock.choice((1.0, 1.5, 4.0)) for rank in range(grid.size)}
 
     def slower(rank: int, op: Op) -> float:
@@ -298,15 +298,24 @@ def test_ranks_that_differ_each_keep_their_own_time(
 
 def test_stragglers_need_every_rank() -> None:
     with pytest.raises(InvalidRequest, match="one replica for all, with ranks that differ"):
-        simulate(OneFOneB(), Grid(data=2), Work(0, 1, None, 0), Fixed(1.0, 2.0), FREE, slower=Perturbation(spread=0.1))
+        simulate(
+            OneFOneB(),
+            Grid(data=2),
+            FlushInterval(0, 1, None, 0),
+            Fixed(1.0, 2.0),
+            FREE,
+            slower=Perturbation(spread=0.1),
+        )
 
 
 # -- more of something is never quicker ------------------------------------------------------------------------------
 
 
 def makespan(schedule: Schedule, cost: Any, latency: float, bandwidth: float, *, blocking: bool = False) -> float:
-    network = Network(lambda first, second: Link(latency, bandwidth), blocking=blocking)
-    return simulate(schedule, Grid(inter=cost.stages), Work(0, cost.microbatches, None, 0), cost, network).makespan
+    network = NetworkModel(lambda first, second: Link(latency, bandwidth), blocking=blocking)
+    return simulate(
+        schedule, Grid(inter=cost.stages), FlushInterval(0, cost.microbatches, None, 0), cost, network
+    ).makespan
 
 
 @dataclass
@@ -367,7 +376,7 @@ def test_payload_bytes_counted_are_those_modelled(
     schedule: Schedule, stages: int, microbatches: int, seed: int
 ) -> None:
     """Law 6: of every op that feeds a neighbour, and of no other; in the trace and in the sums."""
-    cost, work = Drawn(seed, sizes=(3, 64, 1000)), Work(0, microbatches, None, 0)
+    cost, work = Drawn(seed, sizes=(3, 64, 1000)), FlushInterval(0, microbatches, None, 0)
     found = simulate(schedule, Grid(inter=stages), work, cost, FREE, traced=True)
     for stage in range(stages):
         ops = [Op(stage, kind, i) for kind in (Kind.FORWARD, Kind.BACKWARD) for i in range(microbatches)]
@@ -378,7 +387,7 @@ def test_payload_bytes_counted_are_those_modelled(
 @pytest.mark.parametrize(("name", "tensor"), [("axonn", 1), ("deepspeed_3d", 2), ("megatron_lm", 2)])
 def test_a_systems_payload_is_the_outputs_of_its_blocks(name: str, tensor: int) -> None:
     """Half a sequence by hidden is 64 bytes here: 4 microbatches of 2, forwards and backwards, whole or in slices."""
-    plan = Plan(TINY, simulated(name), Grid(inter=4, tensor=tensor), 8, 2)
+    plan = SimulationPlan(TINY, simulated(name), Grid(inter=4, tensor=tensor), 8, 2)
     found = run(plan, machine(), stack())
     forward, backward = {"axonn": (128, 128), "deepspeed_3d": (64, 128), "megatron_lm": (64, 64)}[name]
     inside = 4 * (forward + backward)
@@ -396,12 +405,12 @@ class Broken:
     spoil: Callable[[list[Op]], list[Op]]
     promise: int = 9
 
-    def program(self, place: Place, work: Work) -> Program:
+    def program(self, place: Place, work: FlushInterval) -> Program:
         order = list(check(OneFOneB(), place.stages, work).order(place.stage))
         for op in self.spoil(order) if place.stage == 1 else order:
             yield (op,)
 
-    def in_flight(self, place: Place, work: Work) -> int:
+    def in_flight(self, place: Place, work: FlushInterval) -> int:
         return self.promise
 
 
@@ -420,4 +429,6 @@ def test_a_program_that_deadlocks_or_breaks_its_promise_raises(
     broken = Broken(spoil, promise)
     for symmetric in (True, False):
         with pytest.raises(IllegalSchedule, match=named):
-            simulate(broken, Grid(data=2, inter=3), Work(0, 3, None, 0), Fixed(1.0, 2.0), FREE, symmetric=symmetric)
+            simulate(
+                broken, Grid(data=2, inter=3), FlushInterval(0, 3, None, 0), Fixed(1.0, 2.0), FREE, symmetric=symmetric
+            )

@@ -1,4 +1,4 @@
-"""Decides what a night is worth: planted slowdowns that it has to find, and unchanged code that it must not blame.
+"""Trial of nightly runs: planted slowdowns must be found, unchanged code must not be blamed.
 
     python tests/nightly/trial.py planted FOLDER ops:0.10 ops:0.05 update:0.10 messages:0.10
     python tests/nightly/trial.py unchanged FOLDER --nights 20

@@ -21,7 +21,7 @@ from suite.config.compose import register
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record
 from suite.runner.slurm import wait
-from suite.runner.slurm.submit import Ended, submitted
+from suite.runner.slurm.submit import FinishedJob, submitted
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 ROOT = SUPPORT.parents[1]
@@ -182,7 +182,7 @@ def test_twenty_four_runs_one_cancelled_and_one_past_its_time_limit(slurm: Clust
                 cancelled = True
                 slurm.run("scancel", path.stem)
 
-    ended: list[Ended] = submitted(jobs, say=say)
+    ended: list[FinishedJob] = submitted(jobs, say=say)
     assert cancelled
     found = outcomes(tmp_path)
     assert len(found) == 24

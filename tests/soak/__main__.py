@@ -1,6 +1,6 @@
-"""Decides what `make soak` does: kills sweeps at random moments and tries random configs; 1 if there is a fault.
+"""Command of `make soak`: kill sweeps at random moments and run random configurations.
 
-    python -m tests.soak --seed=7 --kills=200 --configs=10000 --real=100
+Exits with 1 after a fault.
 
 The seed is printed, and makes the same kills and configs again; moments are as exact as a machine's scheduler.
 """

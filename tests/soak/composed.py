@@ -1,4 +1,4 @@
-"""Decides what becomes of a random config without ranks: refused by name, an outcome, or a fault of the suite's.
+"""Random configurations without ranks: refused by name, run to an outcome, or a fault of the suite.
 
 A fault is a traceback, as an error or as the reason of an outcome, a reason of several lines, a record that does not
 read back, or more than LIMIT seconds, STUDY for a whole published figure.

@@ -1,4 +1,4 @@
-"""Decides what a random config is: the choices and keys that conf/ has, and values that are legal, absurd or none.
+"""Random configurations: choices and keys of conf/, with values that are legal, absurd or missing.
 
 Nothing here lists a key: groups, choices and keys are read from conf/ itself, so that a new one is tried the day it
 is there. Most configs change a handful of things, for one that breaks ten rules is refused for the first.

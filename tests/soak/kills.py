@@ -1,5 +1,5 @@
-"""Decides whether a sweep survives being killed: no record lost or damaged, no process left, and a resume that makes
-exactly what is missing.
+"""Sweeps that are killed: no record is lost or damaged, no process is left, and the resumed sweep makes exactly the
+missing runs.
 
 A chain is one command on one fresh folder, killed again and again at random moments until it has made everything. What
 is killed is a rank, its launcher, a job, the sweep's own process, or its process group; or its disk is full.

@@ -1,4 +1,4 @@
-"""Decides whether random configs end under real ranks: each with a record, none by hanging or with a traceback.
+"""Random configurations on real ranks: each ends with a record, and none hangs or prints a traceback.
 
 Networks are tiny, grids have four ranks at most, and a batch or two is trained; everything else is drawn from conf/.
 """

@@ -1,4 +1,4 @@
-"""Decides whether a few random configs are refused by name or run to an outcome, and whether a fault would be seen.
+"""A sample of random configurations, and detection of a planted fault.
 
 `make soak` tries thousands, and kills sweeps.
 """

@@ -1,4 +1,4 @@
-"""Decides what is right of an asynchronous pipeline: one process, every version of every stage's weights kept for ever.
+"""Reference of an asynchronous pipeline: one process that keeps every weight version.
 
 Nothing of the engine is used: 1F1B is written out, passes are functional calls on the version that the system's
 definition names, gradients are torch.autograd.grad's, and rules and predictions are the papers' formulas in float64.

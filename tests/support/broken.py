@@ -1,4 +1,4 @@
-"""Decides how a system breaks a law, one way each, so that a test can see the right law name it."""
+"""Systems that break one law each."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from suite.config.run import RunConfig
-from suite.core.op import Kind, Op, Place, Program, Work
-from suite.core.protocols import Clock, Read, WeightPolicy, World
+from suite.core.op import FlushInterval, Kind, Op, Place, Program
+from suite.core.protocols import Read, StageVersions, WeightPolicy, World
 from suite.engine.system import EngineSystem
 from suite.weights import Latest
 
@@ -16,16 +16,16 @@ from suite.weights import Latest
 class _Order:
     """GPipe's, for its children to spoil."""
 
-    def program(self, place: Place, work: Work) -> Program:
+    def program(self, place: Place, work: FlushInterval) -> Program:
         for kind in (Kind.FORWARD, Kind.BACKWARD):
             for index in self.indices(place, work, kind):
                 yield (Op(place.stage, kind, index),)
         yield (Op(place.stage, Kind.UPDATE, work.update),)
 
-    def indices(self, place: Place, work: Work, kind: Kind) -> list[int]:
+    def indices(self, place: Place, work: FlushInterval, kind: Kind) -> list[int]:
         return list(range(work.first, work.end))
 
-    def in_flight(self, place: Place, work: Work) -> int:
+    def in_flight(self, place: Place, work: FlushInterval) -> int:
         return work.microbatches
 
 
@@ -33,7 +33,7 @@ class _Order:
 class Deadlock(_Order):
     """Of longer batches the first stage wants a gradient before the last stage, which waits for all, has begun."""
 
-    def program(self, place: Place, work: Work) -> Program:
+    def program(self, place: Place, work: FlushInterval) -> Program:
         early = place.stage == 0 and place.stages > 1 and work.microbatches > 2
         order = list(super().program(place, work))
         if early:
@@ -46,7 +46,7 @@ class Deadlock(_Order):
 class TooMany(_Order):
     """Promises less than it holds, from four microbatches on."""
 
-    def in_flight(self, place: Place, work: Work) -> int:
+    def in_flight(self, place: Place, work: FlushInterval) -> int:
         return min(3, work.microbatches)
 
 
@@ -54,7 +54,7 @@ class TooMany(_Order):
 class Dropped(_Order):
     """The last backward of a longer batch never runs."""
 
-    def indices(self, place: Place, work: Work, kind: Kind) -> list[int]:
+    def indices(self, place: Place, work: FlushInterval, kind: Kind) -> list[int]:
         found = super().indices(place, work, kind)
         return found[:-1] if kind is Kind.BACKWARD and len(found) > 4 else found
 
@@ -65,10 +65,10 @@ class Stale(WeightPolicy):
 
     graph: str = "keep"
 
-    def read(self, op: Op, clock: Clock) -> Read:
+    def read(self, op: Op, clock: StageVersions) -> Read:
         return Read(max(0, clock.updates - 1), 0, "recompute")
 
-    def needed(self, clock: Clock) -> frozenset[int]:
+    def needed(self, clock: StageVersions) -> frozenset[int]:
         return frozenset()
 
 

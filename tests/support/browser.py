@@ -1,4 +1,4 @@
-"""Decides how a test looks at a page: headless Chromium, driven over its DevTools pipe, that keeps what went wrong.
+"""Headless Chromium, driven over its DevTools pipe, with a log of its errors.
 
 No driver and no port: commands and events are JSON with a NUL after each, on descriptors 3 and 4, and the browser ends
 when they close. Every wait has a deadline.

@@ -1,4 +1,4 @@
-"""Decides which models and batches every grid, schedule and transport is tried on."""
+"""Models and batches for tests over every grid, schedule and transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides which cells of a large product run every time; the whole product runs with `pytest -m exhaustive`."""
+"""Pairwise selection of cells from large products; `pytest -m exhaustive` runs the whole product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides what two systems are compared over: batches, an evaluation between them, and the bytes of one of them."""
+"""Training curves of two systems: batches, an evaluation, and the bytes of one system."""
 
 from __future__ import annotations
 

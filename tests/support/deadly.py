@@ -1,4 +1,4 @@
-"""Decides how the process of a job can end, for real: `executor.how` in the config names it."""
+"""Executor whose process ends as `executor.how` selects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from suite.config.run import RunConfig
-from suite.core.protocols import Carried
+from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
 
 SIGNALS = {"killed": signal.SIGKILL, "told_to_end": signal.SIGTERM}
@@ -25,7 +25,7 @@ class Deadly:
     def check(self, config: RunConfig) -> None:
         """Nothing is refused."""
 
-    def run(self, config: RunConfig) -> Carried:
+    def run(self, config: RunConfig) -> ExecutorResult:
         with self.log.open("a") as file:
             file.write(f"{self.how}\n")
         if self.how in SIGNALS:
@@ -37,4 +37,4 @@ class Deadly:
             raise ValueError("a deliberate fault")
         if self.how in WAITS:
             time.sleep(WAITS[self.how])
-        return Carried(Source.ANALYTIC, metrics={"number": Metric("", "", (1.0,))})
+        return ExecutorResult(Source.ANALYTIC, metrics={"number": Metric("", "", (1.0,))})

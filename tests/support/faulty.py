@@ -1,4 +1,4 @@
-"""Decides how a system can go wrong, for real: `fault` in the config names what one rank does in its second batch."""
+"""System with a fault of one rank in its second batch, selected by `fault`."""
 
 from __future__ import annotations
 

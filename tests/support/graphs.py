@@ -1,4 +1,4 @@
-"""Decides the graphs, parts and dense oracle that laws of distributed graph training are held to."""
+"""Graphs, partitions and the dense oracle for the laws of full-graph training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from suite.comm.p2p.threads import LoopbackWorld, run
 from suite.engine.optim.optimizer import SGD
 from suite.gnn.exchange import Aware
 from suite.gnn.plan import Placement
-from suite.gnn.rank_shard import Holding, holdings, plans
+from suite.gnn.rank_shard import RankShard, holdings, plans
 from suite.gnn.train import Trainer
 from suite.workload.gcn import GCN
 
@@ -64,7 +64,7 @@ def uneven(n: int, k: int, seed: int = 1) -> np.ndarray:
     return rng.choice(k, n, p=weights / weights.sum())
 
 
-def held(given: Problem, placement: Placement, parts: np.ndarray) -> list[Holding]:
+def held(given: Problem, placement: Placement, parts: np.ndarray) -> list[RankShard]:
     forward, backward = plans(given.operator, parts, placement)
     return list(
         holdings(

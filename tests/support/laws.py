@@ -1,4 +1,4 @@
-"""Decides how law 2 is asked of a schedule on one rank of a world: an engine is made for it."""
+"""Law 2 of a schedule on one rank of a world."""
 
 from __future__ import annotations
 

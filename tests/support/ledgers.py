@@ -1,15 +1,15 @@
-"""Decides how a test follows the weight versions of a pipeline that never runs: the checker's order, and a ledger."""
+"""Weight versions of a pipeline without ranks: the checker's order and a ledger."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from suite.core.op import Kind, Op, Work
+from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Read, Schedule, WeightPolicy
 from suite.schedule import OneFOneB
 from suite.schedule.check import check
 from suite.weights import Ledger
-from suite.weights.ledger import Entry
+from suite.weights.ledger import LedgerEntry
 
 DEPTHS = range(1, 9)
 
@@ -18,7 +18,7 @@ Passes = tuple[tuple[Op, Read | None], ...]
 
 
 def follow(
-    policy: WeightPolicy, stages: int, work: Work, *, schedule: Schedule | None = None, exact: bool = False
+    policy: WeightPolicy, stages: int, work: FlushInterval, *, schedule: Schedule | None = None, exact: bool = False
 ) -> list[Ledger]:
     """A ledger per stage after the whole work. exact: `compare` holds after every op."""
     timeline = check(schedule or OneFOneB(), stages, work)
@@ -52,12 +52,12 @@ def compare(ledger: Ledger, order: Iterable[Op]) -> Passes:
     return tuple(passes)
 
 
-def entries(ledger: Ledger, kind: Kind) -> list[Entry]:
+def entries(ledger: Ledger, kind: Kind) -> list[LedgerEntry]:
     return [entry for entry in ledger.entries if entry.op.kind is kind]
 
 
-def epochs(microbatches: int, update_every: int) -> Iterator[Work]:
+def epochs(microbatches: int, update_every: int) -> Iterator[FlushInterval]:
     """Two works, the second counted on from the first."""
-    first = Work(0, microbatches, update_every, 0)
+    first = FlushInterval(0, microbatches, update_every, 0)
     yield first
-    yield Work(first.end, microbatches, update_every, first.updates)
+    yield FlushInterval(first.end, microbatches, update_every, first.updates)

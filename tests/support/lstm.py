@@ -1,4 +1,4 @@
-"""Decides what an LSTM computes, for tests of networks that are made of them."""
+"""Reference implementation of an LSTM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides what SAMO must equal: dense training of a network whose pruned weights are masked, gradients and all."""
+"""Reference of SAMO: dense training with masked weights and gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides how mixed precision is checked on one rank of a world, so that threads and MPI ranks face the same test."""
+"""Checks of mixed precision on one rank of a world, for threads and MPI ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides how tests get machines, stacks, systems and models: as conf has them, or small enough to count by hand."""
+"""Machines, efficiencies, systems and models for simulator tests, from conf/ or small enough to count by hand."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from suite.schedule import MessageDriven
 from suite.simulate.block_model import Modelled
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Link, Machine
-from suite.simulate.worker import Network
+from suite.simulate.worker import NetworkModel
 from suite.workload import Transformer
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-FREE = Network(lambda first, second: Link(0.0, 1e30))  # messages take no time
+FREE = NetworkModel(lambda first, second: Link(0.0, 1e30))  # messages take no time
 TINY = Transformer(layers=4, hidden=8, heads=2, sequence=4, vocabulary=16)  # 872 parameters a block, 160, 16 + 128
 
 

@@ -1,4 +1,4 @@
-"""Decides what made-up repeats look like: records of one run, and machines where nothing takes the same time twice."""
+"""Synthetic repeats of nightly runs, on machines with noise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from suite.core.record import Metric, Outcome, Record, Source
-from suite.regression.compare.record_sets import Sample, Samples
+from suite.regression.compare.record_sets import RecordSet, Sample
 from suite.runner.store import Store, key_of
 
 CONFIG: dict[str, Any] = {
@@ -53,11 +53,11 @@ def record(times: Sequence[float] = (0.1,) * 8, *, label: str = "axonn 2x1", **c
     return Record(**(fields | changes))
 
 
-def samples(records: Sequence[Record], name: str = "A", reference: Sequence[float] = ()) -> Samples:
+def samples(records: Sequence[Record], name: str = "A", reference: Sequence[float] = ()) -> RecordSet:
     """A set of them; reference: seconds of the reference workload beside each, if it was timed."""
     told = [{"products/1": seconds} for seconds in reference] or [{} for _ in records]
     found = [Sample(r, f"{name}/{n}.json", "", told[n]) for n, r in enumerate(records)]
-    return Samples(name, tuple(found))
+    return RecordSet(name, tuple(found))
 
 
 def stored(folder: Path, one: Record) -> Path:

@@ -1,4 +1,4 @@
-"""Decides how a test starts MPI ranks: one program, a deadline, its output in the failure."""
+"""Start MPI ranks in a test, with a deadline and their output in the failure."""
 
 from __future__ import annotations
 

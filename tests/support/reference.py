@@ -1,4 +1,4 @@
-"""Decides what is right of mixed precision in one process, beside the reference that every system is held to."""
+"""Reference of mixed precision in one process."""
 
 from __future__ import annotations
 

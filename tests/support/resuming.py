@@ -1,4 +1,4 @@
-"""Decides what a run is left with, so that a resumed one can be compared with it bit by bit."""
+"""Final state of a run, for a bit-for-bit comparison with a resumed run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides how times that ranks took reach pytest-benchmark, and what every benchmark says of its circumstances.
+"""Times measured by ranks, passed to pytest-benchmark with the circumstances of the benchmark.
 
 Ranks are started once and time themselves: what pytest-benchmark would measure is the start. So its clock is replaced
 for such a test by one that stands at zero until a sample is played: the statistics in the JSON are those of the

@@ -1,4 +1,4 @@
-"""Decides what a cluster is in tests: munged, slurmctld and slurmd of one's own, on this machine alone.
+"""Slurm cluster on this machine alone: munged, slurmctld and slurmd.
 
     with cluster() as one: ...                   # one node, on the loopback interface
     with cluster(two_hosts()) as two: ...        # two nodes, each in a network of its own, joined by one wire

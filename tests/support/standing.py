@@ -1,4 +1,4 @@
-"""Decides how several programs share one start of MPI ranks, most of whose time is the import of torch.
+"""Persistent MPI ranks that run several programs, so that torch is imported once.
 
     standing(2, program, "argument")    # as run_ranks under mpiexec, by ranks that may have run other programs
 

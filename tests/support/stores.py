@@ -1,4 +1,4 @@
-"""Decides what a large reports folder looks like: thousands of records of every experiment, machine and outcome.
+"""Large reports folders: thousands of records of every experiment, machine and outcome.
 
 They are varied from the committed ones, so that sizes, names and shapes are those of real runs: several machines, seeds
 and nights, losses by the hundred, tracebacks of a hundred lines, traces for some, files that are damaged.

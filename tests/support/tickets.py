@@ -1,4 +1,4 @@
-"""Decides how tests draw tickets: a list of layers as stages of any number, in threads that only share sums."""
+"""Masks for tests: a list of layers as any number of stages, in threads that share sums only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides when a test is skipped for want of a tool. Under `--no-skip` (root conftest.py) such a skip is a failure.
+"""Skip a test when a tool is missing; with `--no-skip` (root conftest.py) the skip is a failure.
 
 Every skip for want of a tool has a reason that starts with the tool's name and a colon, here and elsewhere.
 """

@@ -20,7 +20,7 @@ from tools import needs
 from suite.cli.doctor import examined
 from suite.comm.rendezvous import mpiexec_flags
 from suite.doctor import checks, probe
-from suite.doctor.finding import ABSENT, BROKEN, UNKNOWN, WORKS, Check, Finding, Ill
+from suite.doctor.finding import ABSENT, BROKEN, UNKNOWN, WORKS, CheckFailed, ComponentCheck, ComponentState
 from suite.doctor.probe import Said, attempt
 from suite.runner.launch.stale_build_locks import build_folders, stale_locks
 
@@ -208,8 +208,8 @@ def test_every_component_can_fail_here() -> None:
 
 
 def test_a_line_is_one_line() -> None:
-    assert Finding("x", WORKS, "a\n  b").line().endswith("works: a b")
-    assert Finding("x", BROKEN, "a\nb", "c\nd").line().endswith("does not work because a b | do this: c d")
+    assert ComponentState("x", WORKS, "a\n  b").line().endswith("works: a b")
+    assert ComponentState("x", BROKEN, "a\nb", "c\nd").line().endswith("does not work because a b | do this: c d")
 
 
 @pytest.mark.parametrize("error", [KeyError("gone"), ImportError("No module named 'psutil'"), OSError(5, "I/O")])
@@ -217,14 +217,14 @@ def test_an_error_that_nobody_thought_of_is_a_finding(error: Exception) -> None:
     def look() -> str:
         raise error
 
-    finding = Check("x", look).finding()
+    finding = ComponentCheck("x", look).finding()
     assert (finding.state, finding.remedy) == (BROKEN, "make install")
     assert type(error).__name__ in finding.detail
 
 
 def ill(state: str) -> Callable[[], str]:
     def look() -> str:
-        raise Ill("it is so", "that", state)
+        raise CheckFailed("it is so", "that", state)
 
     return look
 
@@ -236,7 +236,10 @@ def ill(state: str) -> Callable[[], str]:
 def test_only_what_a_laptop_needs_decides_the_exit_status(
     capsys: pytest.CaptureFixture[str], state: str, needed: bool, code: int
 ) -> None:
-    assert examined([Check("good", lambda: "yes", needed=True), Check("bad", ill(state), needed=needed)]) == code
+    assert (
+        examined([ComponentCheck("good", lambda: "yes", needed=True), ComponentCheck("bad", ill(state), needed=needed)])
+        == code
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "good               works: yes"
     assert lines[1] == f"bad                {state} because it is so | do this: that"

@@ -1,4 +1,4 @@
-"""Decides whether a drawn system says which weights its passes read, and what Table II is at its depth."""
+"""Drawn systems: weight versions, and Table II at their depth."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ from suite.core.errors import InvalidRequest, SuiteError
 from suite.engine.checkpoint import storage
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
-from suite.gnn.plan import Plan
-from suite.gnn.rank_shard import Holding
+from suite.gnn.plan import ExchangePlan
+from suite.gnn.rank_shard import RankShard
 from suite.pruning.mask import load as load_ticket
 from suite.runner.runs import expand
 from suite.simulate.cost.measured import recorded
@@ -43,8 +43,8 @@ class Runs:
 
 READERS: dict[str, Callable[[Path], object]] = {
     "ticket": load_ticket,
-    "plan": Plan.load,
-    "holding": Holding.load,
+    "plan": ExchangePlan.load,
+    "holding": RankShard.load,
     "profile": Profile.read,
     "trace": lambda path: recorded(trace=str(path)),
     "machine": lambda path: measured(name="local", file=str(path)),

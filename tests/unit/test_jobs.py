@@ -1,5 +1,4 @@
-"""Decides whether a sweep survives its jobs: whatever one does, the others are made, every run has a record in the end,
-and the same command makes exactly what is missing."""
+"""Sweeps whose jobs fail: other jobs run, every run has a record, and a repeat makes exactly the missing runs."""
 
 from __future__ import annotations
 

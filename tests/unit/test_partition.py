@@ -1,4 +1,4 @@
-"""Decides whether a network that is timed here gets the split that its own times ask for, and a file to split it by."""
+"""Measured profiles and the split that PipeDream's rule derives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from suite.cli import profile_split
 from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
 from suite.engine import profile
-from suite.engine.profile import Measured, Timed, measure
+from suite.engine.profile import LayerTime, NetworkProfile, measure
 from suite.workload.pipedream_split import equal
 from suite.workload.split import divide
 
@@ -68,14 +68,16 @@ def test_a_layer_is_timed_without_those_before_it(monkeypatch: pytest.MonkeyPatc
 def test_a_plan_with_unequal_replicas_is_told_and_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layers = (Timed("wide", 3.0, 6.0, 1, 0), Timed("heavy", 1.0, 2.0, 1, 90))
-    monkeypatch.setattr("suite.engine.profile.measure", lambda config, bandwidth: Measured("two", 2, 10.0, layers))
+    layers = (LayerTime("wide", 3.0, 6.0, 1, 0), LayerTime("heavy", 1.0, 2.0, 1, 90))
+    monkeypatch.setattr(
+        "suite.engine.profile.measure", lambda config, bandwidth: NetworkProfile("two", 2, 10.0, layers)
+    )
     assert profile_split.main(["grid.inter=2", "grid.data=2", f"reports={tmp_path}"]) == 0
     said = capsys.readouterr().out
     assert "any plan for 4 devices: layers 0-0 on 3, 1-1 on 1; slowest 3 s" in said
     assert "refused: a plan of 2 stages with 3, 1 replicas; rule: every stage has as many replicas" in said
     assert "2 stages of 2: layers 0-0 on 2, 1-1 on 2; slowest 9 s" in said
-    assert equal(Measured("two", 2, 10.0, layers).profile, 2, 2).slowest == 9.0  # 2 * 90 / 10 over two
+    assert equal(NetworkProfile("two", 2, 10.0, layers).profile, 2, 2).slowest == 9.0  # 2 * 90 / 10 over two
 
 
 def test_a_network_with_fewer_layers_than_stages_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Decides when `make reproduce` has failed: what it cannot run here is a row, what went wrong a failure."""
+"""Exit status of `make reproduce`: unsupported runs are rows, failures are failures."""
 
 from __future__ import annotations
 

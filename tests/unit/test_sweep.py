@@ -1,4 +1,4 @@
-"""Decides what a sweep's exit status says of its jobs, and what is said of a job that died."""
+"""Exit status of a sweep, and reports of dead jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.cli.hydra_sweep import Plan, counted, ended, plan_of, sweep, together
+from suite.cli.hydra_sweep import DryRun, counted, ended, plan_of, sweep, together
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome
@@ -56,8 +56,8 @@ def test_arguments_that_hydra_does_not_take_are_refused(monkeypatch: pytest.Monk
 
 
 def test_a_dry_run_counts_one_run_as_one() -> None:
-    assert counted([Plan((), would_run=1)]).startswith("dry run of 1 run: ")
-    assert "1 has a record" in counted([Plan((), recorded=1)])
+    assert counted([DryRun((), would_run=1)]).startswith("dry run of 1 run: ")
+    assert "1 has a record" in counted([DryRun((), recorded=1)])
 
 
 @pytest.mark.parametrize("key", ["reports", "checkpoint.folder"])

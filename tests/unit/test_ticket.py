@@ -1,4 +1,4 @@
-"""Decides whether a ticket that was found in one training can be taken to another."""
+"""Export of a mask from one training run to another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides how collectives run, through torch.distributed's gloo (CPU) or NCCL (CUDA), and what a world without MPI is.
+"""Collectives through torch.distributed with gloo (CPU) or NCCL (CUDA), and a world without MPI.
 
 MPI sums bfloat16 as bytes, silently; gloo and NCCL know the type. A gloo wait that does not move MPI's messages can
 deadlock with a pending rendezvous send, so a handle is polled (`done`), and whoever waits keeps messages moving.

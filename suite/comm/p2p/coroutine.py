@@ -1,8 +1,8 @@
-"""Decides how the ranks of one process take turns without threads: each is a generator, which stops where it waits.
+"""Ranks of one process as generators, without threads.
 
-A collective ends when its last member has come, and a rank that waits in one stops too. So nothing here depends on
-time, and every run of it is the same. Until turns begin the ranks are threads of a loopback world: what engines agree
-on while they are made needs no generator.
+A generator yields wherever its rank would wait. A collective ends when its last member has come, and a rank that waits
+in one stops too. So nothing here depends on time, and every run of it is the same. Until turns begin the ranks are
+threads of a loopback world: what engines agree on while they are made needs no generator.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Desk:
     def __init__(self, size: int) -> None:
         self.size = size
         self.inbox: list[dict[Op, Value]] = [{} for _ in range(size)]
-        self.meetings: dict[tuple[tuple[int, ...], int], dict[int, tuple[torch.Tensor, _Meeting]]] = {}
+        self.meetings: dict[tuple[tuple[int, ...], int], dict[int, tuple[torch.Tensor, _RankCollective]]] = {}
         self.begun = False
         self.moves = 0  # sends, receipts and meetings: nothing moves in a deadlock
 
@@ -89,7 +89,7 @@ class CoroutineTransport(Transport):
             raise RankError(f"rank {self.rank} closes with values unreceived: {', '.join(left)}")
 
 
-class _Meeting:
+class _RankCollective:
     """One collective of one rank."""
 
     finished = False
@@ -116,7 +116,7 @@ class CoroutineGroup:
             return self.before.all_reduce(tensor, op)
         self.count += 1
         self.desk.moves += 1
-        key, meeting = (self.ranks, self.count), _Meeting()
+        key, meeting = (self.ranks, self.count), _RankCollective()
         there = self.desk.meetings.setdefault(key, {})
         there[self.rank] = tensor, meeting
         if len(there) == len(self.ranks):

@@ -1,4 +1,4 @@
-"""Decides what ranks without torch send: plain memory, on the lanes that carry tensors, and round the rings of columns.
+"""Transport and ring collectives over plain host memory, for ranks without torch.
 
 An emulated rank computes nothing, and sixteen of them on two cores need 15 s to load torch and 2 s to start without it.
 Its messages are as large as a real rank's, and go the same way; only what they hold is nobody's.
@@ -23,7 +23,7 @@ class Host:
     type = "cpu"
 
 
-class Memory:
+class HostBuffer:
     """`size` bytes that look to a lane like a tensor of bytes."""
 
     __slots__ = ("held", "nbytes", "shape")
@@ -32,9 +32,9 @@ class Memory:
     def __init__(self, size: int) -> None:
         self.held, self.nbytes, self.shape = allocate(size), size, (size,)
 
-    def new_empty(self, shape: Sequence[int], dtype: str = PLAIN, device: Any = Host) -> Memory:
+    def new_empty(self, shape: Sequence[int], dtype: str = PLAIN, device: Any = Host) -> HostBuffer:
         (size,) = shape
-        return Memory(size)
+        return HostBuffer(size)
 
     def data_ptr(self) -> int:
         return int(self.held.address)
@@ -48,20 +48,20 @@ class Memory:
     def dim(self) -> int:
         return 1
 
-    def detach(self) -> Memory:
+    def detach(self) -> HostBuffer:
         return self
 
     contiguous = cpu = detach
 
 
-class Ring:
+class RingTraffic:
     """The traffic of one ring all-reduce of a buffer over n ranks. sent: bytes, by this rank so far.
 
     In each of 2 (n - 1) steps every rank sends the n-th part that it took last to the next rank. The bytes move and
     nobody adds them: they are nobody's numbers, and what adding costs is in the model of the step.
     """
 
-    def __init__(self, comm: Any, ranks: Sequence[int], buffer: Memory, tag: int) -> None:
+    def __init__(self, comm: Any, ranks: Sequence[int], buffer: HostBuffer, tag: int) -> None:
         count, self.at = len(ranks), ranks.index(comm.Get_rank())
         self.comm, self.tag, self.left = comm, tag, 2 * (count - 1)
         self.before, self.after = ranks[self.at - 1], ranks[(self.at + 1) % count]
@@ -100,10 +100,10 @@ class RingGroup:
     def __init__(self, comm: Any, ranks: Sequence[int], tag: int) -> None:
         self.comm, self.ranks, self.tag = comm, tuple(ranks), tag
 
-    def all_reduce(self, tensor: Memory, op: str = "sum") -> Handle:
-        return Ring(self.comm, self.ranks, tensor, self.tag)
+    def all_reduce(self, tensor: HostBuffer, op: str = "sum") -> Handle:
+        return RingTraffic(self.comm, self.ranks, tensor, self.tag)
 
-    def broadcast(self, tensor: Memory, root: int) -> Handle:
+    def broadcast(self, tensor: HostBuffer, root: int) -> Handle:
         raise InvalidRequest("a broadcast of plain memory", rule="ranks without torch have no weights to agree on")
 
 
@@ -136,8 +136,8 @@ class PlainWorld:
     def largest(self, number: float, progress: Callable[[], None]) -> float:
         return total(self.comm, number, progress, largest=True)
 
-    def buffer(self, size: int) -> Memory:
-        return Memory(size)
+    def buffer(self, size: int) -> HostBuffer:
+        return HostBuffer(size)
 
     def close(self) -> None:
         self.comm.Barrier()

@@ -1,4 +1,4 @@
-"""Decides who receives a value and how it is described on the wire: a header with op, dtypes and shapes.
+"""Wire format of a message: a header with op, dtypes and shapes, then the payload; and the rank that receives it.
 
 Nothing is pickled and no shape is remembered: a message says all there is to know. Payload starts at multiples of 64
 bytes: a float64 product changes its last bits when its input lies elsewhere. What a message holds is what its buffer

@@ -1,10 +1,11 @@
-"""Decides how values travel between ranks over MPI: what is sent in one message, what follows, and how ranks wait.
+"""Point-to-point transport over MPI.
 
 One receive of constant size is posted per lane. A value whose header and tensors fit in `inline` bytes is one message;
 of a larger one the header goes first and every tensor follows from where it lies into a tensor of exact size, so that
 neither side keeps state about shapes and nothing large is copied. Bytes only: nothing is pickled, every dtype passes.
 Lanes carry torch's tensors or plain memory alike, and torch is loaded where tensors are made
-(suite/comm/p2p/host_memory.py)."""
+(suite/comm/p2p/host_memory.py).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Decides how values travel over NCCL: in the order that the checker found, one communicator per lane and direction.
+"""Point-to-point transport over NCCL, in the static order of the checker, with one communicator per channel and
+direction.
 
 NCCL has no tags and cannot wait for the first of several messages, and a send may hold its stream until the receive is
 posted. In a static order every receive is posted when its op is next, and the lanes of a pair of ranks do not hold one

@@ -1,8 +1,9 @@
-"""Decides how a rank waits: spin briefly, then offer its core, then sleep between looks, moving messages all the while.
+"""Polling with back-off: spin briefly, yield the core, then sleep between polls.
 
-A rank that only spins beside a foreign busy process loses whole time slices per message. One that sleeps 50 us is back
-after 130 (the timer's slack, and a virtual machine's way out of a halted core), which is longer than most messages
-take. To offer the core costs half a microsecond where nobody wants it, and lets others run where somebody does.
+Each poll also drives message progress. A rank that only spins beside a foreign busy process loses whole time slices per
+message. One that sleeps 50 us is back after 130 (the timer's slack, and a virtual machine's way out of a halted core),
+which is longer than most messages take. To offer the core costs half a microsecond where nobody wants it, and lets
+others run where somebody does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides how threads of one process stand in for ranks: the transport of tests, and of one rank alone.
+"""Ranks as threads of one process: the transport of tests, and of a single rank.
 
 It is a full implementation of the interfaces, not a mock: the same engine runs on it, value by value.
 """
@@ -15,7 +15,7 @@ import torch
 from suite.comm.p2p.message import CAPACITY, receiver
 from suite.comm.rendezvous.departures import Departures
 from suite.comm.rendezvous.process_exit import LEAVE
-from suite.core.errors import Late, RankError
+from suite.core.errors import RankError, RankTimeout
 from suite.core.op import Kind, Op
 from suite.core.protocols import Group, Handle, Transport, Value
 
@@ -93,7 +93,7 @@ def run(size: int, rank_main: Callable[[LoopbackWorld], Any], *, deadline: float
     for thread in threads:
         thread.join(None if end is None else max(0.0, end - time.monotonic()))
         if thread.is_alive():
-            hub.fail(Late(f"{thread.name} was not done in {deadline:g} s"))
+            hub.fail(RankTimeout(f"{thread.name} was not done in {deadline:g} s"))
     end = time.monotonic() + LEAVE
     for thread in threads:  # the failure wakes whoever waits: no thread is left to run into the interpreter's end
         thread.join(max(0.0, end - time.monotonic()))
@@ -143,7 +143,7 @@ class LoopbackTransport(Transport):
             raise RankError(f"rank {self.rank} closes with values unreceived: {', '.join(left)}")
 
 
-class _Meeting:
+class _ThreadCollective:
     """One collective of one rank: done when all members have come."""
 
     def __init__(self, group: LoopbackGroup, tensor: torch.Tensor, key: tuple[tuple[int, ...], int]) -> None:
@@ -207,7 +207,7 @@ class LoopbackGroup:
                 self.hub.results[key] = [result, len(self.ranks)]
                 del self.hub.meetings[key]
                 self.hub.changed.notify_all()
-        return _Meeting(self, tensor, key)
+        return _ThreadCollective(self, tensor, key)
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
         def combine(parts: list[torch.Tensor]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Decides who this process is: its rank, the size of its world, its place on its host, and which launcher said so.
+"""Rank, world size, local rank and launcher of this process, from the environment.
 
 One function reads what torchrun, Open MPI, MPICH, PMIx and Slurm leave in the environment, in that order, before any
 library is initialised: whoever starts ranks inside a Slurm job is nearer to them than Slurm. A process without a

@@ -1,4 +1,4 @@
-"""Decides where ranks that need no MPI meet, and over which interface of their hosts they speak.
+"""Rendezvous of ranks without MPI, and choice of the network interface.
 
 Rank 0 binds a port that the kernel chooses, and whoever started the ranks tells the others: no port is agreed on
 ahead, which another process could have. Ranks of a user's own srun have nobody who tells them; on one host they meet in

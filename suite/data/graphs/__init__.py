@@ -1,4 +1,4 @@
-"""Decides which graphs a network learns from: generated ones, without a download, and published ones from files.
+"""Graphs: generated without a download, or read from published files.
 
 numpy and scipy only, so that partitioners, volumes and reports can read a graph without torch.
 """

@@ -1,4 +1,4 @@
-"""Decides how a regular graph is drawn: blocks whose vertices know their nearest neighbours, and few bridges between.
+"""Generator of regular graphs: blocks with edges to near neighbours, and few edges between blocks.
 
 Such a graph falls apart for any partitioner while a random order still asks every process for most rows.
 """
@@ -11,11 +11,11 @@ import numpy as np
 
 from suite.core.errors import InvalidRequest
 from suite.data.graphs.stable_rng import Draws, Ints, blocks, distinct
-from suite.data.graphs.synthetic_attributes import Drawn
+from suite.data.graphs.synthetic_attributes import SyntheticGraph
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProteinLike(Drawn):
+class ProteinLike(SyntheticGraph):
     """Stands for the paper's Protein: proteins, joined where they are alike.
 
     degree: 242 in the published graph (sparse_gnn, Table 3), which is large for a laptop: there is no default

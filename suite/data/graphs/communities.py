@@ -1,4 +1,4 @@
-"""Decides how graphs with communities are drawn: heavy-tailed degrees, regions that mix unequally, few edges far away.
+"""Generator of graphs with communities: heavy-tailed degrees, unequal mixing of regions, few long-range edges.
 
 A planted partition is too kind to partitioners and a recursive matrix too hard. What the published graphs have, and
 what makes a partition good in sum and bad for one process, is structure at every scale: communities of many sizes,
@@ -14,11 +14,11 @@ from scipy.special import ndtri
 
 from suite.core.errors import InvalidRequest
 from suite.data.graphs.stable_rng import Draws, Floats, Ints, blocks, distinct
-from suite.data.graphs.synthetic_attributes import Drawn
+from suite.data.graphs.synthetic_attributes import SyntheticGraph
 
 
 @dataclass(frozen=True, kw_only=True)
-class Communities(Drawn):
+class Communities(SyntheticGraph):
     """Vertices on a ring, cut into communities.
 
     tail: a vertex's weight is above x with chance x^(1 - tail), up to the root of n; inside its community its edges are

@@ -1,4 +1,4 @@
-"""Decides how a graph of one's own is read: Matrix Market, a scipy archive, or a list of edges.
+"""Readers of a user's graph: Matrix Market, a scipy archive, or a list of edges.
 
 Such a file holds edges alone; features and labels are drawn, as the paper's are for Amazon and Protein, and marked so.
 """

@@ -1,4 +1,4 @@
-"""Decides which graphs are drawn rather than read: sources whose arguments and a seed make the whole graph."""
+"""Sources of generated graphs: arguments and a seed determine the whole graph."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from suite.data.graphs.banded import ProteinLike
 from suite.data.graphs.communities import AmazonLike, PapersLike, RedditLike
 from suite.data.graphs.graph import Graph
 from suite.data.graphs.stable_rng import Draws, Floats, Ints, distinct
-from suite.data.graphs.synthetic_attributes import Drawn, shares
+from suite.data.graphs.synthetic_attributes import SyntheticGraph, shares
 
 __all__ = ["RMAT", "AmazonLike", "PapersLike", "Planted", "ProteinLike", "RedditLike"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RMAT(Drawn):
+class RMAT(SyntheticGraph):
     """A recursive matrix: each edge falls into quadrants of the adjacency by chance, level by level.
 
     vertices: a power of two
@@ -62,7 +62,7 @@ class RMAT(Drawn):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planted(Drawn):
+class Planted(SyntheticGraph):
     """A planted partition whose labels can be learnt: equal blocks with many edges inside and a few between.
 
     degree: is inside + outside, and need not be given

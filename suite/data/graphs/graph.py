@@ -1,4 +1,4 @@
-"""Decides what a graph is here: a checked sparse adjacency with features, labels and parts, and the operator of it.
+"""Graph: a checked sparse adjacency with features, labels and splits, and its normalised operator.
 
 Whatever its source, a graph comes in through `Graph.of` or is checked as one: sorted, no entry twice, finite weights.
 Then its hash is that of the graph alone, and a partition or a volume kept under it can be found again.

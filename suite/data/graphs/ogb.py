@@ -1,4 +1,4 @@
-"""Decides how the Open Graph Benchmark's graphs are read: from the raw files of its archives, without its code.
+"""Reader of Open Graph Benchmark data sets, from the raw files of their archives.
 
 Arxiv and Products come as compressed text, Papers as arrays. All are stored in one direction of each edge. The paper
 has Papers with both, and so do the others here: reverse edges are added and none merged, so that two papers that cite

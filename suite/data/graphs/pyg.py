@@ -1,4 +1,4 @@
-"""Decides how two data sets that PyTorch Geometric made common are read: Reddit and Planetoid's citation graphs.
+"""Reader of Reddit and of Planetoid's citation graphs, as PyTorch Geometric distributes them.
 
 Both from the files as they were published, and without that package.
 """

@@ -1,4 +1,4 @@
-"""Decides how files of a graph are found and read: by their published names, as plain numbers, nothing unpickled."""
+"""Find and read the files of a graph under their published names, without unpickling."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Decides how a published pickle is read without being run: its numbers are taken out, and everything else is refused.
+"""Read numbers out of a published pickle without executing it.
 
-Planetoid's files are pickles, and a pickle is a program. Here the names that it may call are those of a few classes
-below, which keep what they are given and do nothing; any other is refused by its name. So neither numpy's nor scipy's
-own unpickling runs, and what comes out is checked like any other file. The text form of Cora that others publish would
-need none of this, but has no split of the vertices, and PubMed's is another.
+Any other content is refused. Planetoid's files are pickles, and a pickle is a program. Here the names that it may call
+are those of a few classes below, which keep what they are given and do nothing; any other is refused by its name. So
+neither numpy's nor scipy's own unpickling runs, and what comes out is checked like any other file. The text form of
+Cora that others publish would need none of this, but has no split of the vertices, and PubMed's is another.
 """
 
 from __future__ import annotations

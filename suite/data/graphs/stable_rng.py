@@ -1,4 +1,4 @@
-"""Decides how random numbers of a generated graph are drawn: from the generator's raw stream, one stream per purpose.
+"""Random numbers for generated graphs, from the generator's raw stream, with one stream per purpose.
 
 numpy keeps the raw stream from release to release, and not what its distributions make of it; a graph drawn today is
 the same graph in years. A stream of its own for edges, features and parts keeps each where another changes.

@@ -1,4 +1,4 @@
-"""Decides what every graph that is drawn rather than read has: its counts, its parts, its random features and labels.
+"""Attributes of generated graphs: counts, splits, random features and labels.
 
 Every one is symmetric, without self loops, of weight 1, and its vertices are numbered at random, so that a system that
 cuts blocks of rows meets a random order. The number of edges is exact: an edge that is drawn twice is drawn anew.
@@ -22,7 +22,7 @@ TRAIN, VALIDATION = 0.6, 0.2  # shares of the vertices; nothing published depend
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawn:
+class SyntheticGraph:
     """What every generator has.
 
     vertices: n

@@ -1,4 +1,4 @@
-"""Decides that a load takes all of a checkpoint or nothing, and what this engine must have in common with it.
+"""Load a checkpoint, all of it or nothing, into an engine with the same fingerprint.
 
 An engine that is not pruned takes a ticket over with the states that belong to it; one that is pruned must have the
 same.
@@ -80,7 +80,7 @@ def load(engine: Engine, path: Path) -> Loaded:
         fault, found = "", None
         with together.step(f"{at} is resumed"):
             try:
-                found = _Found(engine, at)
+                found = _Loaded(engine, at)
             except storage.Damaged as error:
                 fault = str(error)
             except _OTHER as error:  # its manifest is whole, and another program's
@@ -97,7 +97,7 @@ def load(engine: Engine, path: Path) -> Loaded:
     return found.told(damaged)
 
 
-class _Found:
+class _Loaded:
     """A checkpoint that fits this engine: all that is to be copied, in memory, and where to. Changes nothing."""
 
     def __init__(self, engine: Engine, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Decides which runs are one run: what a checkpoint and the engine that resumes it must have in common.
+"""Fingerprint of a run: the settings that a checkpoint and the resuming engine must share.
 
 Whatever decides the numbers of a training and can be told as plain data: rule and arguments of the optimizer, seed,
 precision, clipping. A schedule, a grid, a memory layout and the buckets of an update decide none (laws 2 and 8), but

@@ -1,4 +1,4 @@
-"""Decides what a checkpoint keeps, and that it is taken at a drain; suite.engine.checkpoint.restore loads it.
+"""Save a checkpoint at a drain; suite.engine.checkpoint.restore loads it.
 
 Kept are full-precision weights and moments by the layer's number in the whole model and the weight's name (so another
 split reads what it needs), frozen weights, buffers and torch's default generators of every rank, loss scale, counts.
@@ -8,7 +8,8 @@ pruned weights a checkpoint holds what their ticket keeps, and the ticket.
 
 A file per layer, written by replica 0, and one per rank: the folder is one that all ranks see. What one rank cannot
 write or read, no rank goes on from. The format is safetensors' (nothing is unpickled);
-suite.engine.checkpoint.storage keeps files."""
+suite.engine.checkpoint.storage keeps files.
+"""
 
 from __future__ import annotations
 

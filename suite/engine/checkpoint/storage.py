@@ -1,4 +1,4 @@
-"""Decides how checkpoints lie in a folder: each whole, with the digest of every file, or not there at all.
+"""Folder of checkpoints: each is complete with a digest per file, or absent.
 
 A checkpoint is written below a hidden name and renamed once, when everything in it has reached the disk; its manifest,
 the last file, holds the digests of the others and its own. So whatever ends a process, what has a name is whole, and

@@ -1,4 +1,4 @@
-"""Decides by what the loss is multiplied so that half-precision gradients neither vanish nor overflow.
+"""Loss scaling, which keeps half-precision gradients from underflow and overflow.
 
 A batch whose gradients overflow is left out and the scale halved; after `patience` clean ones in a row it doubles.
 Scales are powers of two, so that scaling and its undoing lose nothing.

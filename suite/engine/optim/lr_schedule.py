@@ -1,4 +1,4 @@
-"""Decides the learning rate of each update: functions from the number of updates made to a rate."""
+"""Learning-rate schedules: functions from the number of updates to a rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides the update rules: SGD with momentum, Adam, AdamW, RMSprop, each with the change that it expects per update.
+"""Update rules with an expected change per update: SGD with momentum, Adam, AdamW and RMSprop.
 
 The formulas are torch.optim's, the order of roundings is not: in float32 a step at equal gradients differs from torch's
 by at most 1.2e-7 of the weight (of 1 for a smaller weight).

@@ -1,4 +1,4 @@
-"""Decides how a stage's weights are predicted: its rule's drift, on any form of model states, into given tensors.
+"""Weight prediction: add the rule's drift to the weights, for any layout of model states.
 
 In mixed precision full-precision weights are predicted, then rounded; of pruned ones what is kept, then expanded. It
 goes through a stage's weights in pieces, so that what it makes for itself stays small; every slicing gives the same

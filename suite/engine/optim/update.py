@@ -1,4 +1,4 @@
-"""Decides what an update does: whether to, reduce over the column of the grid, then over a tie, clip, step.
+"""Update of a stage: overflow check, data-parallel reduction, reduction of tied weights, clipping, step.
 
 Gradients are sums of losses divided by (microbatches * replicas), so the reduction is a sum and the result the batch's
 mean (AxoNN Algorithm 1, lines 12-13 and 7). Parts that name one buffer run one after the other: two asynchronous

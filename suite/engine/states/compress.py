@@ -1,4 +1,4 @@
-"""Decides how a tensor is compressed to what a ticket keeps of it, and expanded again (SAMO III-B, III-C).
+"""Compress a tensor to the kept weights, and expand it again (SAMO III-B, III-C).
 
 Indices stay 32 bits wide all the way: what a kernel widens inside itself is bounded by expanding in pieces.
 """

@@ -1,4 +1,4 @@
-"""Decides in which order a stage's weights lie in its flat states: what is kept of the pruned ones, then the others.
+"""Order of a stage's weights in its flat states: the kept entries of pruned weights first, then all other weights.
 
 So whatever is indexed stands together, and any piece of the order has its indexed part first.
 """
@@ -12,7 +12,7 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest
 from suite.engine.states.offload import Shuttle
-from suite.memory.layout import Layout, State
+from suite.memory.layout import Layout, ModelStateSpec
 
 LayoutOf = Callable[..., Layout]
 
@@ -58,7 +58,7 @@ def layout_of(
     return layout(entries=order.whole, moments=tuple(moments), dtype=name, half=copies, **of)
 
 
-def copied(layout: Layout, order: Order) -> State | None:
+def copied(layout: Layout, order: Order) -> ModelStateSpec | None:
     """The state that a step expands from, where weights are pruned."""
     names = {state.name for state in layout}
     return layout["half_copy" if "half" in names else "master_copy"] if order.indexed else None

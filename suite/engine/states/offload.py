@@ -1,4 +1,4 @@
-"""Decides how states that live on the host reach the device for a step: bucket by bucket, and back (AxoNN V-B).
+"""Offloading: fetch states from the host for a step, bucket by bucket, and write them back (AxoNN V-B).
 
 On CUDA a bucket is fetched, stepped and written back on three streams. With two sets of buffers the next bucket is on
 its way while one is stepped, as the host's states are pinned; with one set a bucket waits for the one before. On a CPU
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from suite.core.errors import InvalidRequest
-from suite.memory.layout import State
+from suite.memory.layout import ModelStateSpec
 
 _SUFFIX = "_bucket"
 
@@ -22,7 +22,7 @@ _SUFFIX = "_bucket"
 class Shuttle:
     """Buffers for `fetched` states, which exist while an update runs; a state without a home on the host is scratch."""
 
-    def __init__(self, fetched: Sequence[State], bucket: int, device: torch.device) -> None:
+    def __init__(self, fetched: Sequence[ModelStateSpec], bucket: int, device: torch.device) -> None:
         self.fetched, self.bucket, self.device = tuple(fetched), bucket, device
         sets = {divmod(state.entries, bucket) for state in fetched} if bucket else {(1, 0)}
         if len(sets) > 1 or any(whole < 1 or rest for whole, rest in sets):

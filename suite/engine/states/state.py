@@ -1,4 +1,4 @@
-"""Decides the tensors behind memory.layout: one allocation per state, of exactly the layout's bytes, where it says.
+"""Tensors behind memory.layout: one allocation per state, with exactly the layout's bytes, on the layout's device.
 
 What passes compute with stays the layers' own tensors (a product's last bits depend on their alignment). Gradients are
 views into one flat tensor, so that a reduction is one message. In mixed precision the layers' own weights become `half`
@@ -25,7 +25,7 @@ from suite.core.trace import COMPRESS, EXPAND
 from suite.engine.optim.optimizer import RuleState
 from suite.engine.states.compress import compress, expand, mask
 from suite.engine.states.flat_layout import LayoutOf, Order, check_buckets, copied, layout_of
-from suite.memory.layout import State
+from suite.memory.layout import ModelStateSpec
 
 _HOOK = "compressing"  # what a pruned weight's hook is kept as
 
@@ -109,7 +109,7 @@ class ModelState:
             self.widened = self._tensor(self.layout["gradient"])
         self.rule = RuleState(full, {name: self._tensor(self.layout[name]) for name in moments})
 
-    def _tensor(self, state: State) -> torch.Tensor:
+    def _tensor(self, state: ModelStateSpec) -> torch.Tensor:
         host = state.home == "host"
         device = torch.device("cpu") if host else self.device
         pinned = host and self.device.type == "cuda"

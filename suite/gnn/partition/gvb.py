@@ -1,4 +1,4 @@
-"""Decides how the GVB-style partitioner looks for parts that send little, none of them much more than the others.
+"""GVB-style partitioner: minimise the total volume and the maximum volume of a part.
 
 The paper partitions with Graph-VB for the total and the maximum send volume (Section 5). This has the same two goals
 and none of its code: partitions by METIS from several seeds, refined in cycles (levels.py) under a cap on entries.
@@ -34,7 +34,7 @@ STRIDE = 1000  # between the seeds of starts, which use one for each level of ea
 GAIN = 0.005  # share of the most rows sent by a part; two cycles that gain less are the last
 
 
-class Found(NamedTuple):
+class Candidate(NamedTuple):
     """(n,) parts, and what decides between them: entries of the fullest, most rows sent by one, and rows by all."""
 
     heaviest: int
@@ -134,21 +134,21 @@ class _Search:
     ceiling: int
     effort: int
 
-    def rank(self, found: Found) -> tuple[bool, int, int, int]:
+    def rank(self, found: Candidate) -> tuple[bool, int, int, int]:
         return found.heaviest > self.cap, max(0, found.total - self.ceiling), found.most, found.total
 
-    def improve(self, found: Found, penalties: Sequence[int], seed: int) -> Found:
+    def improve(self, found: Candidate, penalties: Sequence[int], seed: int) -> Candidate:
         """Cycles in turn. Parts above the cap are relieved, at a loss if need be."""
-        from suite.gnn.partition.refine import Rule, cycle
+        from suite.gnn.partition.refine import MoveRule, cycle
 
-        rule = Rule(self.cap, self.ceiling, self.effort)
+        rule = MoveRule(self.cap, self.ceiling, self.effort)
         parts, send = found.parts, np.zeros(self.k, np.int64)
         for number, penalty in enumerate(penalties):
             parts, send = cycle(self.finest, parts, self.k, rule, penalty=penalty, seed=10 * (seed + number))
         load = np.bincount(parts, weights=self.finest.weight, minlength=self.k)
-        return Found(int(load.max()), int(send.max()), int(send.sum()), parts)
+        return Candidate(int(load.max()), int(send.max()), int(send.sum()), parts)
 
-    def exhaust(self, found: Found, seed: int) -> Found:
+    def exhaust(self, found: Candidate, seed: int) -> Candidate:
         """Cycles until two have hardly gained, or their number is up."""
         idle = 0
         for number in range(2, CYCLES):
@@ -160,11 +160,11 @@ class _Search:
         return found
 
 
-def _moved(found: Found) -> tuple[int, int]:
+def _moved(found: Candidate) -> tuple[int, int]:
     return found.most, found.total
 
 
-def _found(reads: csr_array, weight: Rows, parts: Rows, k: int) -> Found:
+def _found(reads: csr_array, weight: Rows, parts: Rows, k: int) -> Candidate:
     send = volumes(reads, parts, k).send
     load = np.bincount(parts, weights=weight, minlength=k)
-    return Found(int(load.max()), int(send.max()), int(send.sum()), parts)
+    return Candidate(int(load.max()), int(send.max()), int(send.sum()), parts)

@@ -1,4 +1,4 @@
-"""Decides how KaHIP is asked: the fewest cut edges, by its presets for social networks.
+"""KaHIP partitioner: fewest cut edges, with the presets for social networks.
 
 Source: Sanders, Schulz: Think locally, act globally: highly balanced graph partitioning, SEA 2013; KaHIP's user guide
 for what its presets trade.

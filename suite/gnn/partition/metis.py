@@ -1,4 +1,4 @@
-"""Decides how METIS is asked: the fewest cut edges k ways, with the parts' edges and vertices balanced.
+"""METIS partitioner: fewest cut edges k ways, with edges and vertices balanced.
 
 Source: Karypis, Kumar: A fast and high quality multilevel scheme for partitioning irregular graphs, SIAM J. Sci.
 Comput. 20 (1998); the paper partitions with it to compare (Table 2, Section 7.1.1).

@@ -1,4 +1,4 @@
-"""Decides how Mt-KaHyPar is asked: the least total volume, whoever sends it.
+"""Mt-KaHyPar partitioner: least total volume.
 
 The rows that a product moves are a sum over nets: net v holds v and all that read row v, and costs the parts that it
 touches less one. That is the connectivity metric (km1) of the column-net hypergraph (Catalyurek, Aykanat, IEEE TPDS

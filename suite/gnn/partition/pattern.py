@@ -1,4 +1,4 @@
-"""Decides what a partitioner sees of a matrix: its pattern both ways round, without loops and without lonely vertices.
+"""Input of a partitioner: the symmetric pattern of a matrix, without loops and isolated vertices.
 
 A loop never makes a row travel, and a vertex without an edge to another can lie anywhere: a partitioner would only
 balance weights with it, and puts many times the mean number of such vertices into one part of an R-MAT graph. They are

@@ -1,4 +1,4 @@
-"""Decides what a partitioner is, what is told of a partition, and when one that is known is not made again."""
+"""Protocol of partitioners, statistics of a partition, and the cache of partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides how parts are made better: clusters move first, large ones before small ones, and single vertices last.
+"""Refine a partition: move large clusters first, then small ones, then single vertices.
 
 A vertex that moves alone leaves its neighbours behind, which costs more than it saves nearly everywhere in a partition
 that METIS has made; a cluster of the right size takes them along. So a cycle clusters the vertices of each part,
@@ -107,7 +107,7 @@ class Level:
         weight = np.bincount(cluster, weights=self.weight, minlength=count).astype(np.int64)
         return Level(found, owner[nets], self.rows[nets], weight)
 
-    def refined(self, parts: Rows, k: int, rule: Rule, *, penalty: int, seed: int) -> tuple[Rows, Rows]:
+    def refined(self, parts: Rows, k: int, rule: MoveRule, *, penalty: int, seed: int) -> tuple[Rows, Rows]:
         """(m,) parts no worse than `parts` by the rule, and the (k,) rows that each part sends."""
         m, slots = len(self.weight), _pointer(np.minimum(np.diff(self.by_net[0]), k))
         counts = np.zeros(slots[-1], np.int32), np.zeros(slots[-1], np.int32), np.zeros(len(self.owner), np.int64)
@@ -122,7 +122,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Rule:
+class MoveRule:
     """What a move may do.
 
     cap: entries of a part; one that has more is relieved. ceiling: total rows sent; parts that send more are kept only
@@ -134,7 +134,7 @@ class Rule:
     effort: int
 
 
-def cycle(finest: Level, parts: Rows, k: int, rule: Rule, *, penalty: int, seed: int) -> tuple[Rows, Rows]:
+def cycle(finest: Level, parts: Rows, k: int, rule: MoveRule, *, penalty: int, seed: int) -> tuple[Rows, Rows]:
     """(m,) parts no worse than `parts`, and what each sends.
 
     penalty: what a row costs more where its part sends nearly as much as the one that sends most

@@ -1,4 +1,4 @@
-"""Decides two loops that numpy has no words for, compiled: clusters within parts, and moves between parts.
+"""Compiled loops of the refinement: clustering within parts, and moves between parts.
 
 Both work on m vertices, or clusters of vertices, and N nets. A net is a row of X, or several with the same fate: its
 owner holds it, its pins are the other vertices that read it, and it costs its owner's part one row for each other part

@@ -1,4 +1,4 @@
-"""Decides the partitions that look at no edge: in the order given, by chance, and from a file."""
+"""Partitions that ignore edges: in the given order, random, and from a file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Block(Partitioner):
 
 
 @dataclass(frozen=True)
-class Random(Partitioner):
+class RandomOrder(Partitioner):
     """Vertices by chance, equal numbers but for one: what the paper's rows without a partitioner have (Section 5
     permutes at random)."""
 

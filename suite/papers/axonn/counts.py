@@ -1,4 +1,4 @@
-"""Decides what AxoNN's claims that need no cluster come to: counted from programs, layouts and shapes.
+"""Answers to AxoNN's claims that need no cluster: counts of schedules, layouts and shapes.
 
 Bytes are those of the layouts that ranks allocate exactly (law 4), orders those that ranks run. What ranks really hold,
 send and run is counted in probes.py.
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from suite.core.claim import Claim
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, Work
+from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule
 from suite.memory import mixed, offloaded
 from suite.papers.common.answer import Cases, Question
@@ -29,13 +29,17 @@ MICROBATCHES = 32
 
 def idle(schedule: Schedule, stages: int, share: float = 1.0) -> float:
     """Units of time that a stage does not compute, of a batch whose passes take `share` and twice that on a stage."""
-    found = simulate(schedule, Grid(inter=stages), Work(0, MICROBATCHES, None, 0), Fixed(share, 2 * share), FREE)
+    found = simulate(
+        schedule, Grid(inter=stages), FlushInterval(0, MICROBATCHES, None, 0), Fixed(share, 2 * share), FREE
+    )
     return found.makespan - 3.0 * share * MICROBATCHES
 
 
 def after_answers(stages: int, limit: int, microbatches: int) -> list[int]:
     """What the first stage holds of the checked order."""
-    return answered(check(MessageDriven(pipeline_limit=limit), stages, Work(0, microbatches, None, 0)).order(0))
+    return answered(
+        check(MessageDriven(pipeline_limit=limit), stages, FlushInterval(0, microbatches, None, 0)).order(0)
+    )
 
 
 def answered(ops: Sequence[Op]) -> list[int]:
@@ -80,7 +84,7 @@ def idle_grows(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 def pipeline_limit(question: Question, lab: Lab) -> tuple[Cases, str]:
     counts = [(int(point["G_inter"]), int(point["microbatches"])) for point in question.points]
-    values = [check(MessageDriven(), stages, Work(0, batch, None, 0)).peak[0] for stages, batch in counts]
+    values = [check(MessageDriven(), stages, FlushInterval(0, batch, None, 0)).peak[0] for stages, batch in counts]
     return [values], "most microbatches in flight on the first stage, by the checker"
 
 

@@ -1,4 +1,4 @@
-"""Decides what AxoNN's Section V comes to in simulation: Figures 5, 6 and 8, and the memory of all GPUs."""
+"""Simulation of AxoNN's Section V: Figures 5, 6 and 8, and the memory of all GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.cluster_runs import STUDY_BATCH, STUDY_GPUS, Lab
 from suite.papers.common.null_model import BubbleAlone, filled
 from suite.papers.common.panel import NONE, Panel, end, number
-from suite.simulate.block_model import Plan
+from suite.simulate.block_model import SimulationPlan
 from suite.simulate.network.network import ring_volume
 from suite.simulate.search import divisors
 
@@ -114,7 +114,7 @@ def reduction_time(question: Question, lab: Lab, *, when: str, anchor: float) ->
     return [[found.reduction]], "the first stage's ring beside its node's others", [[null]]
 
 
-def _reduced(plan: Plan) -> float:
+def _reduced(plan: SimulationPlan) -> float:
     """Bytes of half-precision gradients that a GPU of the first stage sends in one ring."""
     return ring_volume(2 * plan.entries(0), plan.grid.data)
 
@@ -166,7 +166,7 @@ def memory_ratio(question: Question, lab: Lab) -> tuple[Cases, str]:
     return [[gigabytes(lab, "before") / gigabytes(lab, "after")]], "before over after"
 
 
-def fewest(lab: Lab, when: str, memory: float) -> Plan:
+def fewest(lab: Lab, when: str, memory: float) -> SimulationPlan:
     """The plan with the fewest stages that divide GPUs and batch, and whose GPUs hold everything in `memory` bytes."""
     for inter in divisors(STUDY_GPUS):
         if STUDY_BATCH % (STUDY_GPUS // inter) == 0:

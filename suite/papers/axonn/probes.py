@@ -1,4 +1,4 @@
-"""Decides what AxoNN's claims about bytes, messages, orders and losses come to, by running the engine and looking.
+"""Probes for AxoNN's claims on bytes, messages, orders and losses, in runs of the engine.
 
 Systems are built from their configs, ranks are threads, networks are small. Bytes are those of tensors that are held or
 handed over, never those that a layout plans. Torch is imported for these answers alone.
@@ -99,7 +99,7 @@ def reduced_bytes(question: Question, source: Any, *, entries: int) -> tuple[Cas
     return cases, f"bytes that each of two replicas hands to reductions over {entries} parameters, whole and in chunks"
 
 
-class Carried(Transport):
+class CountingTransport(Transport):
     """A transport that counts the bytes of messages that its rank sends and receives."""
 
     def __init__(self, transport: Transport, stages: int) -> None:
@@ -131,7 +131,7 @@ def work(gpus: int, inter: int, layers: int, samples: int) -> tuple[int, int]:
 
     def rank(world: Any) -> tuple[int, int] | None:
         engine = made(config, [nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)], world)
-        counted = Carried(engine.transport, inter)
+        counted = CountingTransport(engine.transport, inter)
         engine.transport = counted
         with Flops() as flops:
             engine.train_batch((torch.ones(samples, WIDTH), torch.zeros(samples, WIDTH)))
@@ -234,10 +234,10 @@ class UnderWay:
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
         self.open += 1
-        return cast("Handle", _Open(self, self.group.all_reduce(tensor, op)))
+        return cast("Handle", _OpenReduction(self, self.group.all_reduce(tensor, op)))
 
 
-class _Open:
+class _OpenReduction:
     """A reduction that is under way."""
 
     def __init__(self, group: UnderWay, handle: Handle) -> None:

@@ -1,4 +1,4 @@
-"""Decides what AxoNN's scaling comes to in simulation: Figures 9 and 11, Tables I and II."""
+"""Simulation of AxoNN's scaling: Figures 9 and 11, Tables I and II."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from suite.papers.common.closed_forms import training_time
 from suite.papers.common.cluster_runs import AXONN_COUNTS, STRONG, STUDY_GPUS, WEAK_BATCH, Lab
 from suite.papers.common.null_model import filled
 from suite.papers.common.panel import NONE, Panel, end, ends_of, number
-from suite.simulate.block_model import Plan
+from suite.simulate.block_model import SimulationPlan
 from suite.simulate.search import plans
 from suite.workload import Transformer
 
@@ -98,7 +98,7 @@ def fig9_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
 # the largest percent of its four weak runs the printed one, `highest`
 
 
-def _null_percent(lab: Lab, plan: Plan, system: str, highest: float) -> float:
+def _null_percent(lab: Lab, plan: SimulationPlan, system: str, highest: float) -> float:
     """Percent of peak of any plan of a system."""
     return null_model.percent_below(plan, [lab.weak_plan(model, system) for model in MODELS], highest)
 
@@ -226,7 +226,7 @@ def table2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
     return panels
 
 
-def _count(plan: Plan, name: str) -> int:
+def _count(plan: SimulationPlan, name: str) -> int:
     return plan.microbatch if name == "microbatch_size" else int(getattr(plan.grid, COUNTS[name]))
 
 
@@ -280,7 +280,7 @@ def trillion(
             if (shape := Transformer(count, width, 1, sequence=512, vocabulary=51200)).parameters >= parameters
         )
         shape = replace(shape, heads=next(n for n in range(shape.hidden // 128, 0, -1) if shape.hidden % n == 0))
-        plan = Plan(shape, lab.system("axonn"), Grid(data=gpus // count, inter=count), WEAK_BATCH, 1, "share")
+        plan = SimulationPlan(shape, lab.system("axonn"), Grid(data=gpus // count, inter=count), WEAK_BATCH, 1, "share")
         cases.append([float(plan.peak), memory])
         told.append(f"{count} of width {shape.hidden} on {plan.grid}: {plan.peak / 1e9:.2f}")
     return cases, f"blocks, width and grid, GB of the fullest GPU: {'; '.join(told)}"

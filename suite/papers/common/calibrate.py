@@ -1,4 +1,4 @@
-"""Decides the constants of AxoNN's and SAMO's stacks: each is the root of one equation, ours = one published number.
+"""Calibrated constants of AxoNN's and SAMO's efficiency: each solves one equation, ours = one published number.
 
     axonn   products, delay, network, host: one number each of the AxoNN paper
     samo    products, compress, sparse, relative.deepspeed_3d: the 256-GPU row of Table II; the rest is of axonn

@@ -1,7 +1,7 @@
-"""Decides how a published cluster run is simulated: its plan, its stack, its batch, each run once.
+"""Simulation of published cluster runs from plan, efficiency and batch.
 
-Plans stand in plans.yaml; machine, stacks and systems come from the config. Nothing here reads a published value but
-batch sizes and GPU counts, which are settings.
+Each run is simulated once. Plans stand in plans.yaml; machine, stacks and systems come from the config. Nothing here
+reads a published value but batch sizes and GPU counts, which are settings.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from suite.memory import offloaded
 from suite.papers.common import claims, trace
 from suite.papers.common.closed_forms import equation_3, training_time
 from suite.papers.common.plans import Placing, chosen_by, scaling, study
-from suite.simulate.block_model import Modelled, Plan
+from suite.simulate.block_model import Modelled, SimulationPlan
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Machine
-from suite.simulate.search import Found, best, plans, run
+from suite.simulate.search import SearchResult, best, plans, run
 from suite.simulate.worker import Simulation
 from suite.workload import Transformer
 
@@ -47,10 +47,10 @@ def printed_peak() -> float:
 
 
 @dataclass(frozen=True)
-class Batch:
+class ClusterBatch:
     """One simulated batch. seconds: of the whole; pipeline, reduction, step: the phases of its first stage."""
 
-    plan: Plan
+    plan: SimulationPlan
     seconds: float
     pipeline: float
     reduction: float
@@ -83,17 +83,17 @@ class Lab:
     changes: Mapping[str, Scalar] = field(default_factory=dict)
 
     @cached_property
-    def _known(self) -> trace.Memory[tuple[Plan, str, bool], Batch]:
-        return trace.Memory()
+    def _known(self) -> trace.TracedCache[tuple[SimulationPlan, str, bool], ClusterBatch]:
+        return trace.TracedCache()
 
     @cached_property
-    def _tuned(self) -> trace.Memory[tuple[str, str, str, int, int], Found]:
-        return trace.Memory()
+    def _tuned(self) -> trace.TracedCache[tuple[str, str, str, int, int], SearchResult]:
+        return trace.TracedCache()
 
     @cached_property
-    def others(self) -> trace.Memory[tuple[Any, ...], Any]:
+    def others(self) -> trace.TracedCache[tuple[Any, ...], Any]:
         """What the papers' own figures compute once."""
-        return trace.Memory()
+        return trace.TracedCache()
 
     @cached_property
     def _traced(self) -> Mapping[str, Stack]:
@@ -129,12 +129,12 @@ class Lab:
             return trace.fitted_to(self.stacks[owner], rest[0])
         return chosen_by(owner, rest[0]) if kind == "plan" else ()
 
-    def batch(self, plan: Plan, paper: str, *, traced: bool = False) -> Batch:
+    def batch(self, plan: SimulationPlan, paper: str, *, traced: bool = False) -> ClusterBatch:
         """`plan` on the paper's stack."""
 
-        def simulated() -> Batch:
+        def simulated() -> ClusterBatch:
             found = run(plan, self.machine, self.stack(paper), traced=traced)
-            return Batch(
+            return ClusterBatch(
                 plan,
                 found.makespan,
                 found.drained[0],
@@ -152,14 +152,14 @@ class Lab:
 
     # -- SAMO --------------------------------------------------------------------------------------------------------
 
-    def samo_plan(self, model: str, system: str, gpus: int) -> Plan:
+    def samo_plan(self, model: str, system: str, gpus: int) -> SimulationPlan:
         """Strong scaling: the batch of SAMO's Table I."""
         name, batch = f"plan.samo.{system}.{model}.", SAMO_COUNTS[model][0]
         changed = {key.removeprefix(name): value for key, value in self.changes.items() if key.startswith(name)}
         entry: Any = {**scaling("samo", system, model), **changed}
         return self._own_best("samo", model, self._plan(entry, self.shapes[model], system, gpus, batch))
 
-    def samo(self, model: str, system: str, gpus: int, *, traced: bool = False) -> Batch:
+    def samo(self, model: str, system: str, gpus: int, *, traced: bool = False) -> ClusterBatch:
         return self.batch(self.samo_plan(model, system, gpus), "samo", traced=traced)
 
     def saved(self, model: str, gpus: int, *, over: str) -> float:
@@ -169,16 +169,16 @@ class Lab:
 
     # -- AxoNN -------------------------------------------------------------------------------------------------------
 
-    def weak_plan(self, model: str, system: str) -> Plan:
+    def weak_plan(self, model: str, system: str) -> SimulationPlan:
         """Weak scaling: Table II's plan."""
         entry = scaling("axonn", system, model)
         plan = self._plan(entry, self.shapes[model], system, AXONN_COUNTS[model], WEAK_BATCH)
         return self._own_best("axonn", model, plan)
 
-    def weak(self, model: str, system: str) -> Batch:
+    def weak(self, model: str, system: str) -> ClusterBatch:
         return self.batch(self.weak_plan(model, system), "axonn")
 
-    def strong(self, system: str, gpus: int, batch: int) -> Batch:
+    def strong(self, system: str, gpus: int, batch: int) -> ClusterBatch:
         """Strong scaling of the 12B model: Table II's plan, G_data grows (VII-C)."""
         entry = scaling("axonn", system, "transformer_12b")
         plan = self._plan(entry, self.shapes["transformer_12b"], system, gpus, batch)
@@ -186,18 +186,18 @@ class Lab:
 
     def tuned(
         self, model: str, system: str, *, gpus: int | None = None, batch: int = WEAK_BATCH, paper: str = "axonn"
-    ) -> Found:
+    ) -> SearchResult:
         """The best plan that the search finds, as the authors tuned theirs for Table II. Raises DoesNotFit where no
         plan fits."""
         count = gpus or AXONN_COUNTS[model]
 
-        def searched() -> Found:
+        def searched() -> SearchResult:
             candidates = plans(self.shapes[model], self.system(system), count, batch)
             return best(candidates, self.machine, self.stack(paper))
 
         return self._tuned.get((paper, model, system, count, batch), searched)
 
-    def study(self, when: str, *, batch: int = STUDY_BATCH, inter: int | None = None, **changes: Any) -> Batch:
+    def study(self, when: str, *, batch: int = STUDY_BATCH, inter: int | None = None, **changes: Any) -> ClusterBatch:
         """Section V: 12B on 48 GPUs, `before` and `after` the memory optimisation, phases timed one by one.
 
         changes: of the modelled system, for example buckets_per_reduction=1"""
@@ -213,7 +213,7 @@ class Lab:
         plan = self._plan(entry, self.shapes["transformer_12b"], system, STUDY_GPUS, batch)
         return self.batch(plan, "axonn")
 
-    def _own_best(self, paper: str, model: str, plan: Plan) -> Plan:
+    def _own_best(self, paper: str, model: str, plan: SimulationPlan) -> SimulationPlan:
         """`plan`, unless its system is to run on the best plan that the search finds and that fits."""
         chosen, system = self.chosen(f"plan.{paper}.own_best", "none"), plan.system.name
         if chosen == "none" or (chosen == "rivals" and system == OWN[paper]):
@@ -223,13 +223,15 @@ class Lab:
         except DoesNotFit:
             return plan
 
-    def _plan(self, entry: Placing, shape: Transformer, system: str | Modelled, gpus: int, batch: int) -> Plan:
+    def _plan(
+        self, entry: Placing, shape: Transformer, system: str | Modelled, gpus: int, batch: int
+    ) -> SimulationPlan:
         inter, tensor = entry["inter"], entry.get("tensor", 1)
         if gpus % (inter * tensor):
             raise InvalidRequest(f"{gpus} GPUs on {inter} x {tensor}", rule="G_inter G_intra divides the GPUs")
         modelled = self.system(system) if isinstance(system, str) else system
         grid = Grid(data=gpus // (inter * tensor), inter=inter, tensor=tensor)
-        return Plan(shape, modelled, grid, batch, entry.get("microbatch", 1), entry.get("split", "even"))
+        return SimulationPlan(shape, modelled, grid, batch, entry.get("microbatch", 1), entry.get("split", "even"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +248,7 @@ class Phases:
     total: float
 
     @classmethod
-    def of(cls, batch: Batch) -> Phases:
+    def of(cls, batch: ClusterBatch) -> Phases:
         own = sorted((span for span in batch.simulation.trace if span.rank == 0), key=lambda span: span.start)
         waits = [span.seconds for span in own if span.category == WAIT]
         bubble = waits[0] if waits else 0.0

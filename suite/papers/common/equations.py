@@ -1,4 +1,4 @@
-"""Decides what the papers' lemmas and equations come to when messages, passes and idle time are counted.
+"""The papers' lemmas and equations, compared with counted messages, passes and idle time.
 
 The formulas are proved on paper; here the same programs that ranks run are driven, and what a stage inside the pipeline
 sends, receives and computes is counted from its spans. No machine, stack or constant has a part in it.
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from suite.core.claim import Claim
 from suite.core.grid import Grid
-from suite.core.op import Kind, Work, feeds
+from suite.core.op import FlushInterval, Kind, feeds
 from suite.core.protocols import Schedule
 from suite.papers.common.answer import Cases, Question
 from suite.papers.common.cluster_runs import Lab
@@ -18,16 +18,16 @@ from suite.papers.common.panel import Panel
 from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
-from suite.simulate.worker import Network, Simulation, simulate
+from suite.simulate.worker import NetworkModel, Simulation, simulate
 
 INSIDE = 1  # a stage with both neighbours, of three stages or more
 BYTES = 1024  # of a message: its size is the same at every depth (AxoNN Lemma V.1)
-FREE = Network(lambda first, second: Link(0.0, 1e30))
+FREE = NetworkModel(lambda first, second: Link(0.0, 1e30))
 
 
 def batch(gpus: int, inter: int, samples: int) -> Simulation:
     """`samples` microbatches of one on `gpus` devices in message-driven pipelines of `inter`."""
-    work = Work(0, samples // (gpus // inter), None, 0)
+    work = FlushInterval(0, samples // (gpus // inter), None, 0)
     return simulate(
         MessageDriven(), Grid(data=gpus // inter, inter=inter), work, Fixed(1.0, 2.0, BYTES), FREE, traced=True
     )
@@ -95,7 +95,7 @@ def theorem_3(question: Question, lab: Lab) -> tuple[Cases, str]:
 def idle(forward: float, backward: float, stages: int, schedule: Schedule) -> float:
     """Seconds that a stage does not compute, of a model that takes `forward` and `backward` as a whole."""
     own = forward / stages, backward / stages
-    found = simulate(schedule, Grid(inter=stages), Work(0, 2 * stages, None, 0), Fixed(*own), FREE)
+    found = simulate(schedule, Grid(inter=stages), FlushInterval(0, 2 * stages, None, 0), Fixed(*own), FREE)
     return found.makespan - 2 * stages * sum(own)
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from suite.config.run import RunConfig
 from suite.core.claim import Claim, Evidence
 from suite.core.errors import UnknownName
-from suite.core.protocols import Carried
+from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
 from suite.papers.axonn import panels as axonn
 from suite.papers.common import claims
@@ -55,7 +55,7 @@ class FigureExecutor:
     def check(self, config: RunConfig) -> None:
         find(self.figure)
 
-    def run(self, config: RunConfig) -> Carried:
+    def run(self, config: RunConfig) -> ExecutorResult:
         paper, _ = find(self.figure)
         stack = self.lab.stacks.get(paper)
         plans = published_plans().get(paper, {}).get("scaling", {})
@@ -68,7 +68,7 @@ class FigureExecutor:
             calibrated_on=tuple(dict.fromkeys((*(stack.calibrated_on if stack else ()), *plans.get("chosen", ())))),
         )
 
-    def printed(self) -> Carried:
+    def printed(self) -> ExecutorResult:
         """What its record shows of the paper."""
         return printed(self.figure, self.lab)
 
@@ -79,7 +79,7 @@ def shared(known: dict[str, LabType], kind: Callable[..., LabType], *parts: Any)
     return known.setdefault(repr(parts), kind(*parts))
 
 
-def printed(figure: str, lab: Any) -> Carried:
+def printed(figure: str, lab: Any) -> ExecutorResult:
     """What a record of a figure shows of the paper: answers from printed numbers, null models that are anchored in one,
     and the curves that print or the null model gives. A record that was made in blind mode lacks them."""
     _, draw = find(figure)
@@ -87,14 +87,16 @@ def printed(figure: str, lab: Any) -> Carried:
     rows = of_figure(published.values(), figure)
     asked = [(claim, row) for claim, row in rows if row.evidence is Evidence.PRINTED or row.anchors]
     curves = series([replace(panel, ours={}) for panel in draw(lab, published)])
-    return Carried(Source.ANALYTIC, metrics=metrics_of(asked, lab), series=curves)
+    return ExecutorResult(Source.ANALYTIC, metrics=metrics_of(asked, lab), series=curves)
 
 
-def computed(figure: str, lab: Any, source: Source, *, notes: Sequence[str], calibrated_on: Sequence[str]) -> Carried:
+def computed(
+    figure: str, lab: Any, source: Source, *, notes: Sequence[str], calibrated_on: Sequence[str]
+) -> ExecutorResult:
     """What a record keeps of a figure: its answers and panels. `lab`: what its answers are asked with."""
     _, draw = find(figure)
     published = {claim.id: claim for claim in claims.load()}
-    return Carried(
+    return ExecutorResult(
         source,
         metrics=metrics(figure, published, lab),
         series=series(draw(lab, published)),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from suite.config.run import RunConfig
 from suite.core.claim import Claim, Evidence, Settings
 from suite.core.errors import UnknownName
-from suite.core.protocols import Carried
+from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
 from suite.papers.common import claims
 from suite.papers.common.answer import Papers, metrics_of, of_figure
@@ -34,16 +34,18 @@ class FormulaExecutor:
         if self.paper not in known:
             raise UnknownName("paper with formulas", self.paper, dict.fromkeys(known))
 
-    def run(self, config: RunConfig) -> Carried:
-        return Carried(Source.ANALYTIC, metrics=metrics(self.paper, claims.load(), claims.settings(), self.shapes))
+    def run(self, config: RunConfig) -> ExecutorResult:
+        return ExecutorResult(
+            Source.ANALYTIC, metrics=metrics(self.paper, claims.load(), claims.settings(), self.shapes)
+        )
 
-    def printed(self) -> Carried:
+    def printed(self) -> ExecutorResult:
         """What its record shows of the paper: answers from printed numbers."""
         published = claims.load()
         papers = Papers({claim.id: claim for claim in published}, claims.settings(), self.shapes)
         asked = [(claim, row) for claim, row in of_figure(published, FIGURE) if claim.paper == self.paper]
         found = metrics_of([(claim, row) for claim, row in asked if row.evidence is Evidence.PRINTED], papers)
-        return Carried(Source.ANALYTIC, metrics=found)
+        return ExecutorResult(Source.ANALYTIC, metrics=found)
 
 
 def metrics(

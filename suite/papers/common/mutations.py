@@ -91,7 +91,7 @@ class Mutation:
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class MutationResult:
     """The verdicts on one answer before and after a mutation. seconds: CPU time of the second answer"""
 
     mutation: str
@@ -126,7 +126,7 @@ def select(names: Iterable[str], known: Sequence[Mutation]) -> list[Mutation]:
     return [by_id[name] for name in names] or list(known)
 
 
-def run(mutations: Sequence[Mutation], asked: Callable[[Mutation], Sequence[Answered]]) -> Iterator[Turned]:
+def run(mutations: Sequence[Mutation], asked: Callable[[Mutation], Sequence[Answered]]) -> Iterator[MutationResult]:
     """The verdict on each answer before and after. `asked`: the answers that a mutation is tried on.
 
     Raises Fault where a child ends without verdicts, or where the unchanged code fails.
@@ -140,7 +140,7 @@ def run(mutations: Sequence[Mutation], asked: Callable[[Mutation], Sequence[Answ
     for each in mutations:
         after = _in_child(each, wanted[each.id], functions)
         for one in wanted[each.id]:
-            yield Turned(each.id, *one, before[one][0], *after[one])
+            yield MutationResult(each.id, *one, before[one][0], *after[one])
 
 
 def answers(pattern: str) -> tuple[Answered, ...]:
@@ -185,9 +185,9 @@ def first_of_families(mutations: Sequence[Mutation]) -> dict[str, tuple[Answered
     return found
 
 
-def write(found: Iterable[Turned], among: str, folder: Path = FOLDER) -> list[Path]:
+def write(found: Iterable[MutationResult], among: str, folder: Path = FOLDER) -> list[Path]:
     """Writes to the papers' files which answers turn, the quickest first; those that do not fit `among` stay."""
-    turned: dict[str, list[Turned]] = {}
+    turned: dict[str, list[MutationResult]] = {}
     for one in found:
         turned.setdefault(one.mutation, []).append(one)
     changed = []

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from suite.core.errors import InvalidRequest
 from suite.papers.common.closed_forms import equation_3
 from suite.papers.common.cluster_runs import printed_peak
-from suite.simulate.block_model import Plan
+from suite.simulate.block_model import SimulationPlan
 
 
-def filled(plan: Plan) -> float:
+def filled(plan: SimulationPlan) -> float:
     """The share of a batch in which an equal stage computes: m / (m + S - 1)."""
     return plan.microbatches / (plan.microbatches + plan.grid.inter - 1)
 
 
-def percents(plans: Sequence[Plan], first: float) -> list[float]:
+def percents(plans: Sequence[SimulationPlan], first: float) -> list[float]:
     """Percent of peak of each of `plans` (one system, in the order of its GPU counts); `first` is published."""
     if not plans:
         raise InvalidRequest("a null model of no plans", rule="at least 1")
@@ -31,19 +31,19 @@ def percents(plans: Sequence[Plan], first: float) -> list[float]:
     return [constant * filled(plan) for plan in plans]
 
 
-def percent_below(plan: Plan, others: Sequence[Plan], highest: float) -> float:
+def percent_below(plan: SimulationPlan, others: Sequence[SimulationPlan], highest: float) -> float:
     """Percent of peak of `plan`; `highest` is published as the largest percent of the system's runs, `others`."""
     if not others:
         raise InvalidRequest("a null model of no plans", rule="at least 1")
     return highest * filled(plan) / max(filled(other) for other in others)
 
 
-def seconds(plan: Plan, percent: float) -> float:
+def seconds(plan: SimulationPlan, percent: float) -> float:
     """Seconds of a batch at `percent` of peak, by AxoNN's Equation 3."""
     return 100 * equation_3(plan.shape, plan.batch, 1.0) / (percent * plan.grid.size * printed_peak())
 
 
-def saved(ours: Sequence[Plan], theirs: Sequence[Plan], first: float) -> list[float]:
+def saved(ours: Sequence[SimulationPlan], theirs: Sequence[SimulationPlan], first: float) -> list[float]:
     """Percent of batch time saved at each count, when `first` is published for the first of them."""
     ratios = [filled(theirs[i]) / filled(ours[i]) for i in range(len(ours))]
     constant = (1 - first / 100) / ratios[0]
@@ -57,8 +57,8 @@ class BubbleAlone:
     ours, theirs: plans of the same batch on the same GPUs
     """
 
-    ours: Plan
-    theirs: Plan
+    ours: SimulationPlan
+    theirs: SimulationPlan
 
     @property
     def saved(self) -> float:

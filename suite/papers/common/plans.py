@@ -26,7 +26,7 @@ class Placing(TypedDict, total=False):
     bucket: int
 
 
-class Stream(TypedDict):
+class PipeOptimRun(TypedDict):
     """PipeOptim's runs. microbatches: of GPipe's mini-batch; sentence: tokens of a sentence on either side
 
     cuts: layers that begin a stage, by model; batches: samples per GPU by model and system
@@ -79,8 +79,8 @@ def study(when: str) -> Placing:
     return found
 
 
-def stream() -> Stream:
+def stream() -> PipeOptimRun:
     """The plan of PipeOptim's runs."""
     trace.read("plan.pipeoptim.stream")
-    found: Stream = published_plans()["pipeoptim"]["scaling"]
+    found: PipeOptimRun = published_plans()["pipeoptim"]["scaling"]
     return found

@@ -30,7 +30,7 @@ MOST_BATCH = 256  # where the search for the largest batch of a GPU of 16 GB end
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class PublishedTraining:
     """One published training: a network of the settings under one optimizer (sgdm, adamw or adam)."""
 
     network: str
@@ -53,7 +53,7 @@ class Published:
     at_largest: ids of the claims that Table VI prints, for which every system trains with its largest batch
     """
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[PublishedTraining, ...]
     largest: Mapping[tuple[str, str], int]
     at_largest: frozenset[str]
 
@@ -82,7 +82,7 @@ def filled(judged: Iterable[Judged], settings: Settings) -> list[Judged]:
     return [item if item.record else replace(item, command=known.get(item.claim.id, "")) for item in found]
 
 
-def tasks(settings: Settings) -> list[Task]:
+def tasks(settings: Settings) -> list[PublishedTraining]:
     """PipeOptim's trainings (Table III), from the settings of its networks, groups and data sets."""
     sizes = {str(row["id"]): _sizes(row) for row in settings["datasets"] if row["id"] in NAMES}
     groups = {(row.get("dataset"), row.get("optimizer")): row for row in settings["training"] if row["paper"] == PAPER}
@@ -92,7 +92,7 @@ def tasks(settings: Settings) -> list[Task]:
         for optimizer in str(row.get("optimizer", "")).split(", ") if row["paper"] == PAPER else ():
             group, data = groups[row["dataset"], optimizer], str(row["dataset"])
             found.append(
-                Task(
+                PublishedTraining(
                     network=str(row["id"]),
                     data=data,
                     optimizer=optimizer,
@@ -178,12 +178,12 @@ def _texts(row: AnswerRow) -> Iterator[str]:
             left += each
 
 
-def _largest(task: Task, system: str, largest: Mapping[tuple[str, str], int]) -> int:
+def _largest(task: PublishedTraining, system: str, largest: Mapping[tuple[str, str], int]) -> int:
     """Table V's batch; of Inception-V3, which is not printed, ResNet-101's (P13)."""
     return largest.get((task.network, system), largest.get(("resnet_101", system), task.batch))
 
 
-def _of(claim: Claim, published: Published) -> list[Task]:
+def _of(claim: Claim, published: Published) -> list[PublishedTraining]:
     """The trainings that fit what a claim sets: a network, several, a data set, an optimizer, or nothing of these."""
     asked = claim.setting
     names = re.findall(r"\w+", str(asked.get("models", asked.get("model", ""))))
@@ -198,7 +198,7 @@ def _of(claim: Claim, published: Published) -> list[Task]:
     ]
 
 
-def _base(task: Task, systems: Sequence[str]) -> list[str]:
+def _base(task: PublishedTraining, systems: Sequence[str]) -> list[str]:
     data = NAMES[task.data]
     return [
         *("suite", "sweep", "experiment=pipeoptim_published", f"system={','.join(systems)}"),
@@ -207,7 +207,7 @@ def _base(task: Task, systems: Sequence[str]) -> list[str]:
     ]
 
 
-def _training(task: Task, systems: Sequence[str], two: bool) -> str:
+def _training(task: PublishedTraining, systems: Sequence[str], two: bool) -> str:
     """A whole training from five seeds; GPipe has one microbatch, which is system=naive (P9)."""
     batches = math.ceil(task.samples / task.batch)
     updates = math.ceil(batches / STAGES) if two else batches
@@ -218,7 +218,7 @@ def _training(task: Task, systems: Sequence[str], two: bool) -> str:
     return shlex.join([*words, f"measure.eval_batches={task.held_out // task.batch}"])
 
 
-def _rate(task: Task, updates: int) -> str:
+def _rate(task: PublishedTraining, updates: int) -> str:
     """The learning rate over a training of so many updates an epoch."""
     if match := DECAYS.search(task.schedule):
         steps = ",".join(str(int(epoch) * updates) for epoch in match.groups() if epoch)
@@ -228,13 +228,13 @@ def _rate(task: Task, updates: int) -> str:
     return f"{task.rate:g}"
 
 
-def _short(task: Task, systems: Sequence[str]) -> str:
+def _short(task: PublishedTraining, systems: Sequence[str]) -> str:
     """A few batches, for their times."""
     words = [*_base(task, systems), f"batch.size={task.batch}", "measure.rounds=5", "measure.batches=20"]
     return shlex.join([*words, "measure.eval_batches=0"])
 
 
-def _memory(task: Task, systems: Sequence[str]) -> str:
+def _memory(task: PublishedTraining, systems: Sequence[str]) -> str:
     """Batch after batch, of which those that do not fit say so: GPipe's is a microbatch of four (P9)."""
     parts = []
     streams = [name for name in systems if name != "gpipe" and (name != "spectrain" or task.optimizer == "sgdm")]

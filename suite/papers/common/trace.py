@@ -47,15 +47,15 @@ def recorded() -> Iterator[set[str]]:
             outer |= own
 
 
-class Memory(Generic[Key, Value]):
+class TracedCache(Generic[Key, Value]):
     """Values that are computed once, each with what was read for it: whoever asks again reads the same."""
 
     def __init__(self) -> None:
         self._known: dict[Key, tuple[Value, frozenset[str]]] = {}
 
-    def without(self, name: str) -> Memory[Key, Value]:
+    def without(self, name: str) -> TracedCache[Key, Value]:
         """A copy that lacks the values that were computed with `name`."""
-        kept: Memory[Key, Value] = Memory()
+        kept: TracedCache[Key, Value] = TracedCache()
         kept._known = {key: found for key, found in self._known.items() if not covered(name, found[1])}
         return kept
 

@@ -25,7 +25,7 @@ from suite.papers.common.answer import Papers, metrics_of
 from suite.papers.common.claims import Answered
 from suite.papers.common.formula_executor import FIGURE, FormulaExecutor
 from suite.report import judge
-from suite.report.load import Entry, Store
+from suite.report.load import ReportStore, StoredRecord
 from suite.runner.executors.registry import without_ranks
 
 EXPERIMENTS = conf_folder() / "experiment"
@@ -44,7 +44,7 @@ def judged(names: Sequence[str]) -> dict[str, Judged]:
     return {name: found[name] for name in asked}
 
 
-def judged_with(names: Sequence[str], records: Sequence[Entry] = ()) -> dict[str, Judged]:
+def judged_with(names: Sequence[str], records: Sequence[StoredRecord] = ()) -> dict[str, Judged]:
     """Every claim, by id, with these claims' values of now and those of `records`.
 
     Raises:
@@ -56,7 +56,7 @@ def judged_with(names: Sequence[str], records: Sequence[Entry] = ()) -> dict[str
     if unanswered := [claim.id for claim in asked if not any(row.function for row in claim.answers)]:
         raise InvalidRequest(f"no function answers {', '.join(unanswered)}", rule="a claim with a function")
     asked += [known[name] for name in _controls([claim.id for claim in asked], known)]
-    found = judge.judge(known.values(), Store(Path("none"), (*records, *_entries(asked))))
+    found = judge.judge(known.values(), ReportStore(Path("none"), (*records, *_entries(asked))))
     return {one.claim.id: one for one in found}
 
 
@@ -89,7 +89,7 @@ def each(asked: Iterable[Answered], failed: str) -> Iterator[tuple[Answered, str
             verdict = failed
         else:
             alone = {**bare, name: replace(claim, answers=(row,))}
-            found = judge.judge(alone.values(), Store(Path("none"), (entry,)), hold=False)
+            found = judge.judge(alone.values(), ReportStore(Path("none"), (entry,)), hold=False)
             verdict = next(one.verdict.value for one in found if one.claim.id == name)
         yield (name, kind), verdict, _cpu_seconds() - start
 
@@ -110,7 +110,7 @@ def _answer_row(claim: Claim, kind: Evidence) -> AnswerRow:
 def judged_metrics(metrics: Mapping[str, Metric]) -> dict[str, Judged]:
     """The verdicts on claims, by id, with these values."""
     known = {claim.id: claim for claim in claims.load()}
-    found = judge.judge(known.values(), Store(Path("none"), (_entry("varied", metrics),)))
+    found = judge.judge(known.values(), ReportStore(Path("none"), (_entry("varied", metrics),)))
     return {one.claim.id: one for one in found if one.claim.id in metrics}
 
 
@@ -124,7 +124,7 @@ def _named(name: str, known: Mapping[str, Claim]) -> list[Claim]:
     return [claim for claim in found if any(row.function for row in claim.answers)]
 
 
-def _entries(asked: Sequence[Claim]) -> list[Entry]:
+def _entries(asked: Sequence[Claim]) -> list[StoredRecord]:
     """A record per figure, and per kind of evidence where a claim has several answers in one figure."""
     groups: dict[tuple[str, str], list[Any]] = {}
     for claim in asked:
@@ -140,9 +140,9 @@ def _entries(asked: Sequence[Claim]) -> list[Entry]:
     return found
 
 
-def _entry(label: str, metrics: Mapping[str, Metric]) -> Entry:
+def _entry(label: str, metrics: Mapping[str, Metric]) -> StoredRecord:
     record = Record(label, "now", "suite", label, Outcome.OK, Source.SIMULATED, metrics=dict(metrics))
-    return Entry(record, f"{label}.json")
+    return StoredRecord(record, f"{label}.json")
 
 
 @cache

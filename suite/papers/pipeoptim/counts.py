@@ -1,4 +1,4 @@
-"""Decides what PipeOptim's claims that need no cluster come to: versions from ledgers, orders by the checker.
+"""Answers to PipeOptim's claims that need no cluster: versions from ledgers, orders from the checker.
 
 Table II is the account that the engine's store obeys (suite.weights.Ledger), followed in the checker's order at unit
 cost, with the schedule, the policy and the update interval of each system's config. Real ranks are asked the same in
@@ -12,7 +12,7 @@ from typing import Any
 
 from suite.core.claim import Claim
 from suite.core.expression import evaluate
-from suite.core.op import Kind, Op, Work
+from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Read, Schedule, WeightPolicy
 from suite.papers.common.answer import Cases, Question, distinct
 from suite.papers.common.cluster_runs import Lab
@@ -32,14 +32,14 @@ EPOCH = 50_000 // 128  # mini-batches of the paper's shortest epoch between two 
 
 def ordered(stages: int, microbatches: int, update_every: int = 1) -> Timeline:
     """An epoch of 1F1B without a flush, passes of 1 and 2 units."""
-    return check(OneFOneB(), stages, Work(0, microbatches, update_every, 0))
+    return check(OneFOneB(), stages, FlushInterval(0, microbatches, update_every, 0))
 
 
 def ledgers(
     policy: WeightPolicy, stages: int, update_every: int | None = 1, schedule: Schedule | None = None
 ) -> list[Ledger]:
     """Of each stage after an epoch that is long enough to be full for as many updates as there are stages."""
-    work = Work(0, (2 * stages + 4) * (update_every or 1), update_every, 0)
+    work = FlushInterval(0, (2 * stages + 4) * (update_every or 1), update_every, 0)
     timeline = check(schedule or OneFOneB(), stages, work)
     return follow(policy, [timeline.order(stage) for stage in range(stages)], work)
 
@@ -125,7 +125,7 @@ def _printed(claims: Mapping[str, Claim], system: str, stage: int) -> float:
 def bubble(question: Question, source: Any) -> tuple[Cases, str]:
     stages, epoch = int(question.setting["pipeline_stages"]), int(question.setting["mini_batches"])
     told = systems.configured("pipedream", stages)
-    slots = check(told.schedule, stages, Work(0, epoch, told.every, 0)).slots
+    slots = check(told.schedule, stages, FlushInterval(0, epoch, told.every, 0)).slots
     warm = [s.end for s in slots if s.op.kind is Kind.FORWARD and s.op.index < stages - 1 - s.op.stage]
     last = [s.end for s in slots if s.op == Op(0, Kind.FORWARD, epoch - 1)]
     start, end = max(warm), last[0]
@@ -136,7 +136,7 @@ def bubble(question: Question, source: Any) -> tuple[Cases, str]:
 
 def naive(question: Question, source: Any) -> tuple[Cases, str]:
     """Naive: one pass at a time, down the stages and back, mini-batch after mini-batch."""
-    found = check(systems.configured("gpipe", DEPTH).schedule, DEPTH, Work(0, 3, 1, 0))
+    found = check(systems.configured("gpipe", DEPTH).schedule, DEPTH, FlushInterval(0, 3, 1, 0))
     starts = {slot.op: slot.start for slot in found.slots if slot.op.kind in PASSES}
     clock, cases = 0.0, []
     for index in range(3):
@@ -153,7 +153,7 @@ def schedule(question: Question, source: Any, *, system: str) -> tuple[Cases, st
     cases = []
     for stages in (DEPTH, 2, 8):
         length, told = 3 * stages, systems.configured(system, stages)
-        found = check(told.schedule, stages, Work(0, length, told.every, 0))
+        found = check(told.schedule, stages, FlushInterval(0, length, told.every, 0))
         for stage in range(stages):
             passes = [(op.kind, op.index) for op in found.order(stage) if op.kind in PASSES]
             places = {op: place for place, op in enumerate(passes)}

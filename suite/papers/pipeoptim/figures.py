@@ -1,4 +1,4 @@
-"""Decides what PipeOptim's throughput on four P100 comes to in simulation: Figures 5 and 6, Tables V and VI.
+"""Simulation of PipeOptim's throughput on four P100: Figures 5 and 6, Tables V and VI.
 
 Every system runs the schedule and the weight policy of its config on the same cuts (plans.yaml) with the same stack;
 GPipe has four microbatches of a streaming system's mini-batch. Throughput is that of a full pipeline. Nothing here

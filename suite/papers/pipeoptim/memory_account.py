@@ -1,4 +1,4 @@
-"""Decides how large PipeOptim's batches may be, and what its versions weigh: Table V from the suite's memory budget.
+"""PipeOptim's Table V from the suite's memory budget: largest batches and bytes of weight versions.
 
 The largest batch is the one whose fullest stage still fits 16 GB, activations computed again, as the paper says of all
 systems (V-A), or kept, which is what its public code does: the option is parsed there and never read. Neither counts

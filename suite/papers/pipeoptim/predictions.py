@@ -1,4 +1,4 @@
-"""Decides what PipeOptim's claims about weights come to: formulas by the engine's rules, distances in a small network.
+"""Answers to PipeOptim's claims on weights: formulas by the engine's rules, distances in a small network.
 
 The network is trained by replay with the paper's optimizers, learning rates and smallest mini-batch, on scikit-learn's
 digits, from two seeds. How far predicted weights are from those that came is the figure that the paper does not have.
@@ -21,7 +21,7 @@ from suite.papers.pipeoptim import systems
 from suite.papers.pipeoptim.counts import DEPTH
 
 if TYPE_CHECKING:
-    from suite.papers.pipeoptim.probes import Run
+    from suite.papers.pipeoptim.probes import WatchedTraining
 
 OPTIMIZERS = ("sgdm", "adam", "adamw")
 MINI_BATCHES, SAMPLES = 48, 56  # Section V-B trains with 56, 128 and 256 samples
@@ -37,7 +37,7 @@ def batches(seed: int, count: int = MINI_BATCHES, samples: int = SAMPLES) -> lis
 
 
 @cache
-def _run(system: str, policy: Any, every: int, optimizer: str, seed: int, count: int, samples: int) -> Run:
+def _run(system: str, policy: Any, every: int, optimizer: str, seed: int, count: int, samples: int) -> WatchedTraining:
     from suite.papers.pipeoptim import probes as foreseen
 
     rule = foreseen.RULES[optimizer]
@@ -46,7 +46,9 @@ def _run(system: str, policy: Any, every: int, optimizer: str, seed: int, count:
     return foreseen.watched(policy, rule, batches(seed, count, samples), every=every, seed=seed)
 
 
-def run(lab: Lab, system: str, optimizer: str, seed: int, count: int = MINI_BATCHES, samples: int = SAMPLES) -> Run:
+def run(
+    lab: Lab, system: str, optimizer: str, seed: int, count: int = MINI_BATCHES, samples: int = SAMPLES
+) -> WatchedTraining:
     """A watched training with the policy of the system's config. SpecTrain predicts by a smoothed gradient whatever
     optimizer steps: the engine refuses that, and what the paper says of it is looked at here."""
     told = systems.configured(system, DEPTH)
@@ -122,7 +124,7 @@ def spectrain_stale(question: Question, lab: Lab) -> tuple[Cases, str]:
     return _shares(lab, lambda found: found.total(found.forward) / found.total(found.late))
 
 
-def _shares(lab: Lab, share: Callable[[Run], float]) -> tuple[Cases, str]:
+def _shares(lab: Lab, share: Callable[[WatchedTraining], float]) -> tuple[Cases, str]:
     return [[share(run(lab, "spectrain", name, seed)) for name in OPTIMIZERS] for seed in SEEDS], TAUGHT
 
 

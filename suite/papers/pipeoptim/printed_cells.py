@@ -1,5 +1,4 @@
-"""Decides what PipeOptim's printed numbers say of each other where no general function of suite.papers.common.printed
-asks it."""
+"""Comparisons of PipeOptim's printed numbers that suite.papers.common.printed does not cover."""
 
 from __future__ import annotations
 

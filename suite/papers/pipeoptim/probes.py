@@ -1,4 +1,4 @@
-"""Decides what PipeOptim's claims about tensors come to, by watching a small network.
+"""Probes for PipeOptim's claims on tensors, in a small network.
 
 It is trained by replay on as many stages as the paper has, once per system and optimizer; what each pass has read lies
 beside the versions that it stands for. Nothing here knows what the paper says of these numbers. One thread computes, so
@@ -19,7 +19,7 @@ from torch import nn
 
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
-from suite.core.protocols import Clock, Read, Value, WeightPolicy
+from suite.core.protocols import Read, StageVersions, Value, WeightPolicy
 from suite.engine.optim.optimizer import SGD, Adam, AdamW, RuleState
 from suite.engine.random_state import drawing, initial
 from suite.engine.replay import Replay
@@ -117,10 +117,10 @@ class Reads(WeightPolicy):
     policy: WeightPolicy
     predicts = True
 
-    def read(self, op: Op, clock: Clock) -> Read:
+    def read(self, op: Op, clock: StageVersions) -> Read:
         return self.policy.read(op, clock)
 
-    def needed(self, clock: Clock) -> frozenset[int]:
+    def needed(self, clock: StageVersions) -> frozenset[int]:
         return self.policy.needed(clock)
 
 
@@ -155,7 +155,7 @@ def _flat(tensors: Any) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Run:
+class WatchedTraining:
     """A watched training, of which the mini-batches that found a full pipeline count.
 
     every: mini-batches per update; read: what the policy read, by stage, op kind and mini-batch
@@ -256,7 +256,7 @@ class Run:
         return self.total(self.forward) / len(self.steady)
 
 
-def watched(policy: WeightPolicy, rule: Any, batches: Batches, *, every: int = 1, seed: int = 0) -> Run:
+def watched(policy: WeightPolicy, rule: Any, batches: Batches, *, every: int = 1, seed: int = 0) -> WatchedTraining:
     """A small network, trained on `batches` by a policy; each is a mini-batch of the paper, one microbatch."""
     data = prepared(batches)
     made = replay(network(seed), rule, len(data[0][0]), weights=policy, update_every=every)
@@ -266,4 +266,4 @@ def watched(policy: WeightPolicy, rule: Any, batches: Batches, *, every: int = 1
             pass
     for watch in stages:
         watch.newest()
-    return Run(stages, every, len(data))
+    return WatchedTraining(stages, every, len(data))

@@ -1,4 +1,4 @@
-"""Decides what PipeOptim's formulas come to, by asking the engine's update rules in double precision.
+"""Probes for PipeOptim's formulas: the engine's update rules in double precision.
 
 Table I and Equation 5 are about one weight, so everything here is about one, or a few. A rule is asked for its drift
 after an update, as no gradient of a mini-batch is known before its forward pass.

@@ -1,4 +1,4 @@
-"""Decides PipeOptim's claims on orders, versions and predictions by real ranks, which are threads of this process.
+"""Probes for PipeOptim's claims on orders, versions and predictions, on ranks that are threads of this process.
 
 Each system runs the schedule, the policy and the update interval of its config. What a pass has read is told by
 comparing the tensors that it computed with to those of every version, and what a rank holds by its tensors; neither the
@@ -68,7 +68,7 @@ def mini_batches(count: int, width: int, dtype: torch.dtype, samples: int = SAMP
 
 
 @dataclass
-class Rank:
+class WatchedRank:
     """What one rank was seen to do.
 
     weights: bytes of its own; held: the most bytes of weights at once, copies and predictions among them
@@ -98,11 +98,11 @@ class Rank:
         return [(span.op.kind, span.op.index) for span in found if span.op]
 
 
-class Watch:
+class TensorWatch:
     """Looks at the tensors of an engine while it runs."""
 
     def __init__(self, engine: Engine) -> None:
-        self.engine, self.seen = engine, Rank(engine.place.stage)
+        self.engine, self.seen = engine, WatchedRank(engine.place.stage)
         self.seen.weights = size_of(parameter.data for parameter in engine.state.parameters)
         self.now: Pass | None = None
         for kind in PASSES:
@@ -161,12 +161,12 @@ def ran(
     dtype: torch.dtype = torch.float64,
     pieces: int = 1,
     samples: int = SAMPLES,
-) -> list[Rank]:
+) -> list[WatchedRank]:
     """Train `count` mini-batches of `pieces` microbatches each on ranks of one stage; what each was seen to do."""
     layers = [partial(layer, number, stages, width, dtype) for number in range(stages)]
     data = mini_batches(count, width, dtype, samples)
 
-    def rank(world: Any) -> Rank:
+    def rank(world: Any) -> WatchedRank:
         engine = Engine(
             layers,
             loss=nn.functional.cross_entropy,
@@ -178,7 +178,7 @@ def ran(
             update_every=told.every,
             world=world,
         )
-        watch = Watch(engine)
+        watch = TensorWatch(engine)
         spans: dict[Op | None, Span] = {}
         for loss in engine.train(data):
             watch.seen.losses.append(loss)
@@ -193,20 +193,20 @@ def ran(
 
 
 @cache
-def known(told: Configured, stages: int, count: int, rule: str = "sgdm", bytes_each: int = 0) -> list[Rank]:
+def known(told: Configured, stages: int, count: int, rule: str = "sgdm", bytes_each: int = 0) -> list[WatchedRank]:
     """The same, once. bytes_each: of a stage's weights in single precision; 0: some, in double precision."""
     if not bytes_each:
         return ran(told, stages, count, rule=RULES[rule])
     return ran(told, stages, count, rule=RULES[rule], width=isqrt(bytes_each // 4), dtype=torch.float32)
 
 
-def system_ran(system: str, stages: int = DEPTH, rule: str = "sgdm", bytes_each: int = 0) -> list[Rank]:
+def system_ran(system: str, stages: int = DEPTH, rule: str = "sgdm", bytes_each: int = 0) -> list[WatchedRank]:
     """A system as it is configured, through a stream that is full for as many updates as there are stages."""
     told = systems.configured(system, stages)
     return known(told, stages, (2 * stages + 4) * (told.every or 1), rule, bytes_each)
 
 
-def steady(ranks: Sequence[Rank], every: int | None) -> range:
+def steady(ranks: Sequence[WatchedRank], every: int | None) -> range:
     """Mini-batches that found a full pipeline and, where an update sums several, an update before theirs."""
     return range(max(len(ranks), every or 1), 1 + max(index for _, index in ranks[0].read))
 
@@ -271,7 +271,7 @@ def used(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
     return [values], "the version whose tensors the forward pass computed with"
 
 
-def plain(stages: int) -> list[Rank]:
+def plain(stages: int) -> list[WatchedRank]:
     """PipeDream's pipeline without its stash: every pass reads the newest weights."""
     told = systems.configured("pipedream", stages)
     return known(Configured(told.schedule, Latest("recompute"), told.every), stages, 2 * stages + 4)
@@ -295,7 +295,7 @@ def inconsistent(question: Question, source: Any) -> tuple[Cases, str]:
     return [values], "whether the tensors of the two passes differ, of every steady mini-batch"
 
 
-def _differ(rank: Rank, index: int) -> bool:
+def _differ(rank: WatchedRank, index: int) -> bool:
     first, second = (rank.read[kind, index][1] for kind in PASSES)
     return not torch.equal(first, second)
 
@@ -313,14 +313,14 @@ def _stale(system: str, stages: int, stage: int, kind: Kind) -> float:
     return _late(system_ran(system, stages), stage, kind, systems.configured(system, stages).every)
 
 
-def _late(ranks: Sequence[Rank], stage: int, kind: Kind, every: int | None) -> float:
+def _late(ranks: Sequence[WatchedRank], stage: int, kind: Kind, every: int | None) -> float:
     """The same of every steady mini-batch; not a number where it is not."""
     group = every or 1
     found = {index // group - ranks[stage].version(kind, index) for index in steady(ranks, every)}
     return found.pop() if len(found) == 1 else float("nan")
 
 
-def serial() -> list[Rank]:
+def serial() -> list[WatchedRank]:
     told = systems.configured("pipedream", 1)
     return known(Configured(told.schedule, Latest("recompute"), 1), 1, 6)
 
@@ -356,7 +356,7 @@ def backward_fresh(question: Question, source: Any) -> tuple[Cases, str]:
 # -- predictions -----------------------------------------------------------------------------------------------------
 
 
-def steps_ahead(rank: Rank, index: int) -> float:
+def steps_ahead(rank: WatchedRank, index: int) -> float:
     """How many of the last update's changes lie between the newest weights and those that the forward pass read."""
     updates, read = rank.read[Kind.FORWARD, index]
     newest, change = rank.versions[updates], rank.versions[updates] - rank.versions[updates - 1]

@@ -1,4 +1,4 @@
-"""Decides how a system's schedule looks in time when nothing but its order has a part in it: PipeOptim's Figure 1.
+"""Executor with unit times: the schedule of a system when all stages take equally long (PipeOptim's Figure 1).
 
 A mini-batch takes as long on every stage of every plan, messages and updates take nothing, and a flush drains. Whoever
 wants a machine asks executor=simulated.
@@ -10,8 +10,8 @@ from suite.config.run import RunConfig
 from suite.config.validate.batch import batch_is_whole_microbatches
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, Work
-from suite.core.protocols import Carried
+from suite.core.op import FlushInterval, Kind, Op
+from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
 from suite.core.trace import CATEGORY, Trace
 from suite.papers.common.equations import FREE
@@ -45,12 +45,12 @@ class UnitTimeExecutor:
         policy = config.weights.build()
         policy.check(config.grid.inter, config.update_interval)
 
-    def run(self, config: RunConfig) -> Carried:
+    def run(self, config: RunConfig) -> ExecutorResult:
         trace = self.timeline(config)
         stages = config.grid.inter
         busy = sum(span.seconds for span in trace if span.category in PASSES)
         idle = 100 * (1 - busy / (stages * trace.makespan))
-        return Carried(
+        return ExecutorResult(
             Source.SIMULATED,
             metrics={
                 "makespan": Metric("unit", "lower", (trace.makespan,), f"{self.batches} mini-batches"),
@@ -66,9 +66,9 @@ class UnitTimeExecutor:
         schedule = config.schedule.build()
         cost = Fixed(self.forward / stages / pieces, self.backward / stages / pieces)
         if every is not None:
-            work = Work(0, self.batches * pieces, every, 0)
+            work = FlushInterval(0, self.batches * pieces, every, 0)
             return simulate(schedule, Grid(inter=stages), work, cost, FREE, traced=True).trace
-        one = simulate(schedule, Grid(inter=stages), Work(0, pieces, None, 0), cost, FREE, traced=True)
+        one = simulate(schedule, Grid(inter=stages), FlushInterval(0, pieces, None, 0), cost, FREE, traced=True)
         found = Trace()
         for batch in range(self.batches):  # the first stage ends a batch, and begins the next one
             later = batch * one.makespan

@@ -1,4 +1,4 @@
-"""Decides what is said of the models that were tried and not taken: each refitted by the same rule, with its errors.
+"""Ablations of the cluster model: alternative models, each refitted by the same rule, and their errors.
 
 A simulator with a few constants can be steered into agreement; the guard is to show every structure that was tried.
 Each variant changes one thing of the model that stands in conf, fits the same constants to the same cells, and is

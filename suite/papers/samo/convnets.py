@@ -1,4 +1,4 @@
-"""Decides what SAMO's Figure 5 comes to in simulation: two convolutional networks, a whole copy of them on every GPU.
+"""Simulation of SAMO's Figure 5: two convolutional networks in pure data parallelism.
 
 A batch is passes, one ring over all GPUs, and a step: there is no pipeline. Nothing is fitted to the figure: its
 stack is that of the paper's GPTs. A layer costs its products and the launch that a layer costs there; element-wise

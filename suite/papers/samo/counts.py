@@ -1,4 +1,4 @@
-"""Decides what SAMO's claims that need no cluster come to: bytes of layouts, counts of programs, tensors of the engine.
+"""Answers to SAMO's claims that need no cluster: bytes of layouts, counts of schedules, tensors of the engine.
 
 Bytes are those of the layouts that ranks allocate exactly (law 4), messages and idle time those of the orders that
 ranks run. What is claimed of tensors is looked up in a small network that the engine trains (suite.papers.samo.probes):
@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from suite.core.claim import Claim
 from suite.core.grid import Grid
-from suite.core.op import Kind, Work, feeds
+from suite.core.op import FlushInterval, Kind, feeds
 from suite.core.protocols import Schedule
 from suite.core.trace import CATEGORY
 from suite.memory import Layout, compressed, mixed
@@ -22,7 +22,7 @@ from suite.papers.common.equations import BYTES, FREE, idle
 from suite.papers.common.model_states import ADAM, CONVNETS, GPTS
 from suite.papers.common.panel import Panel
 from suite.schedule import MessageDriven, OneFOneB
-from suite.simulate.block_model import Plan
+from suite.simulate.block_model import SimulationPlan
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.worker import Simulation, simulate
 from suite.workload import convnet
@@ -46,7 +46,7 @@ def indexed(found: Layout) -> int:
 
 def run(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule | None = None) -> Simulation:
     """One batch in `order`; without one in the message-driven order."""
-    work = Work(0, microbatches, None, 0)
+    work = FlushInterval(0, microbatches, None, 0)
     return simulate(order or MessageDriven(), Grid(inter=stages), work, cost, FREE, traced=True)
 
 
@@ -193,7 +193,7 @@ def per_gpu(question: Question, lab: Lab) -> tuple[Cases, str]:
     values = []
     for point in question.points:
         batch, replicas, size = int(point["B"]), int(point["G_data"]), int(point["mbs"])
-        plan = Plan(
+        plan = SimulationPlan(
             lab.shapes["gpt3_xl"], lab.systems["axonn"], Grid(inter=3, data=replicas), batch=batch, microbatch=size
         )
         found = simulate(MessageDriven(), Grid(inter=3), plan.work, Fixed(FORWARD, BACKWARD, BYTES), FREE, traced=True)

@@ -1,4 +1,4 @@
-"""Decides what SAMO's cluster figures come to in simulation: Figures 6, 7 and 8, Table II, and the memory they need."""
+"""Simulation of SAMO's cluster figures: Figures 6, 7 and 8, Table II, and their memory."""
 
 from __future__ import annotations
 

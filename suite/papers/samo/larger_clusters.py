@@ -1,4 +1,4 @@
-"""Decides what 13B would do beyond the published counts: percent of peak to 4096 GPUs, and where the time goes.
+"""Extrapolation of the 13B model: percent of peak on up to 4096 GPUs, and the breakdown of its time.
 
 No paper printed these points, so no claim is answered: the same plans, stacks and constants go on, and what dominates
 (bubble, point-to-point, collective) is read off the first stage as SAMO's Figure 8 reads it.

@@ -16,7 +16,7 @@ from typing import TypedDict
 from suite.config.locate import check_source, locate
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.core.protocols import Carried, Missing, Ready, Value, World
+from suite.core.protocols import ExecutorResult, Missing, Ready, Value, World
 from suite.core.record import Metric, Source
 from suite.papers.common.claims import load
 from suite.runner.ranks.sampling import Sampling
@@ -30,7 +30,7 @@ TITLE = "A fully connected layer"  # with which the title of each panel begins
 Sweep = dict[str, dict[str, list[list[float]]]]  # by implementation and product, for each width, seconds
 
 
-class Facts(TypedDict):
+class ProductFacts(TypedDict):
     """What the rank reports. cuda: whether kernels of a GPU were timed; notes: for readers of the times"""
 
     sweeps: Sequence[Sweep]
@@ -103,13 +103,13 @@ class Products:
         """The one rank."""
         return ProductSampler(world, self, config.seed)
 
-    def left(self, config: RunConfig, told: Facts, sweeps: Sequence[Sequence[Sweep]]) -> Carried:
+    def left(self, config: RunConfig, told: ProductFacts, sweeps: Sequence[Sequence[Sweep]]) -> ExecutorResult:
         """What a record keeps of `sweeps` (one per turn, of the one rank)."""
         return left(self, told, [ranks[0] for ranks in sweeps])
 
-    def printed(self) -> Carried:
+    def printed(self) -> ExecutorResult:
         """What its record shows of the paper: the printed ratios. A record that was made in blind mode lacks them."""
-        return Carried(Source.MEASURED, series=_printed(self))
+        return ExecutorResult(Source.MEASURED, series=_printed(self))
 
 
 class ProductSampler(Sampling):
@@ -131,7 +131,7 @@ class ProductSampler(Sampling):
         """One sweep."""
         self.swept.append(self.study.sweep(self.rounds))
 
-    def samples(self) -> Facts:
+    def samples(self) -> ProductFacts:
         """Of every sweep since this was last asked; where they were made, and what a reader must know."""
         swept, self.swept = self.swept, []
         return {"sweeps": swept, "cuda": self.study.clock.cuda, "notes": list(self.study.told)}
@@ -150,7 +150,7 @@ def _check_widths(widths: Sequence[int]) -> None:
 # -- what a record keeps ---------------------------------------------------------------------------------------------
 
 
-def left(plan: Products, told: Facts, turns: Sequence[Sweep]) -> Carried:
+def left(plan: Products, told: ProductFacts, turns: Sequence[Sweep]) -> ExecutorResult:
     """Raw samples by product, implementation and width; panels of medians, with the ratios to the dense products
     next to the printed ones; on CUDA answers to the claims of the paper."""
     widths = plan.widths
@@ -185,7 +185,7 @@ def left(plan: Products, told: Facts, turns: Sequence[Sweep]) -> Carried:
         series |= _panel(f"{TITLE}: {product}|s|{axis}", medians)
     spread = {name: list(map(middle_half, samples)) for name, samples in whole.items()}
     series |= _panel(f"{TITLE}: middle half of the samples over the median|percent|{axis}", spread)
-    return Carried(Source.MEASURED, metrics=metrics, series=series, notes=_notes(plan, told))
+    return ExecutorResult(Source.MEASURED, metrics=metrics, series=series, notes=_notes(plan, told))
 
 
 def _at(widths: Sequence[int]) -> list[tuple[int, int]]:
@@ -231,7 +231,7 @@ def _answers(
     }
 
 
-def _notes(plan: Products, told: Facts) -> tuple[str, ...]:
+def _notes(plan: Products, told: ProductFacts) -> tuple[str, ...]:
     """What a reader of the times must know."""
     ran = f"{100 * plan.sparsity:g} percent of the weights are zero; {plan.batch} rows, {plan.dtype}"
     if told["cuda"]:

@@ -1,4 +1,4 @@
-"""Decides what SAMO's model states come to over sparsity, alone and beside AxoNN's offload, which SAMO was not held to.
+"""Bytes of SAMO's model states against sparsity, alone and combined with AxoNN's offload.
 
 Bytes are those of the layouts that ranks allocate. Its paper charges the dense baseline 20 bytes per parameter, though
 AxoNN's own offload had left 4 on the GPU (X2): here the two stand side by side, and together, which no paper has. What
@@ -20,7 +20,7 @@ from suite.papers.common.answer import Question, ends_of_setting
 from suite.papers.common.cluster_runs import SAMO_COUNTS, Lab
 from suite.papers.common.model_states import ADAM, MOMENTUM, LayoutOf
 from suite.papers.common.panel import NONE, Panel, number
-from suite.simulate.block_model import Modelled, Plan
+from suite.simulate.block_model import Modelled, SimulationPlan
 from suite.simulate.search import MICROBATCHES, best, divisors, plans
 
 HALF = "float16"
@@ -141,7 +141,7 @@ def compressed_and_offloaded(lab: Lab) -> Modelled:
     return replace(moved, name=BOTH, layout=partial(layout, moved.bucket_numel))
 
 
-def candidates(lab: Lab, model: str, system: Modelled) -> Iterator[Plan]:
+def candidates(lab: Lab, model: str, system: Modelled) -> Iterator[SimulationPlan]:
     """Every plan of `model` on the fewest GPUs of SAMO's Table I. Where stages do not divide the blocks they are taken
     to be equal, as the published plans are (plans.yaml)."""
     shape, (batch, (gpus, *_)) = lab.shapes[model], SAMO_COUNTS[model]
@@ -149,7 +149,7 @@ def candidates(lab: Lab, model: str, system: Modelled) -> Iterator[Plan]:
     for inter in divisors(gpus):
         for microbatch in MICROBATCHES:
             if inter <= shape.layers and shape.layers % inter and batch % (gpus // inter * microbatch) == 0:
-                yield Plan(shape, system, Grid(data=gpus // inter, inter=inter), batch, microbatch, "share")
+                yield SimulationPlan(shape, system, Grid(data=gpus // inter, inter=inter), batch, microbatch, "share")
 
 
 def chosen(lab: Lab, model: str, system: Modelled) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""Decides what SAMO's claims about tensors come to, by running the engine on a small network and looking.
+"""Probes for SAMO's claims on tensors, in runs of the engine on a small network.
 
 Beside it stands dense masked training: the same engine with every state dense, whose gradients are multiplied by masks.
 Nothing here knows what the paper says of these numbers.
@@ -35,7 +35,7 @@ Pairs = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Given(MaskMethod):
+class FixedMask(MaskMethod):
     """A ticket that is known already."""
 
     indices: Indices
@@ -115,7 +115,7 @@ def twins(sparsity: float = 0.75, batches: int = 5) -> tuple[Engine, Engine]:
     """Dense masked training and SAMO's, after the same batches."""
     layers = network()
     ticket = Magnitude().draw(view(layers, sparsity))
-    both = masked(layers, ticket), engine(layers, Pruning(Given(ticket), sparsity))
+    both = masked(layers, ticket), engine(layers, Pruning(FixedMask(ticket), sparsity))
     for number in range(batches):
         for one in both:
             one.train_batch(batch(number))

@@ -1,4 +1,4 @@
-"""Decides what SAMO's claims about messages come to, by counting what each rank hands to its transport in a batch.
+"""Probes for SAMO's claims on messages: bytes that each rank hands to its transport in a batch.
 
 Ranks are threads of one process; each has one linear layer. Schedule and engine are those that ordinary runs have.
 """

@@ -1,4 +1,4 @@
-"""Decides what SAMO's model states come to in bytes, by training the engine for a batch and looking at its tensors.
+"""Probes for the bytes of SAMO's model states: tensors of the engine after one batch.
 
 Every weight is in one linear layer and may be pruned, which is how the paper counts. What a rank holds for ever are the
 storages that its states reach, each once; what a step needs besides is counted as it is allocated. A layout has no part

@@ -1,4 +1,4 @@
-"""Decides the one fitted constant of the gnn stack: the root of one equation, ours = one cell of the paper.
+"""The calibrated constant of the GNN efficiency: it solves one equation, ours = one cell of the paper.
 
 What a broadcast's ring reaches of a node's adapters follows from the count at which the paper sees no gain in sending
 less. The result stands in conf/stack/gnn.yaml; a test keeps both equal.

@@ -1,8 +1,8 @@
-"""Decides how the published full-graph runs are simulated: stand-ins for the graphs, each partition made once.
+"""Simulation of the published full-graph runs on stand-in graphs.
 
-A partition is found and counted on a drawn graph of a laptop's size and then taken to the published number of vertices
-and entries, rows and blocks in proportion. A random order needs no drawn graph of the published density: it follows
-from degrees (suite.papers.sparse_gnn.expected_volume). The published sizes are settings
+Each partition is computed once. A partition is found and counted on a drawn graph of a laptop's size and then taken to
+the published number of vertices and entries, rows and blocks in proportion. A random order needs no drawn graph of the
+published density: it follows from degrees (suite.papers.sparse_gnn.expected_volume). The published sizes are settings
 (suite/papers/common/settings.yaml); no measured value of the paper is read here.
 """
 
@@ -75,7 +75,7 @@ TUNED = {
 }
 
 
-class Drawn(Protocol):
+class SizedSource(Protocol):
     """A stand-in's source: a dataclass that draws a graph."""
 
     features: int
@@ -94,7 +94,7 @@ class GraphLab:
 
     machine: Machine
     stacks: Mapping[str, Stack]
-    graphs: Mapping[str, Drawn]
+    graphs: Mapping[str, SizedSource]
     partitioners: Mapping[str, Partitioner]
     folder: Path | None = None
     exchanges: Mapping[str, str] = field(default_factory=dict)
@@ -115,20 +115,20 @@ class GraphLab:
         return TUNED.get(owner, ()) if kind == "graph" else ()  # plans and partitioners were fitted to nothing
 
     @cached_property
-    def _matrices(self) -> trace.Memory[str, csr_array]:
-        return trace.Memory()
+    def _matrices(self) -> trace.TracedCache[str, csr_array]:
+        return trace.TracedCache()
 
     @cached_property
-    def _partitions(self) -> trace.Memory[tuple[str, str, int], Partition]:
-        return trace.Memory()
+    def _partitions(self) -> trace.TracedCache[tuple[str, str, int], Partition]:
+        return trace.TracedCache()
 
     @cached_property
-    def _counted(self) -> trace.Memory[tuple[str, str, int], Volumes]:
-        return trace.Memory()
+    def _counted(self) -> trace.TracedCache[tuple[str, str, int], Volumes]:
+        return trace.TracedCache()
 
     @cached_property
-    def _scaled(self) -> trace.Memory[tuple[str, str, int, int], Volumes]:
-        return trace.Memory()
+    def _scaled(self) -> trace.TracedCache[tuple[str, str, int, int], Volumes]:
+        return trace.TracedCache()
 
     def chosen(self, name: str, usual: Scalar) -> Scalar:
         """A value that the paper leaves open: `usual`, unless it is varied. `name`: plan.sparse_gnn.local_work"""
@@ -205,8 +205,8 @@ class GraphLab:
         return FullGraph(found, self.shape, size.features, size.classes, form or usual, **kept)
 
     @cached_property
-    def _epochs(self) -> trace.Memory[tuple[Any, ...], Epoch]:
-        return trace.Memory()
+    def _epochs(self) -> trace.TracedCache[tuple[Any, ...], Epoch]:
+        return trace.TracedCache()
 
     def epoch(self, graph: str, system: str, processes: int, c: int = 1, **options: Any) -> Epoch:
         key = graph, system, processes, c, *sorted(options.items())

@@ -1,4 +1,4 @@
-"""Decides what the sparsity-aware GNN paper's statements about volumes come to on stand-ins: Table 2, Section 5.
+"""Volumes on stand-in graphs: Table 2 and Section 5 of the sparsity-aware GNN paper.
 
 Counts are of plans and cost no machine. The stand-in for Amazon was drawn to agree with Table 2, and that for Protein
 to be cut as little as the paper says: those rows are calibrated, never reproduced (figure_executor.py).

@@ -1,4 +1,4 @@
-"""Decides what a figure of the sparsity-aware GNN paper leaves in a record: its answers, panels, and their fits."""
+"""Executor of a figure of the sparsity-aware GNN paper: answers, panels and their fits in one record."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, TypedDict
 
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
-from suite.core.protocols import Carried, Missing
+from suite.core.protocols import ExecutorResult, Missing
 from suite.core.record import Source
 from suite.core.values import shown
 from suite.gnn.partition import Partitioner
 from suite.papers.common.figure_executor import computed, find, printed, shared
-from suite.papers.sparse_gnn.cluster_runs import TUNED, Drawn, GraphLab
+from suite.papers.sparse_gnn.cluster_runs import TUNED, GraphLab, SizedSource
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Machine
 
 _LABS: dict[str, GraphLab] = {}
 
 
-class StandIn(TypedDict, total=False):
+class StandInGraph(TypedDict, total=False):
     """A graph's group of keys. source: the built source, of whatever class the user names"""
 
     source: Any
@@ -37,7 +37,7 @@ class GraphFigureExecutor:
         figure: str,
         machine: Machine,
         stacks: Mapping[str, Stack],
-        stand_ins: Mapping[str, StandIn],
+        stand_ins: Mapping[str, StandInGraph],
         partitioners: Mapping[str, Partitioner],
         exchanges: Mapping[str, str] | None = None,
         folder: str | None = None,
@@ -49,7 +49,7 @@ class GraphFigureExecutor:
             source: Any = stand_in.get("source")
             if not is_dataclass(source):  # asked for other sizes, and for no features
                 raise InvalidRequest(f"stand_ins.{dataset}.source={shown(source)}", rule="a dataclass with load(seed)")
-            drawn: Drawn = stand_in["source"]
+            drawn: SizedSource = stand_in["source"]
             sources_of[dataset] = drawn
         home = Path(folder) if folder else None
         self.lab = shared(_LABS, GraphLab, machine, stacks, sources_of, partitioners, home, exchanges or {})
@@ -57,7 +57,7 @@ class GraphFigureExecutor:
     def check(self, config: RunConfig) -> None:
         find(self.figure)
 
-    def run(self, config: RunConfig) -> Carried:
+    def run(self, config: RunConfig) -> ExecutorResult:
         stack, told = self.lab.stack, self.told()
         fitted = () if self.counted else stack.calibrated_on
         tuned = (name for graph in self.lab.graphs for name in TUNED.get(graph, ()))
@@ -69,7 +69,7 @@ class GraphFigureExecutor:
             calibrated_on=(*fitted, *tuned),
         )
 
-    def printed(self) -> Carried:
+    def printed(self) -> ExecutorResult:
         """What its record shows of the paper."""
         return printed(self.figure, self.lab)
 

@@ -1,4 +1,4 @@
-"""Decides what the sparsity-aware GNN paper's Perlmutter runs in 1D come to: Figures 3 to 6, and what is said of them.
+"""Simulation of the paper's 1D runs on Perlmutter: Figures 3 to 6.
 
 Every run is the lab's: published vertices, entries and widths, volumes of a stand-in, the published code's local work.
 One constant of the stack is fitted (sparse_gnn_fitted.py), others are marked as chosen; all else is held out. Beside

@@ -1,4 +1,4 @@
-"""Decides what the sparsity-aware GNN paper's formulas come to when they are counted: from plans, grids and messages.
+"""The paper's formulas, compared with counts from plans, grids and messages.
 
 Nothing here has a machine of its own or a stand-in: a point of a formula is a plan of that size, and the cost model is
 driven on links whose latency and bandwidth are the point's. What is said of a training is looked up in one, a small
@@ -19,8 +19,8 @@ from suite.core.claim import Claim
 from suite.data.graphs import operator
 from suite.data.graphs.generate import RMAT, Planted
 from suite.gnn.local_block import Share
-from suite.gnn.partition.simple import Block, Random
-from suite.gnn.plan import Placement, Plan, Volumes, volumes
+from suite.gnn.partition.simple import Block, RandomOrder
+from suite.gnn.plan import ExchangePlan, Placement, Volumes, volumes
 from suite.papers.common.answer import Cases, Question
 from suite.papers.common.panel import Panel
 from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d, bound_sum
@@ -142,7 +142,7 @@ def oblivious(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 def aware(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     cases = []
     for matrix in small_graphs():
-        plan = Plan.of(matrix, Random().parts(matrix, 5, 0), Placement(5))
+        plan = ExchangePlan.of(matrix, RandomOrder().parts(matrix, 5, 0), Placement(5))
         shares = [Share.of(plan, rank) for rank in range(5)]
         for i in range(5):
             for q in range(5):
@@ -155,7 +155,7 @@ def aware(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 def never_more(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     cases = []
     for matrix in small_graphs():
-        for partitioner in (Block(), Random()):
+        for partitioner in (Block(), RandomOrder()):
             for k in (2, 3, 8, 64):
                 found = volumes(matrix, partitioner.parts(matrix, k, 0), k)
                 cases.append([4 * found.total, 4 * found.oblivious().total])
@@ -165,7 +165,7 @@ def never_more(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 def backward(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     cases = []
     for matrix in small_graphs():
-        parts = Random().parts(matrix, 6, 0)
+        parts = RandomOrder().parts(matrix, 6, 0)
         ahead, back = (volumes(csr_array(each), parts, 6).needed for each in (matrix.T.tocsr(), matrix))
         cases += [[4 * a, 4 * b] for a, b in zip(ahead.ravel(), back.ravel(), strict=True)]
     return cases, "columns of A^T and of A: R-MAT, a planted partition, and a directed matrix"

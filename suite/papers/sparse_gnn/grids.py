@@ -1,4 +1,4 @@
-"""Decides what the sparsity-aware GNN paper's 1.5D runs come to (Figure 7), and 1D beside 2D and 3D.
+"""Simulation of the paper's 1.5D runs (Figure 7), and of 1D compared with 2D and 3D.
 
 As printed, a column of the P/c x c grid has one sender at a time (Algorithm 2), so the time of SA is the sum over its
 stages of what one process sends to all others through its one adapter. A broadcast sends a row once. Here lies, in this

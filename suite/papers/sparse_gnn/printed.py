@@ -1,4 +1,4 @@
-"""Decides what the sparsity-aware GNN paper's printed cells and formulas come to against each other."""
+"""Comparisons of the paper's printed cells and formulas with each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides what the sparsity-aware GNN paper says of a whole training, by one on threads: a small graph in float64.
+"""Probes for the paper's claims on a whole training: a small graph in float64, on threads.
 
 Exchanges are named by their class paths in the executor's config, as systems name theirs. Torch is imported for these
 answers alone. The graph, its parts, optimizer and rate are ours (G15): what counts is that systems agree.
@@ -20,8 +20,8 @@ from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
 from suite.gnn.local_block import Share
 from suite.gnn.partition import partition
-from suite.gnn.partition.simple import Random
-from suite.gnn.plan import Placement, Plan
+from suite.gnn.partition.simple import RandomOrder
+from suite.gnn.plan import ExchangePlan, Placement
 from suite.gnn.rank_shard import holdings, plans
 from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
@@ -60,7 +60,7 @@ class Counting:
 
 
 @dataclass(frozen=True)
-class Training:
+class ProbeTraining:
     """Of one system on one grid. epochs: loss, and percent right, of each; extra: bytes that are handed to messages
     beside rows of sparse products, their sums over replicas, and sums of loss and weight gradients."""
 
@@ -69,7 +69,7 @@ class Training:
 
 
 @cache
-def trained(exchange: str, processes: int, replication: int, form: str = "") -> Training:
+def trained(exchange: str, processes: int, replication: int, form: str = "") -> ProbeTraining:
     """`exchange`: a class path; form: of its calls, empty for its own."""
     from suite.comm.p2p.threads import LoopbackWorld, run
     from suite.engine.optim.optimizer import Adam
@@ -85,7 +85,7 @@ def trained(exchange: str, processes: int, replication: int, form: str = "") -> 
     assert graph.features is not None
     assert graph.labels is not None
     matrix, placement = operator(graph), Placement.of(processes, replication)
-    parts = partition(Random(), matrix, placement.parts, seed=0, folder=None).parts
+    parts = partition(RandomOrder(), matrix, placement.parts, seed=0, folder=None).parts
     forward, backward = plans(matrix, parts, placement)
     masks = {"train": graph.train, "validation": graph.validation, "test": graph.test}
     data = partial(holdings, features=graph.features, labels=graph.labels, classes=graph.classes)
@@ -119,10 +119,10 @@ def trained(exchange: str, processes: int, replication: int, form: str = "") -> 
     sums = width * int(moved.summed.sum())  # over replicas, of what each process brings
     reduced = processes * (shape.parameters(graph.features.shape[1], graph.classes) + 1) if placement.parts > 1 else 0
     extra = sum(sent for _, sent in results) - EPOCHS * VALUE * (width * moved.total + sums + reduced)
-    return Training(tuple(results[0][0]), extra)
+    return ProbeTraining(tuple(results[0][0]), extra)
 
 
-def _of(lab: GraphLab, system: str, grid: tuple[int, int], form: str = "") -> Training:
+def _of(lab: GraphLab, system: str, grid: tuple[int, int], form: str = "") -> ProbeTraining:
     return trained(lab.exchanges[system], *grid, form)
 
 
@@ -152,14 +152,14 @@ def replicated_once(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     rng = np.random.default_rng(0)
     matrix = operator(GRAPH.load(0))
     x = rng.standard_normal((matrix.shape[0], 3))
-    plan = Plan.of(matrix, Random().parts(matrix, 4, 0), Placement.of(4, 1))
+    plan = ExchangePlan.of(matrix, RandomOrder().parts(matrix, 4, 0), Placement.of(4, 1))
     ours, sent = on_grid(plan, x[plan.order])
     theirs, theirs_sent = in_one_dimension(plan.matrix, plan.offsets, x[plan.order])
     pairs = zip(theirs.ravel(), ours.ravel(), strict=True)
     return [*([a or ZEROS, b or ZEROS] for a, b in pairs), *([theirs_sent[i], sent[i]] for i in range(4))], "bytes last"
 
 
-def on_grid(plan: Plan, x: Any) -> tuple[Any, list[int]]:
+def on_grid(plan: ExchangePlan, x: Any) -> tuple[Any, list[int]]:
     """A x by the blocks that each process of the plan's grid multiplies, and bytes that each sends."""
     z = np.zeros((plan.vertices, x.shape[1]))
     sent = []

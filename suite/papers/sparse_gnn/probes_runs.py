@@ -1,4 +1,4 @@
-"""Decides what the sparsity-aware GNN paper says of a training's parts, by trainings on threads and by ordinary runs.
+"""Probes for the paper's claims on the parts of a training, on threads and in ordinary runs.
 
 A run is prepared from the suite's configuration by its parent, as the command line does it.
 """
@@ -22,7 +22,7 @@ from suite.core.protocols import Missing, Ready
 from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
 from suite.gnn.partition import Partitioner
-from suite.gnn.partition.simple import Random
+from suite.gnn.partition.simple import RandomOrder
 from suite.gnn.plan import Placement
 from suite.gnn.rank_shard import holdings, plans
 from suite.papers.common.answer import Cases, Question
@@ -52,7 +52,7 @@ def _trainer(lab: GraphLab, graph: Any, world: Any, shape: GCN, classes: int, dt
     from suite.gnn.train import Trainer
 
     matrix = operator(graph)
-    forward, back = plans(matrix, Random().parts(matrix, world.size, 0), Placement(world.size))
+    forward, back = plans(matrix, RandomOrder().parts(matrix, world.size, 0), Placement(world.size))
     masks = {"train": graph.train, "validation": graph.validation, "test": graph.test}
     given = list(
         holdings(forward, back, features=graph.features, labels=graph.labels, masks=masks, classes=classes, dtype=dtype)
@@ -184,7 +184,7 @@ def to_converge(
 
 
 @dataclass
-class Asked(Partitioner):
+class WatchedOrder(Partitioner):
     """A random order that notes what it is asked for, whoever builds it."""
 
     objective = "none"
@@ -196,7 +196,7 @@ class Asked(Partitioner):
 
     def parts(self, matrix: csr_array, k: int, seed: int) -> Any:
         ASKED.append(k)
-        return Random().parts(matrix, k, seed)
+        return RandomOrder().parts(matrix, k, seed)
 
 
 ASKED: list[int] = []  # the parts that were asked for, since it was last emptied

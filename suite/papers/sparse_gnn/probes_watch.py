@@ -1,4 +1,4 @@
-"""Decides what a rank's groups see of a product: who is handed which rows, and what is summed with whom.
+"""Watch the process groups of a rank: rows sent and received, and ranks of each sum.
 
 The first column of X bears the number of its row, so that what arrives tells which rows were sent.
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 from suite.config.locate import locate
 from suite.gnn.local_block import Share
-from suite.gnn.plan import Plan
+from suite.gnn.plan import ExchangePlan
 
 DEADLINE = 120.0  # seconds
 
@@ -104,7 +104,7 @@ def watched(world: Any) -> Wire:
     return wire
 
 
-def multiplied(plan: Plan, exchange: str, width: int = 1, form: str = "staged") -> tuple[list[Wire], list[Any]]:
+def multiplied(plan: ExchangePlan, exchange: str, width: int = 1, form: str = "staged") -> tuple[list[Wire], list[Any]]:
     """One product by an exchange of this class path, on as many threads as the plan has processes: what each handed
     over, and its rows of the product. X has the number of a row in its first column, noise in the others."""
     import torch

@@ -1,4 +1,4 @@
-"""Decides what real ranks hand to one another in a sparse product: rows, bytes and sums, seen at their groups.
+"""Probes for the traffic of real ranks in a sparse product: rows, bytes and sums.
 
 Ranks are threads that run the exchanges a training runs (suite.papers.sparse_gnn.probes_watch).
 """
@@ -14,8 +14,8 @@ from scipy.sparse import csr_array, random_array
 
 from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
-from suite.gnn.partition.simple import Block, Random
-from suite.gnn.plan import Placement, Plan
+from suite.gnn.partition.simple import Block, RandomOrder
+from suite.gnn.plan import ExchangePlan, Placement
 from suite.gnn.rank_shard import transposed
 from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
@@ -42,7 +42,9 @@ def oblivious(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = []
     for p in question.whole_points():
         matrix = csr_array(random_array((p["n"], p["n"]), density=4 / p["n"], rng=np.random.default_rng(0)))
-        wires, _ = multiplied(Plan.of(matrix, Block().parts(matrix, p["P"], 0), Placement(p["P"])), _cagnet(lab))
+        wires, _ = multiplied(
+            ExchangePlan.of(matrix, Block().parts(matrix, p["P"], 0), Placement(p["P"])), _cagnet(lab)
+        )
         values.append(sum(len(set(rows)) for wire in wires for rows in wire.came.values()))
     return [values], "rows that arrive at threads in CAGNET's exchange, each told by its number"
 
@@ -51,7 +53,7 @@ def aware(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     """A pair of processes is two cases: how many rows arrive, and how many of those are the ones named."""
     cases = []
     for matrix in small_graphs():
-        plan = Plan.of(matrix, Random().parts(matrix, 5, 0), Placement(5))
+        plan = ExchangePlan.of(matrix, RandomOrder().parts(matrix, 5, 0), Placement(5))
         for form in FORMS:
             wires, _ = multiplied(plan, _aware(lab), form=form)
             for i in range(5):
@@ -62,7 +64,7 @@ def aware(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     return cases, "threads, one call for all and stage by stage; three matrices in a random order, five processes"
 
 
-def _columns(plan: Plan, i: int, q: int) -> list[int]:
+def _columns(plan: ExchangePlan, i: int, q: int) -> list[int]:
     """Nonzero columns of block (i, q), looked up in the dense block."""
     rows, columns = (slice(plan.offsets[at], plan.offsets[at + 1]) for at in (i, q))
     return [int(plan.offsets[q] + at) for at in np.flatnonzero(plan.matrix[rows].toarray()[:, columns].any(axis=0))]
@@ -74,10 +76,10 @@ def less(
     """grids: processes and replication of each."""
     cases = []
     for matrix in small_graphs():
-        for partitioner in (Block(), Random()):
+        for partitioner in (Block(), RandomOrder()):
             for processes, c in grids:
                 placement = Placement.of(processes, c)
-                plan = Plan.of(matrix, partitioner.parts(matrix, placement.parts, 0), placement)
+                plan = ExchangePlan.of(matrix, partitioner.parts(matrix, placement.parts, 0), placement)
                 both = [multiplied(plan, lab.exchanges[term])[0] for term in question.terms]
                 cases.append([sum(wire.bytes for wire in wires) for wires in both])
     ties = sum(a == b for a, b in cases)
@@ -88,9 +90,10 @@ def backward(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     """Of A^T, the forward product, and of A; a case per pair of processes."""
     cases, totals = [], []
     for matrix in small_graphs():
-        parts = Random().parts(matrix, 6, 0)
+        parts = RandomOrder().parts(matrix, 6, 0)
         ahead, back = (
-            multiplied(Plan.of(one, parts, Placement(6)), _aware(lab))[0] for one in (transposed(matrix), matrix)
+            multiplied(ExchangePlan.of(one, parts, Placement(6)), _aware(lab))[0]
+            for one in (transposed(matrix), matrix)
         )
         pairs = [(q, i) for q in range(6) for i in range(6) if i != q]
         cases += [[8 * wires[q].rows.get(i, 0) for wires in (ahead, back)] for q, i in pairs]
@@ -101,7 +104,7 @@ def backward(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 def c1_is_1d(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     """1D by Algorithm 1 on the columns of a whole matrix, 1.5D by the exchange on a grid with c = 1."""
     matrix = operator(Planted(vertices=128, blocks=8, classes=4, features=12).load(0))
-    plan = Plan.of(matrix, Random().parts(matrix, 4, 0), Placement.of(4, 1))
+    plan = ExchangePlan.of(matrix, RandomOrder().parts(matrix, 4, 0), Placement.of(4, 1))
     wires, z = multiplied(plan, _aware(lab), width=3)
     x = np.random.default_rng(0).standard_normal((plan.vertices, 3))
     x[:, 0] = np.arange(plan.vertices)
@@ -124,7 +127,7 @@ def summed(question: Question, lab: GraphLab) -> tuple[Cases, str]:
         for p in question.whole_points():
             placement = Placement.of(p["P"], p["c"])
             matrix = csr_array(random_array((p["n"], p["n"]), density=4 / p["n"], rng=np.random.default_rng(0)))
-            plan = Plan.of(matrix, Block().parts(matrix, placement.parts, 0), placement)
+            plan = ExchangePlan.of(matrix, Block().parts(matrix, placement.parts, 0), placement)
             wires, _ = multiplied(plan, _aware(lab), p["f"], form)
             rows = [placement.row(placement.place(rank)[0]) for rank in range(placement.processes)]
             alike = {
@@ -142,7 +145,7 @@ def stages(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     for p in question.whole_points():
         placement = Placement.of(p["P"], p["c"])
         full = csr_array(np.ones((placement.parts, placement.parts)))
-        plan = Plan.of(full, np.arange(placement.parts), placement)
+        plan = ExchangePlan.of(full, np.arange(placement.parts), placement)
         for exchange, found in ((_cagnet(lab), broadcasts), (_aware(lab), senders)):
             wires, _ = multiplied(plan, exchange)
             own = [placement.place(rank)[0] in placement.stages(rank) for rank in range(placement.processes)]
@@ -160,7 +163,7 @@ def grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     for p in question.whole_points():
         placement = Placement.of(p["P"], p["c"])
         matrix = csr_array(random_array((4 * p["P"],) * 2, density=0.1, rng=np.random.default_rng(0)))
-        plan = Plan.of(matrix, Block().parts(matrix, placement.parts, 0), placement)
+        plan = ExchangePlan.of(matrix, Block().parts(matrix, placement.parts, 0), placement)
         wires, z = multiplied(plan, _aware(lab))
         groups = {ranks for wire in wires for ranks, _, _ in wire.sums}
         alike = {ranks: {z[rank].tobytes() for rank in ranks} for ranks in groups if len(ranks) == p["c"]}
@@ -174,7 +177,7 @@ def grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 @cache
 def _sent(lab: GraphLab, exchange: str, graph: str, partitioner: str, k: int) -> tuple[int, ...]:
     matrix = lab.matrix(graph)
-    plan = Plan.of(matrix, lab.partition(graph, partitioner, k).parts, Placement(k))
+    plan = ExchangePlan.of(matrix, lab.partition(graph, partitioner, k).parts, Placement(k))
     return tuple(sum(wire.rows.values()) for wire in multiplied(plan, exchange)[0])
 
 

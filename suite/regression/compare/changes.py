@@ -1,4 +1,4 @@
-"""Decides what a comparison of two sets of records holds, which outcomes are worse, and what a script is told of it.
+"""Result of a comparison: changes by metric, and its exit status.
 
 Nothing is left out in silence: runs that may not be compared stand there with the keys, others with the side they are
 on, and files that are no records with the reason.
@@ -14,19 +14,19 @@ from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome
 from suite.regression.compare.matching import Differs, Name, Pair, Pairs, pair
-from suite.regression.compare.metrics import ALONE, LOSSES, Change, Rule, judged
-from suite.regression.compare.record_sets import Sample, Samples
-from suite.stats.inference import Verdict
+from suite.regression.compare.metrics import ALONE, LOSSES, Change, ChangeRule, judged
+from suite.regression.compare.record_sets import RecordSet, Sample
+from suite.stats.inference import ChangeVerdict
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class OutcomeChange:
     """A run whose outcome is another one, or not the same in all repeats. verdict: as of a metric."""
 
     name: Name
     a: str
     b: str
-    verdict: Verdict
+    verdict: ChangeVerdict
     reason: str = ""
 
 
@@ -39,28 +39,28 @@ class Comparison:
     b: str
     commits: tuple[str, str]
     changes: tuple[Change, ...]
-    ended: tuple[Ended, ...]
+    ended: tuple[OutcomeChange, ...]
     apart: tuple[tuple[Name, tuple[Differs, ...]], ...]
     only_a: tuple[Name, ...]
     only_b: tuple[Name, ...]
     notes: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
 
-    def of(self, *verdicts: Verdict) -> tuple[Change, ...]:
+    def of(self, *verdicts: ChangeVerdict) -> tuple[Change, ...]:
         return tuple(change for change in self.changes if change.verdict in verdicts)
 
     @property
     def exit(self) -> Exit:
-        if self.of(Verdict.WORSE) or any(ended.verdict is Verdict.WORSE for ended in self.ended):
+        if self.of(ChangeVerdict.WORSE) or any(ended.verdict is ChangeVerdict.WORSE for ended in self.ended):
             return Exit.REGRESSION
-        decided = self.of(Verdict.SAME, Verdict.BETTER, Verdict.CHANGED)
-        decided_ends = any(ended.verdict is not Verdict.UNDECIDED for ended in self.ended)
+        decided = self.of(ChangeVerdict.SAME, ChangeVerdict.BETTER, ChangeVerdict.CHANGED)
+        decided_ends = any(ended.verdict is not ChangeVerdict.UNDECIDED for ended in self.ended)
         return Exit.OK if decided or decided_ends else Exit.NOT_COMPARABLE
 
 
-def compare(a: Samples, b: Samples, rule: Rule | None = None) -> Comparison:
+def compare(a: RecordSet, b: RecordSet, rule: ChangeRule | None = None) -> Comparison:
     """Raises InvalidRequest where a set holds no record."""
-    rule = rule or Rule()
+    rule = rule or ChangeRule()
     for side in (a, b):
         if not side.found:
             legal = "a reports folder that `suite run reports=FOLDER` has filled"
@@ -89,7 +89,7 @@ def compare(a: Samples, b: Samples, rule: Rule | None = None) -> Comparison:
     )
 
 
-def _alone(found: Sequence[Change], rule: Rule) -> list[str]:
+def _alone(found: Sequence[Change], rule: ChangeRule) -> list[str]:
     """What one record a side leaves open, and what would settle it."""
     alone = [change for change in found if change.why == ALONE]
     apart = sum(abs(math.log(change.ratio)) >= math.log1p(rule.threshold) for change in alone)
@@ -111,7 +111,7 @@ def commits(samples: Sequence[Sample]) -> str:
     return ""
 
 
-def _check_names(pairs: Sequence[Pair], rule: Rule) -> None:
+def _check_names(pairs: Sequence[Pair], rule: ChangeRule) -> None:
     known = {name for one in pairs for sample in (*one.a, *one.b) for name in (*sample.record.metrics, *LOSSES)}
     for name in rule.metrics:
         if known and name not in known:
@@ -121,13 +121,13 @@ def _check_names(pairs: Sequence[Pair], rule: Rule) -> None:
 # -- outcomes -------------------------------------------------------------------------------------------------------
 
 
-def ended(one: Pair) -> Ended | None:
+def ended(one: Pair) -> OutcomeChange | None:
     """None where every repeat of both sides went well, or ended alike."""
     a, b = (_outcomes(side) for side in (one.a, one.b))
     if a == b:
         return None
     reason = next((s.record.reason for s in one.b if s.record.outcome is not Outcome.OK), "")
-    return Ended(one.name, _counted(a), _counted(b), _worsened(a, b), reason)
+    return OutcomeChange(one.name, _counted(a), _counted(b), _worsened(a, b), reason)
 
 
 def _outcomes(side: Sequence[Sample]) -> dict[Outcome, int]:
@@ -141,13 +141,13 @@ def _counted(outcomes: dict[Outcome, int]) -> str:
     return f"{', '.join(f'{count} {kind.value}' for kind, count in outcomes.items())}"
 
 
-def _worsened(a: dict[Outcome, int], b: dict[Outcome, int]) -> Verdict:
+def _worsened(a: dict[Outcome, int], b: dict[Outcome, int]) -> ChangeVerdict:
     """What somebody ended says nothing about the code; one failure among repeats is a suspicion, two are none."""
     if Outcome.OK in a and not {Outcome.OK, Outcome.CANCELLED} & set(b):
-        return Verdict.WORSE
+        return ChangeVerdict.WORSE
     if any(kind is not Outcome.OK for kind in a):
-        return Verdict.BETTER if set(b) == {Outcome.OK} else Verdict.CHANGED
+        return ChangeVerdict.BETTER if set(b) == {Outcome.OK} else ChangeVerdict.CHANGED
     bad = {kind: count for kind, count in b.items() if kind not in (Outcome.OK, Outcome.CANCELLED)}
     if not bad:
-        return Verdict.UNDECIDED
-    return Verdict.WORSE if Outcome.OK not in b or sum(bad.values()) > 1 else Verdict.UNDECIDED
+        return ChangeVerdict.UNDECIDED
+    return ChangeVerdict.WORSE if Outcome.OK not in b or sum(bad.values()) > 1 else ChangeVerdict.UNDECIDED

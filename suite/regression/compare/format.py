@@ -1,4 +1,4 @@
-"""Decides how a comparison reads: what got worse first, then the rest, each with its interval; and as JSON."""
+"""Text and JSON of a comparison: regressions first, each with its interval."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from suite.core.reasons import headline
 from suite.core.units import si
 from suite.regression.compare.changes import Comparison
 from suite.regression.compare.metrics import ALONE, Change
-from suite.stats.inference import Verdict
+from suite.stats.inference import ChangeVerdict
 
-_ORDER = (Verdict.WORSE, Verdict.BETTER, Verdict.CHANGED, Verdict.UNDECIDED, Verdict.SAME)
+_ORDER = (ChangeVerdict.WORSE, ChangeVerdict.BETTER, ChangeVerdict.CHANGED, ChangeVerdict.UNDECIDED, ChangeVerdict.SAME)
 
 
 def word(change: Change) -> str:
     """The verdict as people say it of this unit."""
-    if change.verdict not in (Verdict.WORSE, Verdict.BETTER):
+    if change.verdict not in (ChangeVerdict.WORSE, ChangeVerdict.BETTER):
         return change.verdict.value
     if change.unit == "s" or change.unit.endswith("/s"):
-        return "slower" if change.verdict is Verdict.WORSE else "faster"
+        return "slower" if change.verdict is ChangeVerdict.WORSE else "faster"
     return change.verdict.value
 
 
@@ -63,7 +63,7 @@ def _lines(found: Comparison, everything: bool) -> Iterator[str]:
     yield from ended(found)
     shown = [change for verdict in _ORDER for change in found.of(verdict)]
     if not everything:
-        shown = [change for change in shown if change.verdict not in (Verdict.UNDECIDED, Verdict.SAME)]
+        shown = [change for change in shown if change.verdict not in (ChangeVerdict.UNDECIDED, ChangeVerdict.SAME)]
     if shown:
         yield ""
         yield from _table(shown)
@@ -75,8 +75,8 @@ def _lines(found: Comparison, everything: bool) -> Iterator[str]:
         yield from (f"only in {side}: {name}" for name in names)
     yield from found.lost
     yield from found.notes
-    worse = found.of(Verdict.WORSE)
-    if worse or any(item.verdict is Verdict.WORSE for item in found.ended):
+    worse = found.of(ChangeVerdict.WORSE)
+    if worse or any(item.verdict is ChangeVerdict.WORSE for item in found.ended):
         yield f"REGRESSION {commit_range(found.commits)}"
 
 
@@ -95,7 +95,7 @@ def ended(found: Comparison) -> Iterator[str]:
 def summary(found: Comparison) -> str:
     counts = Counter(change.verdict for change in found.changes)
     told = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in _ORDER if counts[verdict])
-    few = sum(change.why == ALONE or change.why.endswith("at least") for change in found.of(Verdict.UNDECIDED))
+    few = sum(change.why == ALONE or change.why.endswith("at least") for change in found.of(ChangeVerdict.UNDECIDED))
     why = f" ({few} for want of repeats)" if few else ""
     return f"{len(found.changes)} metrics compared: {told}{why}" if told else "nothing could be compared"
 

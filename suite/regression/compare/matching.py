@@ -1,4 +1,4 @@
-"""Decides which runs of two sets are the same measurement, and names the keys where two that look alike are not.
+"""Match the runs of two sets of records, and name the keys in which similar runs differ.
 
 The config that decides a record's name decides here too, so a number is compared only with one that the same command
 made; machine, libraries and data have to be equal, and what may differ is the code.

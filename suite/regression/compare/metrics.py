@@ -1,4 +1,4 @@
-"""Decides what became of each metric and each loss of runs that both sets have.
+"""Change of each metric and each loss of runs that both sets have.
 
 Times and rates of a clock are judged by chance and size (suite.stats), of several records a side: what drifts between
 two calls is in every turn of a call alike. What is counted, simulated or computed is the same every time, so there any
@@ -20,7 +20,7 @@ from suite.regression.compare.matching import Name, Pair
 from suite.regression.compare.record_sets import Sample
 from suite.regression.compare.rounds import lowest
 from suite.stats import inference
-from suite.stats.inference import Effect, Verdict
+from suite.stats.inference import ChangeVerdict, Effect
 
 THRESHOLD = 0.05
 LOSSES = ("loss", "validation_loss")
@@ -30,7 +30,7 @@ ALONE = "one record on a side: machines drift from call to call by more than cod
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ChangeRule:
     """What counts as a change. metrics: those that are judged, all where it is empty; scale: by the reference workload
     (None: where that lessens the spread)."""
 
@@ -52,7 +52,7 @@ class Change:
     better: str
     a: float
     b: float
-    verdict: Verdict
+    verdict: ChangeVerdict
     why: str = ""
     effect: Effect | None = None
     scaled: bool = False
@@ -79,7 +79,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class RepeatPair:
     """Repeats of one metric on both sides, as they are, and scaled by the reference workload where it was timed.
     alone: whether a side has one record, so that the repeats are turns of one call, or no repeats at all."""
 
@@ -96,32 +96,32 @@ class Timed:
         return self.scaled is not None and _residual(self.scaled) < _residual(self.raw)
 
 
-def judged(pairs: Sequence[Pair], rule: Rule) -> tuple[list[Change], list[Left]]:
+def judged(pairs: Sequence[Pair], rule: ChangeRule) -> tuple[list[Change], list[Left]]:
     """Every metric that both sides have, and what is left. Holm's levels are over all that go by chance."""
-    found: list[Change | Timed | Left] = []
+    found: list[Change | RepeatPair | Left] = []
     for one in pairs:
         names = dict.fromkeys(name for sample in (*one.a, *one.b) for name in sample.record.metrics)
         items = [item for name in names if _wanted(name, rule) for item in _metric(one, name)]
         items += [item for name in LOSSES if _wanted(name, rule) for item in _loss(one, name)]
         found += [replace(item, config=one.config) if isinstance(item, Change) else item for item in items]
-    tests = [item for item in found if isinstance(item, Timed)]
+    tests = [item for item in found if isinstance(item, RepeatPair)]
     effects = {id(item): _tested(item, rule) for item in tests}
     several = [item for item in tests if not item.alone]
     p = inference.holm([effects[id(item)][0].p for item in several])
     adjusted = dict(zip(map(id, several), p, strict=True))
     changes = [
-        _decided(item, *effects[id(item)], adjusted.get(id(item), 1.0), rule) if isinstance(item, Timed) else item
+        _decided(item, *effects[id(item)], adjusted.get(id(item), 1.0), rule) if isinstance(item, RepeatPair) else item
         for item in found
         if not isinstance(item, Left)
     ]
     return changes, [item for item in found if isinstance(item, Left)]
 
 
-def _wanted(name: str, rule: Rule) -> bool:
+def _wanted(name: str, rule: ChangeRule) -> bool:
     return not rule.metrics or name in rule.metrics
 
 
-def _metric(one: Pair, name: str) -> list[Change | Timed | Left]:
+def _metric(one: Pair, name: str) -> list[Change | RepeatPair | Left]:
     sides = [[s.record.metrics[name] for s in side if name in s.record.metrics] for side in (one.a, one.b)]
     kind = (sides[0] or sides[1])[0]
     values = [[finite for metric in side if (finite := _finite(metric.values))] for side in sides]
@@ -136,12 +136,12 @@ def _metric(one: Pair, name: str) -> list[Change | Timed | Left]:
     if not values[1]:
         a = float(np.median(inference.medians(values[0])))
         why = f"none of {odd[1]} values in B is a finite number"
-        return [Change(one.name, name, kind.unit, kind.better, a, math.nan, Verdict.WORSE, why)]
+        return [Change(one.name, name, kind.unit, kind.better, a, math.nan, ChangeVerdict.WORSE, why)]
     more = f"has {odd[0]} values in A and {odd[1]} in B that are no finite numbers"
     return [*_compared(one, name, kind, values), *([Left(one.name, name, more)] if odd[0] != odd[1] else [])]
 
 
-def _compared(one: Pair, name: str, kind: Metric, sides: list[list[list[float]]]) -> list[Change | Timed | Left]:
+def _compared(one: Pair, name: str, kind: Metric, sides: list[list[list[float]]]) -> list[Change | RepeatPair | Left]:
     clock = one.a[0].record.source in (Source.MEASURED, Source.EMULATED) and _timed(kind.unit)
     if all(map(_constant, sides)) and (not clock or min(map(len, sides)) > 1):
         return [_exact(one, name, kind, sides[0][0], sides[1][0])]
@@ -151,7 +151,7 @@ def _compared(one: Pair, name: str, kind: Metric, sides: list[list[list[float]]]
     a, b = (_repeats(side, name, alone=max(map(len, sides)) == 1) for side in (one.a, one.b))
     if not all(_BOUNDS[0] < middle < _BOUNDS[1] for side in (a, b) for middle in inference.medians(side)):
         return [Left(one.name, name, "is not compared: there is no ratio to a repeat whose middle is 0")]
-    return [Timed(one, name, kind, (a, b), None if alone else _scaled(one, name, kind), alone)]
+    return [RepeatPair(one, name, kind, (a, b), None if alone else _scaled(one, name, kind), alone)]
 
 
 def _timed(unit: str) -> bool:
@@ -173,9 +173,11 @@ def _equal(a: Sequence[float], b: Sequence[float], within: float) -> bool:
 def _exact(one: Pair, name: str, kind: Metric, a: Sequence[float], b: Sequence[float]) -> Change:
     ours, theirs = float(np.median(a)), float(np.median(b))
     if _equal(a, b, inference.ROUNDING):
-        return Change(one.name, name, kind.unit, kind.better, ours, theirs, Verdict.SAME, "exact")
+        return Change(one.name, name, kind.unit, kind.better, ours, theirs, ChangeVerdict.SAME, "exact")
     if ours == theirs:  # their order, or how many there are
-        return Change(one.name, name, kind.unit, kind.better, ours, theirs, Verdict.CHANGED, "exact: other values")
+        return Change(
+            one.name, name, kind.unit, kind.better, ours, theirs, ChangeVerdict.CHANGED, "exact: other values"
+        )
     found = inference.directed(math.inf if theirs > ours else 0.0, kind.better)
     return Change(one.name, name, kind.unit, kind.better, ours, theirs, found, "exact")
 
@@ -212,7 +214,7 @@ def _residual(sides: tuple[list[list[float]], list[list[float]]]) -> float:
     return inference.spread(np.exp(np.concatenate(centred)).tolist())
 
 
-def _tested(item: Timed, rule: Rule) -> tuple[Effect, bool, float | None]:
+def _tested(item: RepeatPair, rule: ChangeRule) -> tuple[Effect, bool, float | None]:
     """The effect, whether it is scaled, and the ratio by the other way."""
     use = item.steadier if rule.scale is None else rule.scale and item.scaled is not None
     chosen, spare = (item.scaled, item.raw) if use else (item.raw, item.scaled)
@@ -221,21 +223,23 @@ def _tested(item: Timed, rule: Rule) -> tuple[Effect, bool, float | None]:
     return inference.effect(*chosen, level=rule.level), use, None if other is None else float(other)
 
 
-def _decided(item: Timed, found: Effect, scaled: bool, other: float | None, adjusted: float, rule: Rule) -> Change:
+def _decided(
+    item: RepeatPair, found: Effect, scaled: bool, other: float | None, adjusted: float, rule: ChangeRule
+) -> Change:
     verdict = inference.verdict(found, adjusted, item.kind.better, threshold=rule.threshold, level=rule.level)
     why = ""
     if item.alone:
-        verdict, why = Verdict.UNDECIDED, ALONE
+        verdict, why = ChangeVerdict.UNDECIDED, ALONE
     elif min(found.repeats) < inference.FEWEST:
         why = f"{found.repeats[0]} and {found.repeats[1]} repeats decide little: p is {found.least:.2g} at least"
-    elif verdict is Verdict.UNDECIDED:
+    elif verdict is ChangeVerdict.UNDECIDED:
         why = f"p {adjusted:.2g} after Holm, delta {found.delta:+.2f}"
     a, b = (float(np.median(inference.medians(side))) for side in item.raw)
     told = (item.pair.name, item.metric, item.kind.unit, item.kind.better, a, b, verdict, why, found, scaled, other)
     return Change(*told, _quiet(item), item.pair.config)
 
 
-def _quiet(item: Timed) -> float | None:
+def _quiet(item: RepeatPair) -> float | None:
     """What is left of a machine in its quiet moments: the quickest quarter of repeats, each by its own."""
     sign, quick = (1.0, 0.25) if item.kind.better == "lower" else (-1.0, 0.75)
     sides = [np.array([np.quantile(values, quick) for values in side]) for side in item.raw]
@@ -273,14 +277,14 @@ def _curves(run: Name, name: str, a: Any, b: Any) -> Change:
     finite = np.isfinite(b)
     if not finite.all():
         odd = int((~finite).any(axis=1).sum())
-        verdict = Verdict.WORSE if odd > 1 or odd == len(b) else Verdict.UNDECIDED
+        verdict = ChangeVerdict.WORSE if odd > 1 or odd == len(b) else ChangeVerdict.UNDECIDED
         why = f"from batch {int(np.argmin(finite.all(axis=0)))} on no finite number, in {odd} of {len(b)} repeats of B"
         return Change(run, name, "nat", "lower", *last, verdict, why)
     own = max(float(np.ptp(side, axis=0).max()) for side in (a, b))
     apart = np.abs(other - middle)
     if (apart <= _LOSS_ROUNDING * np.abs(middle) + 2 * own).all():
-        return Change(run, name, "nat", "lower", *last, Verdict.SAME, f"{len(middle)} batches")
+        return Change(run, name, "nat", "lower", *last, ChangeVerdict.SAME, f"{len(middle)} batches")
     batch = int(np.argmax(apart > _LOSS_ROUNDING * np.abs(middle) + 2 * own))
     why = f"from batch {batch} on: {middle[batch]:.6g} -> {other[batch]:.6g}"
     worse = last[1] - last[0] > _LOSS_ROUNDING * abs(last[0]) + 2 * own
-    return Change(run, name, "nat", "lower", *last, Verdict.WORSE if worse else Verdict.CHANGED, why)
+    return Change(run, name, "nat", "lower", *last, ChangeVerdict.WORSE if worse else ChangeVerdict.CHANGED, why)

@@ -1,5 +1,4 @@
-"""Decides what a set of records is: a reports folder or a folder of them, a folder of records, one file, or a night by
-its name.
+"""Sets of records: a reports folder or a folder of such folders, a folder of records, one file, or a nightly run.
 
 Of a night each repeat stands for itself, with the machine's own speed while it ran. The files may come from elsewhere:
 sizes are bounded, and one that is no record costs its own row and nothing else.
@@ -34,7 +33,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class RecordSet:
     """What a set holds; aside: files that are none, with the reason."""
 
     name: str
@@ -42,7 +41,7 @@ class Samples:
     aside: tuple[tuple[str, str], ...] = ()
 
 
-def read(name: str, nights: Path = NIGHTS) -> Samples:
+def read(name: str, nights: Path = NIGHTS) -> RecordSet:
     """Raises InvalidRequest where nothing answers to the name."""
     path = Path(name)
     if not path.exists():
@@ -54,7 +53,7 @@ def read(name: str, nights: Path = NIGHTS) -> Samples:
     return gathered(name, _files(path))
 
 
-def gathered(name: str, files: Iterable[tuple[Path, str, dict[str, float]]]) -> Samples:
+def gathered(name: str, files: Iterable[tuple[Path, str, dict[str, float]]]) -> RecordSet:
     found, aside = [], []
     for path, machine, reference in files:
         for line, read in readers(path):
@@ -62,7 +61,7 @@ def gathered(name: str, files: Iterable[tuple[Path, str, dict[str, float]]]) -> 
                 found.append(Sample(_checked(read()), f"{path}{line}", machine, reference))
             except DamagedRecord as error:
                 aside.append((f"{path}{line}", str(error)))
-    return Samples(name, tuple(found), tuple(aside))
+    return RecordSet(name, tuple(found), tuple(aside))
 
 
 def _files(path: Path) -> Iterable[tuple[Path, str, dict[str, float]]]:

@@ -1,4 +1,4 @@
-"""Decides what turns of old and new code show: a change, none, or too little on a machine that others use as well.
+"""Interleaved rounds of old and new code: a change, no change, or inconclusive.
 
 Two views of the same turns, and exact tests of both. Each turn's two medians side by side: what both suffer cancels.
 And the quickest quarter of all turns on either side: where neighbours take cores away for minutes, what is left of a
@@ -25,7 +25,7 @@ LOOKS = 2  # at the planned number of turns, and at twice as many
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class RoundsResult:
     """ratio: new over old by the clearer view, with its interval; p: the chance that labels dealt out at random in each
     turn look as bad for new, for both views together; quiet: whether the view is that of the quickest quarter; most:
     how much worse new may be by either view."""
@@ -45,7 +45,9 @@ class Turned:
         return self.low > 1 if better == "lower" else self.high < 1
 
 
-def turned(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]], better: str, *, seed: int = 0) -> Turned:
+def turned(
+    old: Sequence[Sequence[float]], new: Sequence[Sequence[float]], better: str, *, seed: int = 0
+) -> RoundsResult:
     """Of the samples of each turn, all above zero."""
     sign = 1.0 if better == "lower" else -1.0
     a, b = ([sign * np.log(np.asarray(samples, float)) for samples in side] for side in (old, new))
@@ -73,7 +75,7 @@ def turned(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]], bette
     p, size, low, high, quiet = min(views, key=lambda view: view[0])
     bounds = sorted(math.exp(sign * bound) for bound in (low, high))
     most = math.exp(max(view[3] for view in views))
-    return Turned(math.exp(sign * size), bounds[0], bounds[1], min(1.0, 2 * p), count, quiet, most)
+    return RoundsResult(math.exp(sign * size), bounds[0], bounds[1], min(1.0, 2 * p), count, quiet, most)
 
 
 def _swaps(count: int, generator: np.random.Generator) -> Any:
@@ -97,7 +99,7 @@ def walsh(values: Any) -> float:
     return float(np.median((np.add.outer(values, values) / 2)[upper]))
 
 
-def cleared(found: Turned, threshold: float) -> bool:
+def cleared(found: RoundsResult, threshold: float) -> bool:
     """Whether both views rule out a change as large as the threshold. To stop for that raises no alarm."""
     return found.turns >= FEWEST and found.most < 1 + threshold
 

@@ -1,4 +1,4 @@
-"""Decides whether a suspicion is one: old and new code run in turns, in the same minutes, until chance is ruled out.
+"""Interleaved confirmation of a candidate regression: old and new code run in alternating rounds.
 
 A night is compared with a night before, and machines drift by more from night to night than code does. In turns
 (old new, new old, ...) the drift falls on both. Turns stop early where they can no longer show a change of the size
@@ -20,9 +20,9 @@ from suite.regression.compare import format, matching
 from suite.regression.compare import rounds as turning
 from suite.regression.compare.metrics import Change
 from suite.regression.compare.record_sets import Sample, gathered
-from suite.regression.compare.rounds import Turned
+from suite.regression.compare.rounds import RoundsResult
 from suite.regression.nightly import repeat
-from suite.regression.nightly.settings import Settings
+from suite.regression.nightly.settings import NightlySettings
 from suite.stats import inference
 
 _GIT_LIMIT = 120  # seconds
@@ -38,14 +38,14 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Confirmation:
     """What became of a suspicion. turns: None where old code could not run beside new. open: neither confirmed nor
     ruled out, so that this night is no measure for others."""
 
     suspect: Suspect
     confirmed: bool
     why: str
-    turns: Turned | None = None
+    turns: RoundsResult | None = None
     open: bool = False
 
 
@@ -83,15 +83,15 @@ def confirm(
     commit: str,
     suspects: Sequence[Suspect],
     folder: Path,
-    settings: Settings,
+    settings: NightlySettings,
     *,
     family: int,
     say: Callable[[str], None],
-) -> list[Finding]:
+) -> list[Confirmation]:
     """Each suspect's finding. family: how many are tested in this night, which Holm's level is over."""
     if not commit:
         return [alone(suspect, settings, "the night before tells no commit") for suspect in suspects]
-    found: dict[int, Finding] = {}
+    found: dict[int, Confirmation] = {}
     try:
         with checked_out(tree, commit) as old:
             for command in dict.fromkeys(suspect.command for suspect in suspects):
@@ -102,13 +102,13 @@ def confirm(
                 except CannotRun as error:
                     found |= {id(suspect): alone(suspect, settings, str(error)) for suspect in mine}
                     continue
-                found |= {id(s): Finding(s, False, "", _turned(s, ratios[id(s)])) for s in mine}
+                found |= {id(s): Confirmation(s, False, "", _turned(s, ratios[id(s)])) for s in mine}
     except CannotRun as error:
         return [alone(suspect, settings, str(error)) for suspect in suspects]
     return [found[id(suspect)] for suspect in suspects]
 
 
-def decide(findings: Sequence[Finding], settings: Settings) -> list[Finding]:
+def decide(findings: Sequence[Confirmation], settings: NightlySettings) -> list[Confirmation]:
     """With Holm's level over all that went in turns."""
     turned = [finding for finding in findings if finding.turns is not None]
     adjusted = inference.holm([finding.turns.p for finding in turned if finding.turns])
@@ -116,7 +116,7 @@ def decide(findings: Sequence[Finding], settings: Settings) -> list[Finding]:
     return [_decided(f, levels[id(f)], settings) if f.turns is not None else f for f in findings]
 
 
-def _decided(finding: Finding, p: float, settings: Settings) -> Finding:
+def _decided(finding: Confirmation, p: float, settings: NightlySettings) -> Confirmation:
     found, better = finding.turns, finding.suspect.change.better
     assert found is not None
     p = min(1.0, turning.LOOKS * p)
@@ -129,17 +129,17 @@ def _decided(finding: Finding, p: float, settings: Settings) -> Finding:
     if not confirmed:
         small = f", less than the {100 * settings.threshold:g} % that matter" if sure else ""
         why = f"{'undecided' if open_ else 'ruled out'}, {why}{small}"
-    return Finding(finding.suspect, confirmed, why, found, open_ and not sure)
+    return Confirmation(finding.suspect, confirmed, why, found, open_ and not sure)
 
 
-def alone(suspect: Suspect, settings: Settings, reason: str) -> Finding:
+def alone(suspect: Suspect, settings: NightlySettings, reason: str) -> Confirmation:
     """The night's own comparison decides, with room for what machines drift by: as timed and scaled alike."""
     change = suspect.change
     ratios = [change.ratio, change.other] if change.other is not None else [change.ratio]
     beyond = min(ratio if change.better == "lower" else 1 / ratio for ratio in ratios) >= 1 + settings.alone
     certain = change.effect is not None and abs(change.effect.delta) >= inference.LARGE
     told = f"two nights alone decide, at {100 * settings.alone:g} %: {reason}"
-    return Finding(suspect, beyond and certain, told if beyond else f"not confirmed, {told}")
+    return Confirmation(suspect, beyond and certain, told if beyond else f"not confirmed, {told}")
 
 
 def _turns(
@@ -148,7 +148,7 @@ def _turns(
     command: str,
     suspects: Sequence[Suspect],
     folder: Path,
-    settings: Settings,
+    settings: NightlySettings,
     family: int,
     say: Callable[[str], None],
 ) -> dict[int, list[Pairing]]:
@@ -177,7 +177,7 @@ def _turns(
 
 
 def _settled(
-    suspects: Sequence[Suspect], found: dict[int, list[Pairing]], look: bool, family: int, settings: Settings
+    suspects: Sequence[Suspect], found: dict[int, list[Pairing]], look: bool, family: int, settings: NightlySettings
 ) -> bool:
     """Whether every suspicion is ruled out, or, where it may be looked at, confirmed whatever the others show."""
     for suspect in suspects:
@@ -206,6 +206,6 @@ def _values(change: Change, old: Sequence[Sample], new: Sequence[Sample]) -> Pai
     return None
 
 
-def _turned(suspect: Suspect, values: Sequence[Pairing]) -> Turned:
+def _turned(suspect: Suspect, values: Sequence[Pairing]) -> RoundsResult:
     old, new = zip(*values, strict=True)
     return turning.turned(old, new, suspect.change.better)

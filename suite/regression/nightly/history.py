@@ -1,4 +1,4 @@
-"""Decides what is remembered of every night: one line of JSON, which outlives the night's own records.
+"""History of nightly runs: one line of JSON each, which is kept when the records are deleted.
 
 Lines are only added, under the lock of the night that adds them. A torn or damaged line costs that line: the next one
 starts on a line of its own.
@@ -16,7 +16,7 @@ from types import UnionType
 from typing import Any, NotRequired, TypedDict
 
 from suite.core.errors import InvalidRequest
-from suite.runner.provenance import Machine
+from suite.runner.provenance import MachineFacts
 
 FILE = "history.jsonl"
 STATE = "night.json"  # what a night writes when it begins
@@ -46,7 +46,7 @@ class RunLine(TypedDict):
     metrics: dict[str, Quartiles]
 
 
-class Night(TypedDict):
+class HistoryLine(TypedDict):
     """A line of the history. started, ended: ISO 8601; base: the night before that it was compared with
 
     reference: seconds of the reference workload by part; accepted: whether it was accepted as a baseline later
@@ -59,7 +59,7 @@ class Night(TypedDict):
     exit: int
     commit: str
     source: str
-    machine: Machine
+    machine: MachineFacts
     base: str | None
     reference: dict[str, float]
     runs: list[RunLine]
@@ -90,7 +90,7 @@ def held(folder: Path) -> Iterator[None]:
         yield
 
 
-def append(folder: Path, line: Night | Acceptance) -> None:
+def append(folder: Path, line: HistoryLine | Acceptance) -> None:
     """In one write, behind the end of a line, and on the disk before this returns."""
     data = json.dumps({"schema": SCHEMA, **line}, allow_nan=False).encode() + b"\n"
     handle = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -103,13 +103,13 @@ def append(folder: Path, line: Night | Acceptance) -> None:
         os.close(handle)
 
 
-def read(folder: Path) -> tuple[list[Night], int]:
+def read(folder: Path) -> tuple[list[HistoryLine], int]:
     """The nights in order, each once, with what was said of it later; and how many lines are damaged."""
     try:
         lines = (folder / FILE).read_bytes().split(b"\n")
     except OSError:
         return [], 0
-    nights: dict[str, Night] = {}
+    nights: dict[str, HistoryLine] = {}
     damaged = 0
     for line in filter(None, (line.strip() for line in lines)):
         try:
@@ -125,7 +125,7 @@ def read(folder: Path) -> tuple[list[Night], int]:
     return list(nights.values()), damaged
 
 
-def _checked(data: Any) -> Night:
+def _checked(data: Any) -> HistoryLine:
     """A line whose parts have the shapes that pages rely on. Raises ValueError for another."""
     shapes: dict[str, type | UnionType] = {"night": str, "status": str, "runs": list, "regressions": list}
     shapes |= {"reference": dict, "notes": list, "commit": str, "started": str, "base": str | None}
@@ -142,15 +142,15 @@ def _checked(data: Any) -> Night:
                 raise ValueError("a metric's unit")
     if not all(isinstance(value, int | float) and value > 0 for value in data["reference"].values()):
         raise ValueError("reference")
-    line: Night = data
+    line: HistoryLine = data
     return line
 
 
-def good(night: Night) -> bool:
+def good(night: HistoryLine) -> bool:
     return night["status"] in GOOD or bool(night.get("accepted"))
 
 
-def last_good(folder: Path, nights: Sequence[Night], before: str | None = None) -> Night | None:
+def last_good(folder: Path, nights: Sequence[HistoryLine], before: str | None = None) -> HistoryLine | None:
     """The newest that may be compared with and whose records are still there."""
     for night in reversed(nights):
         if night["night"] != before and good(night) and (folder / night["night"] / "repeats").is_dir():
@@ -158,7 +158,7 @@ def last_good(folder: Path, nights: Sequence[Night], before: str | None = None) 
     return None
 
 
-def incomplete(folder: Path, nights: Sequence[Night]) -> list[str]:
+def incomplete(folder: Path, nights: Sequence[HistoryLine]) -> list[str]:
     """Nights that began and were not finished, in order."""
     known = {night["night"] for night in nights}
     found = {state.parent.name: state.stat().st_mtime for state in folder.glob(f"*/{STATE}")}

@@ -1,4 +1,4 @@
-"""Decides what is a regression of a night: by its comparisons, and by the turns of old and new code that confirm them.
+"""Decide whether a nightly run is a regression, from its comparisons and the interleaved confirmation.
 
 A night's own numbers only raise suspicions, and are easily suspicious: times as they are and times scaled by the
 reference workload each may show what the other hides. What counts is what old and new code show in turns (confirm),
@@ -14,14 +14,14 @@ from pathlib import Path
 
 from suite.core.reasons import headline
 from suite.regression.compare import changes, format
-from suite.regression.compare.changes import Comparison, Ended, commits
+from suite.regression.compare.changes import Comparison, OutcomeChange, commits
 from suite.regression.compare.matching import config_key, pair
-from suite.regression.compare.metrics import Change, Rule
-from suite.regression.compare.record_sets import Samples
+from suite.regression.compare.metrics import Change, ChangeRule
+from suite.regression.compare.record_sets import RecordSet
 from suite.regression.nightly import confirm
-from suite.regression.nightly.confirm import Finding, Suspect
-from suite.regression.nightly.settings import Settings
-from suite.stats.inference import Verdict
+from suite.regression.nightly.confirm import Confirmation, Suspect
+from suite.regression.nightly.settings import NightlySettings
+from suite.stats.inference import ChangeVerdict
 
 _SHARE = 0.6  # of the threshold that raises a suspicion: a machine that is faster tonight hides some of it
 _CHANCE = 0.05
@@ -38,7 +38,7 @@ class Against:
     shown: Comparison
     suspects: tuple[Suspect, ...]
     certain: tuple[Change, ...]  # of what no clock decides
-    ended: tuple[Ended, ...]
+    ended: tuple[OutcomeChange, ...]
     known: frozenset[str] = frozenset()
 
     @property
@@ -49,11 +49,11 @@ class Against:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class NightlyJudgement:
     """All of it, with every suspicion's finding. regressions: sentences, each with its commit range."""
 
     against: tuple[Against, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[Confirmation, ...]
     regressions: tuple[str, ...]
     doubts: tuple[str, ...]
 
@@ -67,7 +67,7 @@ class Judged:
         return bool(self.against) and bool(self.against[0].shown.changes or self.against[0].shown.ended)
 
 
-def beside(night: Samples, base: Samples, settings: Settings) -> Against:
+def beside(night: RecordSet, base: RecordSet, settings: NightlySettings) -> Against:
     """Raises InvalidRequest where either set is empty."""
     plain, scaled = (changes.compare(base, night, _rule(settings, scale)) for scale in (False, True))
     shown = changes.compare(base, night, _rule(settings, None))
@@ -78,14 +78,14 @@ def beside(night: Samples, base: Samples, settings: Settings) -> Against:
         if change.metric in settings.metrics:
             suspect = Suspect(change, commands[change.config], base.name)
             suspects.setdefault((change.config, change.metric), suspect)
-    certain = tuple(change for change in shown.of(Verdict.WORSE) if change.effect is None)
-    ended = tuple(item for item in shown.ended if item.verdict in (Verdict.WORSE, Verdict.UNDECIDED))
+    certain = tuple(change for change in shown.of(ChangeVerdict.WORSE) if change.effect is None)
+    ended = tuple(item for item in shown.ended if item.verdict in (ChangeVerdict.WORSE, ChangeVerdict.UNDECIDED))
     known = frozenset(one.config for one in pair(base.found, night.found).pairs if not one.differs)
     return Against(base.name, commits(base.found), shown, tuple(suspects.values()), certain, ended, known)
 
 
-def _rule(settings: Settings, scale: bool | None) -> Rule:
-    return Rule(settings.threshold, settings.level, scale=scale)
+def _rule(settings: NightlySettings, scale: bool | None) -> ChangeRule:
+    return ChangeRule(settings.threshold, settings.level, scale=scale)
 
 
 def _command(record: Path) -> str:
@@ -93,7 +93,7 @@ def _command(record: Path) -> str:
     return record.parents[1].name
 
 
-def suspicious(change: Change, settings: Settings) -> bool:
+def suspicious(change: Change, settings: NightlySettings) -> bool:
     """Worse by a good part of the threshold, and hardly by chance, or worse in quiet moments: far less than a verdict
     asks for."""
     found = change.effect
@@ -107,7 +107,7 @@ def suspicious(change: Change, settings: Settings) -> bool:
     return size and (found.p < _CHANCE or found.least >= _CHANCE) and sign * found.delta >= _DELTA
 
 
-def blind(change: Change, settings: Settings) -> bool:
+def blind(change: Change, settings: NightlySettings) -> bool:
     """Whether a night could not have seen even what two nights alone are believed: nothing is suspicious, but nothing
     is known either, and turns have to tell."""
     if change.effect is None:
@@ -120,13 +120,13 @@ def judge(
     against: Sequence[Against],
     tree: Path,
     folder: Path,
-    settings: Settings,
+    settings: NightlySettings,
     now: str,
     say: Callable[[str], None],
-) -> Judged:
+) -> NightlyJudgement:
     """Confirms every suspicion. `now`: the commit of this night, for ranges."""
     family = sum(len(one.suspects) for one in against)
-    findings: list[Finding] = []
+    findings: list[Confirmation] = []
     for number, one in enumerate(against):
         named = [Suspect(s.change, settings.commands[int(s.command)], s.against) for s in one.suspects]
         if named:
@@ -140,12 +140,14 @@ def judge(
     ]
     regressions += [f"{format.sentence(change)} {ranges[one.name]}" for one in against for change in one.certain]
     ends = [(one, item) for one in against for item in one.ended]
-    regressions += [f"{end(item)} {ranges[one.name]}" for one, item in ends if item.verdict is Verdict.WORSE]
-    doubts = [end(item) for _, item in ends if item.verdict is not Verdict.WORSE]
-    return Judged(tuple(against), tuple(findings), tuple(dict.fromkeys(regressions)), tuple(dict.fromkeys(doubts)))
+    regressions += [f"{end(item)} {ranges[one.name]}" for one, item in ends if item.verdict is ChangeVerdict.WORSE]
+    doubts = [end(item) for _, item in ends if item.verdict is not ChangeVerdict.WORSE]
+    return NightlyJudgement(
+        tuple(against), tuple(findings), tuple(dict.fromkeys(regressions)), tuple(dict.fromkeys(doubts))
+    )
 
 
-def regression(finding: Finding) -> str:
+def regression(finding: Confirmation) -> str:
     """Names the run, the metric and the change with its interval: of the turns, where there were any."""
     change = finding.suspect.change
     if finding.turns is None:
@@ -154,5 +156,5 @@ def regression(finding: Finding) -> str:
     return f"{change.name} · {change.metric} is {'slower' if rate else 'worse'}: {finding.why};"
 
 
-def end(item: Ended) -> str:
+def end(item: OutcomeChange) -> str:
     return f"{item.name}: {item.a} -> {item.b}{': ' + headline(item.reason) if item.reason.strip() else ''}"

@@ -1,4 +1,4 @@
-"""Decides what the pages of nights hold: one per night with its comparison, and an index of all with their trends.
+"""Pages of nightly runs: one per run with its comparison, and an index with trends.
 
 Offline pages in the style of the report: no script, nothing from a network, every text escaped.
 """
@@ -18,11 +18,11 @@ from suite.core.units import seconds, si
 from suite.regression.compare import format
 from suite.regression.compare.metrics import Change
 from suite.regression.nightly import history
-from suite.regression.nightly.judge import Against, Judged
+from suite.regression.nightly.judge import Against, NightlyJudgement
 from suite.regression.nightly.trends import slowness, trends
 from suite.report.files import write
 from suite.report.plots.svg import SHEET
-from suite.stats.inference import Verdict
+from suite.stats.inference import ChangeVerdict
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _STYLE = PACKAGE / "report" / "templates" / "style.css"
@@ -53,7 +53,7 @@ def _render(template: str, **values: Any) -> str:
     return environment().get_template(template).render(style=style, tones=TONES, **values)
 
 
-def write_night(place: Path, line: history.Night, judged: Judged) -> Path:
+def write_night(place: Path, line: history.HistoryLine, judged: NightlyJudgement) -> Path:
     """`place`/night.html."""
     findings = [
         {
@@ -83,9 +83,15 @@ def _scaled(change: Change) -> float | None:
 
 
 def _side(one: Against) -> dict[str, Any]:
-    order = (Verdict.WORSE, Verdict.BETTER, Verdict.CHANGED, Verdict.UNDECIDED, Verdict.SAME)
+    order = (
+        ChangeVerdict.WORSE,
+        ChangeVerdict.BETTER,
+        ChangeVerdict.CHANGED,
+        ChangeVerdict.UNDECIDED,
+        ChangeVerdict.SAME,
+    )
     changes = [change for verdict in order for change in one.shown.of(verdict)]
-    tones = {Verdict.WORSE: "bad", Verdict.BETTER: "good", Verdict.CHANGED: "trend"}
+    tones = {ChangeVerdict.WORSE: "bad", ChangeVerdict.BETTER: "good", ChangeVerdict.CHANGED: "trend"}
     rows = [
         {
             "cells": [
@@ -151,7 +157,7 @@ def _link(folder: Path, name: str, file: str = "night.html") -> str:
     return f"{name}/{file}" if inside and (folder / name / file).is_file() else ""
 
 
-def _took(night: history.Night) -> str:
+def _took(night: history.HistoryLine) -> str:
     try:
         begin, end = (datetime.fromisoformat(text) for text in (night["started"], night["ended"]))
         return seconds((end - begin).total_seconds())

@@ -1,8 +1,8 @@
-"""Decides what tells a slow machine from slow code: a workload that no commit changes, timed beside every repeat.
+"""Reference workload that no commit changes, timed with every repeat.
 
-Two processes at once, as ranks are, each do what training is made of: products of matrices, copies of memory, plain
-Python, and round trips between the two. It calls nothing of the suite, and none of its sizes may change without a new
-VERSION, which nights tell and are not scaled across.
+It separates a slow machine from slow code. Two processes at once, as ranks are, each do what training is made of:
+products of matrices, copies of memory, plain Python, and round trips between the two. It calls nothing of the suite,
+and none of its sizes may change without a new VERSION, which nights tell and are not scaled across.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides how a repeat is made: command lines as processes of their own, the reference workload between them.
+"""Make one repeat: each command line in a separate process, with the reference workload in between.
 
 Every repeat writes into a folder of its own, so that the same command makes a new record under the same name, and
 nothing that decides a number has to change for it. A repeat that was not finished is thrown away and made again: its

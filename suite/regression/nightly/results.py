@@ -1,4 +1,4 @@
-"""Decides what a night leaves of its repeats: one record a run for the usual page, and numbers for the history."""
+"""Results of a nightly run: one record per run for the page, and numbers for the history."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 
 from suite.core.record import Metric, Outcome, Record
 from suite.regression.compare.matching import config_key
-from suite.regression.compare.record_sets import Sample, Samples
+from suite.regression.compare.record_sets import RecordSet, Sample
 from suite.regression.nightly.history import Quartiles, RunLine
 from suite.runner.store import Store
 
 _MOST = 40  # metrics of a run that history keeps: those of experiments without batches are claims, which pages show
 
 
-def write_merged(folder: Path, samples: Samples) -> int:
+def write_merged(folder: Path, samples: RecordSet) -> int:
     """Fills `folder`/records with one record per run that holds the samples of all repeats; how many."""
     runs: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples.found:
@@ -64,7 +64,7 @@ def _worst(records: Sequence[Record]) -> int:
     return next((n for n, record in enumerate(records) if record.outcome is not Outcome.OK), 0)
 
 
-def runs(samples: Samples) -> list[RunLine]:
+def runs(samples: RecordSet) -> list[RunLine]:
     """By run: its outcome, and of each metric with a direction the middle and quartiles of its repeats."""
     groups: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for sample in samples.found:
@@ -103,7 +103,7 @@ def _metrics(records: Sequence[Record]) -> dict[str, Quartiles]:
     return found
 
 
-def reference(samples: Samples) -> dict[str, float]:
+def reference(samples: RecordSet) -> dict[str, float]:
     """Seconds of the reference workload in the middle of the night, by part."""
     told: dict[str, list[float]] = defaultdict(list)
     for sample in samples.found:

@@ -1,7 +1,7 @@
-"""Decides the course of a night: repeats, comparison, turns, history, pages; ended anywhere, it is gone on with.
+"""A nightly run: repeats, comparison, confirmation, history and pages.
 
-Until its line stands in the history a night is incomplete: it is shown as that, compared with by nobody, and the same
-command on the same code goes on with it.
+An interrupted run is resumed. Until its line stands in the history a night is incomplete: it is shown as that, compared
+with by nobody, and the same command on the same code goes on with it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from suite.core.reasons import headline
 from suite.core.record import CANNOT, Outcome, Record, Source
 from suite.regression.compare import record_sets
 from suite.regression.compare.matching import config_key
-from suite.regression.compare.record_sets import Samples
+from suite.regression.compare.record_sets import RecordSet
 from suite.regression.nightly import history, page, results
-from suite.regression.nightly.judge import Judged, beside, judge
+from suite.regression.nightly.judge import NightlyJudgement, beside, judge
 from suite.regression.nightly.repeat import Made, repeats
-from suite.regression.nightly.settings import Plan, Settings, usual
+from suite.regression.nightly.settings import NightlySettings, ResumeKey, usual
 from suite.runner import provenance
 
 Say = Callable[[str], None]
 
 
-class State(TypedDict):
+class NightlyState(TypedDict):
     """The file that a night writes when it begins. started: ISO 8601"""
 
-    plan: Plan
+    plan: ResumeKey
     commit: provenance.Commit
     source: str
     name: str
@@ -43,17 +43,17 @@ class State(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Night:
+class NightlyResult:
     """What came of it. line: as the history has it."""
 
     name: str
-    line: history.Night
-    judged: Judged
+    line: history.HistoryLine
+    judged: NightlyJudgement
     exit: Exit
     page: Path
 
 
-def run(settings: Settings, tree: Path, say: Say) -> Night:
+def run(settings: NightlySettings, tree: Path, say: Say) -> NightlyResult:
     """Raises InvalidRequest where another night is running, or the baseline is not there."""
     folder = settings.folder
     with history.held(folder):
@@ -74,10 +74,10 @@ def run(settings: Settings, tree: Path, say: Say) -> Night:
         _leave(place, samples, judged, line, say)
         history.append(folder, line)
         _forget(settings, history.read(folder)[0])
-        return Night(name, line, judged, status, page.write_index(folder))
+        return NightlyResult(name, line, judged, status, page.write_index(folder))
 
 
-def begun(settings: Settings, nights: list[history.Night]) -> State:
+def begun(settings: NightlySettings, nights: list[history.HistoryLine]) -> NightlyState:
     """The state of the night that was ended last, where code and plan are still the same; else of a new one."""
     plain = {"plan": settings.plan(), "commit": provenance.commit(), "source": provenance.source()}
     begin = json.loads(json.dumps(plain))
@@ -86,7 +86,7 @@ def begun(settings: Settings, nights: list[history.Night]) -> State:
         try:
             found = json.loads((settings.folder / open_ones[-1] / history.STATE).read_text())
             if {key: found[key] for key in begin} == begin:
-                kept: State = found
+                kept: NightlyState = found
                 return kept
         except (OSError, ValueError, KeyError, TypeError):
             pass
@@ -94,7 +94,7 @@ def begun(settings: Settings, nights: list[history.Night]) -> State:
     taken = {folder.name for folder in settings.folder.glob("*")} | {night["night"] for night in nights}
     names = (today if number == 1 else f"{today}-{number}" for number in range(1, len(taken) + 2))
     name = next(name for name in names if name not in taken)
-    state: State = {
+    state: NightlyState = {
         "plan": begin["plan"],
         "commit": begin["commit"],
         "source": begin["source"],
@@ -105,7 +105,7 @@ def begun(settings: Settings, nights: list[history.Night]) -> State:
     return state
 
 
-def plan(settings: Settings, place: Path) -> list[tuple[str, Path]]:
+def plan(settings: NightlySettings, place: Path) -> list[tuple[str, Path]]:
     """Commands and folders in the order of the night; the number of a command line names its folder."""
     found = []
     for number in range(settings.repeats):
@@ -114,13 +114,13 @@ def plan(settings: Settings, place: Path) -> list[tuple[str, Path]]:
     return found
 
 
-def _samples(name: str, place: Path) -> Samples:
+def _samples(name: str, place: Path) -> RecordSet:
     return record_sets.gathered(
         name, record_sets.of_repeats(sorted(d.parent for d in place.glob(f"repeats/*/*/{record_sets.DONE}")))
     )
 
 
-def unknown(settings: Settings, samples: Samples, nights: list[history.Night]) -> list[str]:
+def unknown(settings: NightlySettings, samples: RecordSet, nights: list[history.HistoryLine]) -> list[str]:
     """Metrics to judge by that no run has, each in a sentence: the house's usual ones may be of other commands.
 
     Raises InvalidRequest for any other, and where no name is left. A run that failed may have had it.
@@ -139,12 +139,17 @@ def unknown(settings: Settings, samples: Samples, nights: list[history.Night]) -
 
 
 def _judged(
-    settings: Settings, tree: Path, samples: Samples, last: history.Night | None, named: Samples | None, say: Say
-) -> Judged:
+    settings: NightlySettings,
+    tree: Path,
+    samples: RecordSet,
+    last: history.HistoryLine | None,
+    named: RecordSet | None,
+    say: Say,
+) -> NightlyJudgement:
     bases = [record_sets.read(str(settings.folder / last["night"]))] if last else []
     if named is not None and not (last and (settings.baseline or "").rstrip("/").endswith(last["night"])):
         bases.append(named)
-    bases = [Samples(Path(base.name).name or base.name, base.found, base.aside) for base in bases]
+    bases = [RecordSet(Path(base.name).name or base.name, base.found, base.aside) for base in bases]
     against = [beside(samples, base, settings) for base in bases if base.found] if samples.found else []
     turns = settings.folder / samples.name / "turns"
     shutil.rmtree(turns, ignore_errors=True)
@@ -157,14 +162,14 @@ def _commit() -> str:
 
 
 def _line(
-    settings: Settings,
-    state: State,
-    samples: Samples,
+    settings: NightlySettings,
+    state: NightlyState,
+    samples: RecordSet,
     made: list[Made],
-    judged: Judged,
-    last: history.Night | None,
+    judged: NightlyJudgement,
+    last: history.HistoryLine | None,
     missing: list[str],
-) -> tuple[history.Night, Exit]:
+) -> tuple[history.HistoryLine, Exit]:
     trouble = list(dict.fromkeys(one.trouble for one in made if one.trouble))
     outcomes = [sample.record.outcome for sample in samples.found]
     failed = failures(samples, judged)
@@ -183,7 +188,7 @@ def _line(
         status, exit_status = "new baseline", Exit.NOT_COMPARABLE
     else:
         status, exit_status = "good", Exit.OK
-    line: history.Night = {
+    line: history.HistoryLine = {
         "night": state["name"],
         "started": state["started"],
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -203,7 +208,7 @@ def _line(
     return line, exit_status
 
 
-def failures(samples: Samples, judged: Judged) -> list[str]:
+def failures(samples: RecordSet, judged: NightlyJudgement) -> list[str]:
     """Runs that failed hard and that no night before has, each in a sentence; of others the comparison tells."""
     known = frozenset[str]().union(*(one.known for one in judged.against))
     hard = [sample.record for sample in samples.found if config_key(sample.record) not in known]
@@ -218,7 +223,7 @@ def _failed(record: Record) -> bool:
     return record.outcome not in (Outcome.OK, *CANNOT)
 
 
-def _cleared(judged: Judged) -> list[str]:
+def _cleared(judged: NightlyJudgement) -> list[str]:
     return [
         f"{finding.suspect.change.name} · {finding.suspect.change.metric}: {finding.why}"
         for finding in judged.findings
@@ -226,7 +231,7 @@ def _cleared(judged: Judged) -> list[str]:
     ]
 
 
-def _leave(place: Path, samples: Samples, judged: Judged, line: history.Night, say: Say) -> None:
+def _leave(place: Path, samples: RecordSet, judged: NightlyJudgement, line: history.HistoryLine, say: Say) -> None:
     """The night's pages: its own, and the usual one of its records."""
     from suite.report import write_report
 
@@ -240,7 +245,7 @@ def _leave(place: Path, samples: Samples, judged: Judged, line: history.Night, s
     write_report(place)
 
 
-def _forget(settings: Settings, nights: list[history.Night]) -> None:
+def _forget(settings: NightlySettings, nights: list[history.HistoryLine]) -> None:
     """Removes the folders of nights beyond `keep`: never the last good one's, or the baseline's. Of nights that were
     killed, those that began before the newest `keep`, or are more than that."""
     folder = settings.folder
@@ -257,7 +262,7 @@ def _forget(settings: Settings, nights: list[history.Night]) -> None:
             shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def accept(settings: Settings, name: str) -> Path:
+def accept(settings: NightlySettings, name: str) -> Path:
     """From now on the night is as good as any: what it changed is meant. Raises InvalidRequest for one that is not
     there."""
     _there(settings, name)
@@ -267,7 +272,7 @@ def accept(settings: Settings, name: str) -> Path:
         return page.write_index(settings.folder)
 
 
-def _there(settings: Settings, name: str) -> None:
+def _there(settings: NightlySettings, name: str) -> None:
     nights, _ = history.read(settings.folder)
     if name not in [night["night"] for night in nights]:
         legal = f"accept={nights[-1]['night']}" if nights else "make nightly, first"

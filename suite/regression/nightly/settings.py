@@ -1,4 +1,4 @@
-"""Decides what a night may be told, by conf/nightly.yaml and the command line, and refuses the rest by name."""
+"""Settings of a nightly run, from conf/nightly.yaml and the command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from suite.core.resources import conf_folder
 FILE = conf_folder() / "nightly.yaml"
 
 
-class Plan(TypedDict):
+class ResumeKey(TypedDict):
     """The settings that have to be the same for a night that was ended to be resumed."""
 
     repeated: tuple[str, ...]
@@ -26,7 +26,7 @@ class Plan(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class NightlySettings:
     """As conf/nightly.yaml explains them."""
 
     reports: str
@@ -50,7 +50,7 @@ class Settings:
     def commands(self) -> tuple[str, ...]:
         return (*self.repeated, *self.once)
 
-    def plan(self) -> Plan:
+    def plan(self) -> ResumeKey:
         """What has to be the same for a night that was ended to be gone on with."""
         return {"repeated": self.repeated, "once": self.once, "repeats": self.repeats}
 
@@ -68,13 +68,13 @@ _LISTS = ("repeated", "once", "metrics")
 _WHOLE = ("repeats", "pairs", "keep")
 
 
-def read(overrides: Sequence[str], file: Path = FILE) -> Settings:
+def read(overrides: Sequence[str], file: Path = FILE) -> NightlySettings:
     """Raises InvalidRequest for what is no setting, or none that a night can keep."""
     try:
         data = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InvalidRequest(f"{file}: {' '.join(str(error).split())}", rule="a YAML mapping") from error
-    known = [field.name for field in fields(Settings)]
+    known = [field.name for field in fields(NightlySettings)]
     if not isinstance(data, dict):
         raise InvalidRequest(f"{file} holds {type(data).__name__}", rule="a YAML mapping")
     for override in overrides:
@@ -94,12 +94,12 @@ def read(overrides: Sequence[str], file: Path = FILE) -> Settings:
     return _checked(data)
 
 
-def usual() -> Settings:
+def usual() -> NightlySettings:
     """Of the house."""
     return read([])
 
 
-def _checked(data: dict[str, Any]) -> Settings:
+def _checked(data: dict[str, Any]) -> NightlySettings:
     for name, (least, most) in _NUMBERS.items():
         value = data[name]
         whole = name in _WHOLE
@@ -124,7 +124,7 @@ def _checked(data: dict[str, Any]) -> Settings:
         raise InvalidRequest(f"reports={data['reports']!r}", rule="a folder", legal="reports=reports/nightly")
     if not (data["baseline"] is None or (isinstance(data["baseline"], str) and data["baseline"])):
         raise InvalidRequest(f"baseline={data['baseline']!r}", rule="a night, a folder or null", legal="baseline=null")
-    return Settings(**data)
+    return NightlySettings(**data)
 
 
 def split(command: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Decides how a metric's nights are drawn: a line of medians with quartiles, inside the band that is no change."""
+"""Plot of a metric over nightly runs: medians with quartiles, and the band of no change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from markupsafe import Markup
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from suite.core.units import si
-from suite.regression.nightly.history import Night, Quartiles, good
+from suite.regression.nightly.history import HistoryLine, Quartiles, good
 from suite.report.plots import figure
 from suite.report.plots.svg import INK
 
@@ -37,7 +37,7 @@ class _Point:
     slow: float  # how much longer the reference workload took than in the middle of all nights; nan where it is unknown
 
 
-def trends(nights: Sequence[Night]) -> tuple[list[Trend], int]:
+def trends(nights: Sequence[HistoryLine]) -> tuple[list[Trend], int]:
     """Of the metrics that nights are judged by, those of the newest night first; and how many are not drawn."""
     slow = slowness(nights)
     found: dict[tuple[str, str, str, str], list[_Point]] = defaultdict(list)
@@ -53,7 +53,7 @@ def trends(nights: Sequence[Night]) -> tuple[list[Trend], int]:
     return drawn, len(lines) - len(drawn)
 
 
-def slowness(nights: Sequence[Night]) -> list[float]:
+def slowness(nights: Sequence[HistoryLine]) -> list[float]:
     """Of each night: the geometric mean of its reference's parts over their middle. 1 is the usual machine."""
     parts: dict[str, list[float]] = defaultdict(list)
     for night in nights:
@@ -69,7 +69,7 @@ def _slow(told: Mapping[str, float], middle: Mapping[str, float]) -> float:
     return math.exp(sum(math.log(seconds / middle[part]) for part, seconds in told.items()) / len(told))
 
 
-def _trend(key: tuple[str, str, str, str], points: Sequence[_Point], nights: Sequence[Night], salt: str) -> Trend:
+def _trend(key: tuple[str, str, str, str], points: Sequence[_Point], nights: Sequence[HistoryLine], salt: str) -> Trend:
     experiment, label, _, metric = key
     unit = points[-1].values["unit"]
     x = [point.night for point in points]

@@ -23,7 +23,7 @@ from suite.core.resources import PACKAGE
 from suite.papers.common import claims, reproduce_commands
 from suite.report import claim_text, derive, expectations, judge, records
 from suite.report.files import inert, write
-from suite.report.load import Entry, Store, read_store
+from suite.report.load import ReportStore, StoredRecord, read_store
 from suite.report.page import page_budget, sections
 from suite.report.panels import published_figures
 from suite.report.plots import perfetto, svg
@@ -74,16 +74,16 @@ def _write(folder: Path) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PageLayout:
     """What stands where. rows: a record's numbers by its file; findings, shown: by group"""
 
-    groups: Sequence[derive.Group]
-    rows: Mapping[str, derive.Row]
-    findings: Sequence[Sequence[expectations.Finding]]
-    shown: Sequence[page_budget.Shown]
+    groups: Sequence[derive.ExperimentGroup]
+    rows: Mapping[str, derive.RecordRow]
+    findings: Sequence[Sequence[expectations.Expectation]]
+    shown: Sequence[page_budget.ShownRuns]
 
 
-def layout(store: Store, judged: Sequence[Judged]) -> Layout:
+def layout(store: ReportStore, judged: Sequence[Judged]) -> PageLayout:
     """The sections' runs: what a verdict rests on is shown before what is newer."""
     groups = derive.groups(store)
     findings = [expectations.findings(group) for group in groups]
@@ -91,17 +91,17 @@ def layout(store: Store, judged: Sequence[Judged]) -> Layout:
     for group, found in zip(groups, findings, strict=True):
         labels = {name for one in found for name in (one.system, one.versus)}
         wanted |= {entry.file for entry in group.entries if entry.record.label in labels}
-    return Layout(groups, derive.rows(groups), findings, page_budget.shown(groups, wanted))
+    return PageLayout(groups, derive.rows(groups), findings, page_budget.shown(groups, wanted))
 
 
 def render(
-    store: Store,
+    store: ReportStore,
     exports: Mapping[str, str] | None = None,
     *,
     judged: Sequence[Judged] = (),
     decisions: Sequence[Decision] = (),
     settings: Settings | None = None,
-    held: Layout | None = None,
+    held: PageLayout | None = None,
 ) -> str:
     """The page as text. exports: Perfetto file by record file, in the store's folder; settings: the published ones;
     held: what `layout` makes of the same store"""
@@ -122,7 +122,7 @@ def render(
         for place, entry in enumerate((*shown.entries, *shown.earlier), 1)
     }
     near = claim_tables.around(store, runs, judged, decisions, settings)
-    known = sections.Held(held.groups, held.rows, exports or {}, judged, near)
+    known = sections.PageContext(held.groups, held.rows, exports or {}, judged, near)
     papers = published_figures.papers(held.groups, judged, near)
     planned = [
         sections.plan(f"e{number}", *of, known)
@@ -156,7 +156,7 @@ def breakable(text: str) -> Markup:
     return Markup(_INSIDE_NAMES.sub("<wbr>", str(escape(text))))
 
 
-def _export(folder: Path, entries: Iterable[Entry]) -> dict[str, str]:
+def _export(folder: Path, entries: Iterable[StoredRecord]) -> dict[str, str]:
     """Write the traces of the runs that the page shows for Perfetto; the file by record file."""
     found = {}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Decides how much of a folder one page carries: everything of a few hundred runs, a fair part of several thousand.
+"""Size limits of the page: everything for a few hundred runs, a fair share of each experiment for several thousand.
 
 A browser scrolls fifteen megabytes, and a reader waits twenty seconds; a picture takes 30 ms and a run 4 kB. What there
 is to show is counted first and shared out, so that the same records give the same page, no section starves beside a
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from suite.core.record import Outcome
 from suite.report import derive
-from suite.report.load import Entry
+from suite.report.load import StoredRecord
 from suite.report.tables.record_tables import Table
 
 # on one page
@@ -25,11 +25,11 @@ LINES = 40  # of the reason of a run that did not end well
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownRuns:
     """The runs of a group that the page shows, and what it says of the others. said: empty where there are none"""
 
-    entries: tuple[Entry, ...]
-    earlier: tuple[Entry, ...]
+    entries: tuple[StoredRecord, ...]
+    earlier: tuple[StoredRecord, ...]
     said: str
     said_earlier: str
 
@@ -49,12 +49,12 @@ def shares(wanted: Sequence[int], most: int) -> list[int]:
     return got
 
 
-def shown(groups: Sequence[derive.Group], wanted: Collection[str]) -> list[Shown]:
+def shown(groups: Sequence[derive.ExperimentGroup], wanted: Collection[str]) -> list[ShownRuns]:
     """The runs of each group that the page shows: those whose files are `wanted`, then the newest."""
     runs = shares([len(group.entries) for group in groups], RUNS)
     earlier = shares([len(group.earlier) for group in groups], EARLIER)
     return [
-        Shown(
+        ShownRuns(
             mine := _newest(group.entries, most, {*wanted, group.reference.file if group.reference else ""}),
             old := _newest(group.earlier, most_earlier, ()),
             _said(group.entries, mine, "runs"),
@@ -64,7 +64,7 @@ def shown(groups: Sequence[derive.Group], wanted: Collection[str]) -> list[Shown
     ]
 
 
-def _newest(entries: Sequence[Entry], most: int, first: Collection[str]) -> tuple[Entry, ...]:
+def _newest(entries: Sequence[StoredRecord], most: int, first: Collection[str]) -> tuple[StoredRecord, ...]:
     """So many of the entries, in their order."""
     if len(entries) <= most:
         return tuple(entries)
@@ -73,7 +73,7 @@ def _newest(entries: Sequence[Entry], most: int, first: Collection[str]) -> tupl
     return tuple(entry for entry in entries if entry.file in kept)
 
 
-def _said(entries: Sequence[Entry], mine: Sequence[Entry], what: str) -> str:
+def _said(entries: Sequence[StoredRecord], mine: Sequence[StoredRecord], what: str) -> str:
     """How many are not shown, and how they ended."""
     if len(mine) == len(entries):
         return ""
@@ -100,7 +100,7 @@ def _first(table: Table, most: int) -> Table:
     return replace(table, rows=table.rows[:most], said=" ".join(filter(None, (table.said, said))))
 
 
-def failures(entries: Sequence[Entry]) -> list[tuple[str, str, str]]:
+def failures(entries: Sequence[StoredRecord]) -> list[tuple[str, str, str]]:
     """Label, outcome and reason of the runs that did not end well."""
     return [
         (entry.record.label, entry.record.outcome.value, reason(entry))
@@ -109,7 +109,7 @@ def failures(entries: Sequence[Entry]) -> list[tuple[str, str, str]]:
     ]
 
 
-def reason(entry: Entry) -> str:
+def reason(entry: StoredRecord) -> str:
     """Why a run did not end well: of a long text its first and last lines, with the file that has the whole."""
     text = entry.record.reason or "no reason was recorded"
     lines = [line if len(line) <= 400 else f"{line[:400]} …" for line in text.splitlines()]

@@ -1,4 +1,4 @@
-"""Decides what one experiment on one machine looks like on the page.
+"""Section of one experiment on one machine.
 
 A section is planned before anything is drawn: what it would hold is counted, and the page shares out what it carries.
 """
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from suite.core.claim import Judged
 from suite.core.record import Source
 from suite.report import derive, expectations
-from suite.report.load import Entry, text_at
+from suite.report.load import StoredRecord, text_at
 from suite.report.page import page_budget
 from suite.report.panels import figure_panels, learning_curves, sweep_panels
 from suite.report.plots import plots
-from suite.report.plots.plots import Draft, Panel, Picture
+from suite.report.plots.plots import Draft, PanelPlot, Picture
 from suite.report.tables import claim_tables, record_tables, scorecard
 
 
@@ -31,10 +31,10 @@ class Section:
     where: str
     score: str
     sources: str
-    panels: tuple[Panel, ...]
-    swept: tuple[Panel, ...]
+    panels: tuple[PanelPlot, ...]
+    swept: tuple[PanelPlot, ...]
     unswept: tuple[tuple[str, str], ...]
-    learned: tuple[Panel, ...]
+    learned: tuple[PanelPlot, ...]
     unlearned: tuple[tuple[str, str], ...]
     asked: tuple[record_tables.Table, ...]
     tables: tuple[record_tables.Table, ...]
@@ -42,7 +42,7 @@ class Section:
     remarks: tuple[tuple[str, str], ...]
     runs: tuple[record_tables.Table, ...]
     said: tuple[str, ...]
-    entries: tuple[Entry, ...] = field(repr=False)
+    entries: tuple[StoredRecord, ...] = field(repr=False)
     drafts: tuple[Draft, ...] = field(repr=False)
     pictures: tuple[Picture, ...] = ()
     gantts: tuple[tuple[str, Picture], ...] = ()
@@ -50,18 +50,22 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PageContext:
     """What all sections share. rows: a record's numbers by its file; exports: Perfetto file by record file"""
 
-    groups: Sequence[derive.Group]
-    rows: Mapping[str, derive.Row]
+    groups: Sequence[derive.ExperimentGroup]
+    rows: Mapping[str, derive.RecordRow]
     exports: Mapping[str, str]
     judged: Sequence[Judged]
     near: claim_tables.Around
 
 
 def plan(
-    salt: str, group: derive.Group, found: Sequence[expectations.Finding], shown: page_budget.Shown, held: Held
+    salt: str,
+    group: derive.ExperimentGroup,
+    found: Sequence[expectations.Expectation],
+    shown: page_budget.ShownRuns,
+    held: PageContext,
 ) -> Section:
     """The section of `group`, nothing drawn yet. found: what was expected of it"""
     config, near = group.lead.record.config, held.near
@@ -112,7 +116,7 @@ def plan(
         swept=tuple(plots.of_panels(several, looks, f"{salt}-swept")),
         unswept=tuple(unswept),
         learned=tuple(
-            Panel(one.title, (), Draft(one.caption, one.draw, one.legend) if one.draw else None, one.table)
+            PanelPlot(one.title, (), Draft(one.caption, one.draw, one.legend) if one.draw else None, one.table)
             for one in studied
         ),
         unlearned=tuple(unlearned),
@@ -140,7 +144,7 @@ def finished(planned: Sequence[Section]) -> list[Section]:
     ]
 
 
-def _panels(section: Section) -> tuple[Panel, ...]:
+def _panels(section: Section) -> tuple[PanelPlot, ...]:
     return (*section.panels, *section.swept, *section.learned)
 
 
@@ -149,7 +153,7 @@ def _drafts(section: Section) -> list[Draft]:
     return [*(panel.draft for panel in _panels(section) if panel.draft), *section.drafts]
 
 
-def _with(section: Section, changed: Sequence[Panel]) -> Section:
+def _with(section: Section, changed: Sequence[PanelPlot]) -> Section:
     """The section with its panels replaced."""
     first, second = len(section.panels), len(section.panels) + len(section.swept)
     return replace(
@@ -187,7 +191,7 @@ def _drawn(section: Section, count: int, boxes: int) -> Section:
     )
 
 
-def _score(found: Sequence[expectations.Finding], mine: Sequence[Judged]) -> str:
+def _score(found: Sequence[expectations.Expectation], mine: Sequence[Judged]) -> str:
     """'2 met, 1 not met; claims: 3 reproduced': what was expected, and what the papers claim."""
     met = [(sum(f.judgement is verdict for f in found), verdict.value) for verdict in expectations.Judgement]
     held = [(count.count, count.name) for count in scorecard.counts(mine)]
@@ -197,7 +201,7 @@ def _score(found: Sequence[expectations.Finding], mine: Sequence[Judged]) -> str
     return "; ".join(parts) or "nothing expected"
 
 
-def _remarks(entries: Sequence[Entry], claimed: set[str]) -> list[tuple[str, str]]:
+def _remarks(entries: Sequence[StoredRecord], claimed: set[str]) -> list[tuple[str, str]]:
     """Each remark once, with the labels it is about. What is said of a claim's value stands beside the claim."""
     found: dict[str, list[str]] = {}
     for entry in entries:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from suite.core.record import Record
 from suite.report import derive
-from suite.report.load import Entry, text_at
+from suite.report.load import StoredRecord, text_at
 from suite.report.tables.claim_tables import plain, short
 from suite.report.tables.record_tables import NONE, Cell, Column, Table, number, to_run
 
@@ -32,7 +32,7 @@ _MOST_POINTS, _MOST_SYSTEMS, _MOST_FITTED = 64, 12, 40
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class FigurePanel:
     """Curves over the same points, by system; nan where there is no value.
 
     curves: ours, paper and null, each with the systems that have a value; axis: what the points count, empty where the
@@ -86,11 +86,11 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownPanel:
     """A panel and what stands next to it. source: the word for ours; run: links to the run that it is of, if it is of
     one; more: a table that is folded away; where: the machine on which our values were measured or modelled"""
 
-    panel: Panel
+    panel: FigurePanel
     source: str
     run: tuple[tuple[str, str], ...]
     table: Table
@@ -98,7 +98,7 @@ class Shown:
     where: str = ""
 
 
-def shown(entry: Entry, runs: Mapping[str, str]) -> list[Shown]:
+def shown(entry: StoredRecord, runs: Mapping[str, str]) -> list[ShownPanel]:
     """The panels of one record with their tables. runs: a run's anchor by its record's file."""
     run = to_run(entry.record.label, entry.file, runs)
     found = []
@@ -106,11 +106,11 @@ def shown(entry: Entry, runs: Mapping[str, str]) -> list[Shown]:
         source = panel.evidence or entry.record.source.value
         beside, all_ours = compared(panel, source), values(panel, source)
         folded = all_ours if beside and rest(panel) else None
-        found.append(Shown(panel, source, run, beside or all_ours, folded, _where(entry, source)))
+        found.append(ShownPanel(panel, source, run, beside or all_ours, folded, _where(entry, source)))
     return found
 
 
-def _where(entry: Entry, source: str) -> str:
+def _where(entry: StoredRecord, source: str) -> str:
     """'on a model of summit', 'on epyc-2-cores'; empty where no machine has a part in the values."""
     if source in ("measured", "emulated"):
         return f"on {entry.machine or 'the machine of this page'}"
@@ -118,7 +118,7 @@ def _where(entry: Entry, source: str) -> str:
     return f"on a model of {machine}" if source == "simulated" and machine else ""
 
 
-def read(record: Record) -> list[Panel]:
+def read(record: Record) -> list[FigurePanel]:
     """The panels of a record, by title. Points and systems beyond what a picture carries are left out."""
     heads: dict[tuple[str, str, str, str], dict[str, dict[str, list[float]]]] = {}
     for key, values in record.series.items():
@@ -140,7 +140,9 @@ def fitted(record: Record) -> list[str]:
     return [f"calibrated: constants were fitted to {', '.join(names[:_MOST_FITTED])}{more}"] if names else []
 
 
-def _panel(title: str, unit: str, points: str, facts: str, curves: Mapping[str, Mapping[str, list[float]]]) -> Panel:
+def _panel(
+    title: str, unit: str, points: str, facts: str, curves: Mapping[str, Mapping[str, list[float]]]
+) -> FigurePanel:
     told = dict(fact.split("=", 1) for fact in facts.split(";") if "=" in fact)
     axis, _, names = points.rpartition(": ")
     whole = names.split(",")
@@ -163,7 +165,7 @@ def _panel(title: str, unit: str, points: str, facts: str, curves: Mapping[str, 
         for index in indices
         if system in held and 0 <= index < len(x) and index % 1 == 0
     }
-    return Panel(
+    return FigurePanel(
         title,
         unit,
         axis,
@@ -177,7 +179,7 @@ def _panel(title: str, unit: str, points: str, facts: str, curves: Mapping[str, 
     )
 
 
-def rest(panel: Panel) -> bool:
+def rest(panel: FigurePanel) -> bool:
     """Whether we have values where the paper prints none."""
     return any(
         math.isfinite(panel.at(OURS, system, index)) and math.isnan(panel.at(PAPER, system, index))
@@ -186,7 +188,7 @@ def rest(panel: Panel) -> bool:
     )
 
 
-def caption(panel: Panel, source: str, where: str = "", *, printed: bool = False) -> str:
+def caption(panel: FigurePanel, source: str, where: str = "", *, printed: bool = False) -> str:
     """What is drawn, in words: unit, evidence, machine, whether the paper prints numbers, which points are fitted.
 
     printed: whether claims hold other printed numbers of the same figure
@@ -210,7 +212,7 @@ def caption(panel: Panel, source: str, where: str = "", *, printed: bool = False
     return text + (" The record holds more curves or points than stand here." if panel.cut else "")
 
 
-def compared(panel: Panel, source: str) -> Table | None:
+def compared(panel: FigurePanel, source: str) -> Table | None:
     """Ours and the null model beside each value that the paper prints; None where it prints none."""
     unit = UNITS.get(panel.unit, panel.unit)
     null, both = bool(panel.curves[NULL]), "and points (pt)" if panel.unit == "percent" else ""
@@ -239,7 +241,7 @@ def compared(panel: Panel, source: str) -> Table | None:
     return Table(f"{panel.title}: the paper beside ours", columns, tuple(rows)) if rows else None
 
 
-def values(panel: Panel, source: str) -> Table:
+def values(panel: FigurePanel, source: str) -> Table:
     """All our values, a row per point; the null model's below each."""
     unit = UNITS.get(panel.unit, panel.unit)
     columns = (Column(panel.axis or "point", numeric=False), *(Column(name, detail=unit) for name in panel.systems))
@@ -249,14 +251,14 @@ def values(panel: Panel, source: str) -> Table:
     return Table(f"{panel.title}: {source} values", columns, rows)
 
 
-def _own(panel: Panel, system: str, index: int) -> Cell:
+def _own(panel: FigurePanel, system: str, index: int) -> Cell:
     ours, null = panel.at(OURS, system, index), panel.at(NULL, system, index)
     cell = number(ours, short(ours), "" if math.isnan(null) else f"null model {short(null)}")
     words = (_badge(panel, system, index), QUICKEST if system == quickest(panel, index) else "")
     return replace(cell, badge=" ".join(filter(None, words)))
 
 
-def quickest(panel: Panel, index: int) -> str:
+def quickest(panel: FigurePanel, index: int) -> str:
     """The system whose time is the least at a point; empty where values are no times of several systems, or tie."""
     if panel.unit not in TIMES or panel.quantity not in RACES:
         return ""
@@ -266,7 +268,7 @@ def quickest(panel: Panel, index: int) -> str:
     return least[0] if len(times) > 1 and len(least) == 1 else ""
 
 
-def _badge(panel: Panel, system: str, index: int) -> str:
+def _badge(panel: FigurePanel, system: str, index: int) -> str:
     return CALIBRATED if (system, index) in panel.calibrated else ""
 
 

@@ -1,4 +1,4 @@
-"""Decides how an accuracy study is shown: a curve per system with its spread over seeds, and what the seeds decide.
+"""Learning curves of an accuracy study: a curve per system with its spread over seeds, and the rank tests.
 
 The line is the median over seeds and the band reaches from the least to the greatest, so that the width of what is not
 known stands in the picture; tables keep the best epoch's score and the last one's apart, and end with a rank test.
@@ -20,7 +20,7 @@ from suite.report import derive
 from suite.report.load import at
 from suite.report.panels import seed_study
 from suite.report.panels.figure_panels import SYMBOLS
-from suite.report.panels.seed_study import Study, Task
+from suite.report.panels.seed_study import Study, StudyTask
 from suite.report.plots.figure import PALETTE, clean, drawing, finished, shape
 from suite.report.tables.claim_tables import short
 from suite.report.tables.published_settings import settings_table
@@ -31,7 +31,11 @@ WORDS = {"top_1": "top-1 accuracy", "top_5": "top-5 accuracy", "tokens": "token 
 HOUR = 3600.0
 _MOST = 24  # pictures
 _LEAST = "[ends]"
-_TONES = {rank_test.Decision.BETTER: "good", rank_test.Decision.WORSE: "bad", rank_test.Decision.UNDECIDED: "faint"}
+_TONES = {
+    rank_test.RankTestOutcome.BETTER: "good",
+    rank_test.RankTestOutcome.WORSE: "bad",
+    rank_test.RankTestOutcome.UNDECIDED: "faint",
+}
 
 Legend = tuple[tuple[str, str], ...]
 
@@ -56,8 +60,8 @@ Studied = tuple[list[Learned], list[tuple[str, str]]]  # and (whom, what) is to 
 
 
 def read(
-    group: derive.Group,
-    groups: Sequence[derive.Group],
+    group: derive.ExperimentGroup,
+    groups: Sequence[derive.ExperimentGroup],
     settings: Settings,
     runs: Mapping[str, str],
     salt: str,
@@ -102,7 +106,7 @@ def read(
 # Pictures
 
 
-def _curves(task: Task, score: str, looks: Mapping[str, int], salt: str) -> list[Learned]:
+def _curves(task: StudyTask, score: str, looks: Mapping[str, int], salt: str) -> list[Learned]:
     """Over epochs, and over simulated time where that is known."""
     word, found = WORDS.get(score, score), []
     sizes: list[tuple[str, str, Mapping[str, float]]] = [("epochs", "epoch", dict.fromkeys(task.systems, 1.0))]
@@ -128,7 +132,7 @@ def _curves(task: Task, score: str, looks: Mapping[str, int], salt: str) -> list
 
 
 def _picture(
-    task: Task,
+    task: StudyTask,
     score: str,
     drawn: Sequence[str],
     size: Mapping[str, float],
@@ -165,7 +169,7 @@ def _picture(
         return finished(fig, salt, f"{WORDS.get(score, score)}, {task.title}. {'; '.join(said)}.")
 
 
-def _by_epoch(task: Task, score: str, drawn: Sequence[str], size: Mapping[str, float], name: str) -> Table:
+def _by_epoch(task: StudyTask, score: str, drawn: Sequence[str], size: Mapping[str, float], name: str) -> Table:
     """The medians and ends of a few epochs, a row each."""
     bands = {system: seed_study.band(task.of(system, score)) for system in drawn}
     whole = max(len(middle) for _, middle, _ in bands.values())
@@ -193,7 +197,7 @@ def _colour(look: int) -> str:
 # Tables
 
 
-def _scores(asked: Study, found: Sequence[Task], runs: Mapping[str, str]) -> Table:
+def _scores(asked: Study, found: Sequence[StudyTask], runs: Mapping[str, str]) -> Table:
     """PipeOptim's Table IV, with what it leaves out: the last epoch, the seeds and their spread."""
     columns = (
         Column("training", numeric=False),
@@ -219,7 +223,7 @@ def _scores(asked: Study, found: Sequence[Task], runs: Mapping[str, str]) -> Tab
     return _table("Best and final scores", found, columns, rows)
 
 
-def _table(title: str, found: Sequence[Task], columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Table:
+def _table(title: str, found: Sequence[StudyTask], columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Table:
     """The first column says the training, and is left out where there is one."""
     first = 1 if len(found) == 1 else 0
     return Table(title, tuple(columns[first:]), tuple(tuple(row[first:]) for row in rows))
@@ -234,7 +238,7 @@ def _digits(value: float) -> str:
     return f"{value:.2f}"
 
 
-def _times(asked: Study, found: Sequence[Task]) -> Table:
+def _times(asked: Study, found: Sequence[StudyTask]) -> Table:
     """PipeOptim's Table VI: the target is a rule's, not one that was picked."""
     columns = (
         Column("training", numeric=False),
@@ -268,7 +272,7 @@ def _times(asked: Study, found: Sequence[Task]) -> Table:
     return _table("Epochs and time to the target", found, columns, rows)
 
 
-def _tests(asked: Study, found: Sequence[Task]) -> Table:
+def _tests(asked: Study, found: Sequence[StudyTask]) -> Table:
     """Ours against each other system, on the best epoch's score and on the last one's."""
     columns = (
         Column("training", numeric=False),

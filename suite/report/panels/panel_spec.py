@@ -1,4 +1,4 @@
-"""Decides what a panel of several runs is, as an experiment's config asks for it, and refuses what is malformed.
+"""Specification of a sweep panel, parsed from the configuration of an experiment.
 
 An entry of `experiment.panels` reaches the report through records that may come from elsewhere, so it may hold
 anything: it is checked here once, and what is wrong with it becomes a sentence on the page.
@@ -27,7 +27,7 @@ _NOTHING = ("null", "None", "none", "")  # how a config, and the key of a mappin
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PanelSpec:
     """One panel; `parse` says what its fields mean. metrics: by point, of the point '' where key tells it."""
 
     title: str
@@ -64,7 +64,7 @@ class Asked:
         return (1, least, []) if math.isfinite(least) else (2, 0.0, derive.natural(name))
 
 
-def parse(row: Any) -> Asked:
+def parse(row: Any) -> PanelSpec:
     """An entry of `experiment.panels`. Raises InvalidRequest for what is malformed.
 
     key, metric: what tells a run's point, as a path into its config, `ranks` or `grid`; and what is drawn there. With
@@ -108,7 +108,7 @@ def parse(row: Any) -> Asked:
         )
     if share and relative is not None:
         raise InvalidRequest("a panel has both share and relative", rule="one of the two")
-    asked = Asked(
+    asked = PanelSpec(
         title=texts["title"],
         unit=texts["unit"],
         axis=texts["axis"] or key,
@@ -188,7 +188,7 @@ def factor(unit: str, own: str) -> float:
     return next((sizes[unit] / sizes[own] for sizes in (SECONDS, _BYTES) if {unit, own} <= sizes.keys()), math.nan)
 
 
-def published(asked: Asked, own: str, unit: str, claims: Mapping[str, Claim]) -> tuple[Paper, list[str]]:
+def published(asked: PanelSpec, own: str, unit: str, claims: Mapping[str, Claim]) -> tuple[Paper, list[str]]:
     """The published values by curve and point, as the panel shows them, and what is wrong with those that are not."""
     found: dict[str, dict[str, Printed]] = {}
     faults: list[str] = []

@@ -17,7 +17,7 @@ from suite.report.load import text_at
 from suite.report.page.sections import Section
 from suite.report.panels import figure_panels
 from suite.report.plots import plots
-from suite.report.plots.plots import Panel
+from suite.report.plots.plots import PanelPlot
 from suite.report.tables import claim_tables, scorecard
 from suite.report.tables.record_tables import NONE, Cell, Column, Table
 
@@ -40,7 +40,7 @@ class Display:
     name: str
     short: str
     counts: str
-    panels: tuple[Panel, ...]
+    panels: tuple[PanelPlot, ...]
     claims: Table | None
     experiments: tuple[tuple[str, str], ...]
     distance: float = math.nan
@@ -57,7 +57,9 @@ class Paper:
     displays: tuple[Display, ...]
 
 
-def papers(groups: Sequence[derive.Group], judged: Sequence[Judged], near: claim_tables.Around) -> list[Paper]:
+def papers(
+    groups: Sequence[derive.ExperimentGroup], judged: Sequence[Judged], near: claim_tables.Around
+) -> list[Paper]:
     """Each paper with its displays. `groups` must come in the order of the page's sections e1, e2, ..."""
     held = _newest(groups, near.runs)
     asked: dict[tuple[str, str], list[Judged]] = {}
@@ -107,10 +109,10 @@ def _order(short: str) -> tuple[str, int, list[tuple[int, str]]]:
 
 
 def _newest(
-    groups: Iterable[derive.Group], runs: Mapping[str, str]
-) -> dict[tuple[str, str], list[tuple[figure_panels.Shown, str]]]:
+    groups: Iterable[derive.ExperimentGroup], runs: Mapping[str, str]
+) -> dict[tuple[str, str], list[tuple[figure_panels.ShownPanel, str]]]:
     """The panels by paper and display, each from one record: of this machine before others, then the newest."""
-    found: dict[tuple[str, str, str], tuple[tuple[bool, tuple[str, str]], figure_panels.Shown]] = {}
+    found: dict[tuple[str, str, str], tuple[tuple[bool, tuple[str, str]], figure_panels.ShownPanel]] = {}
     for group in groups:
         for entry in group.entries:
             rank = (not entry.machine, derive.age(entry))
@@ -119,13 +121,13 @@ def _newest(
                 key = (paper, short, shown.panel.title)
                 if short and (key not in found or found[key][0] < rank):
                     found[key] = (rank, shown)
-    by_display: dict[tuple[str, str], list[tuple[figure_panels.Shown, str]]] = {}
+    by_display: dict[tuple[str, str], list[tuple[figure_panels.ShownPanel, str]]] = {}
     for (paper, short, title), (_, shown) in found.items():
         by_display.setdefault((paper, short), []).append((shown, title))
     return by_display
 
 
-def _experiments(groups: Sequence[derive.Group]) -> dict[tuple[str, str], list[tuple[str, str]]]:
+def _experiments(groups: Sequence[derive.ExperimentGroup]) -> dict[tuple[str, str], list[tuple[str, str]]]:
     """The experiments that stand for a display, as links, by paper and display."""
     found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for number, group in enumerate(groups, 1):
@@ -141,7 +143,7 @@ def _experiments(groups: Sequence[derive.Group]) -> dict[tuple[str, str], list[t
 def _display(
     paper: str,
     short: str,
-    held: Sequence[tuple[figure_panels.Shown, str]],
+    held: Sequence[tuple[figure_panels.ShownPanel, str]],
     items: Sequence[Judged],
     ran: Mapping[tuple[str, str], Sequence[tuple[str, str]]],
     near: claim_tables.Around,
@@ -192,7 +194,7 @@ def adopted(found: Sequence[Paper], planned: Sequence[Section]) -> tuple[list[Pa
     return papers, list(left.values())
 
 
-def _drawable(section: Section) -> list[Panel]:
+def _drawable(section: Section) -> list[PanelPlot]:
     return [panel for panel in (*section.panels, *section.swept, *section.learned) if panel.draft]
 
 

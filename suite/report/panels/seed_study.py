@@ -1,4 +1,4 @@
-"""Decides which runs are one training from several seeds, and what each system has learned epoch by epoch.
+"""Group runs that differ only by seed, and collect their scores per epoch.
 
 Accuracy studies compare what is learned, so runs belong together only where everything that is trained with is the
 same, whatever their experiment; best and final scores stand apart (PipeOptim's Table IV prints best ones alone). What
@@ -19,7 +19,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.reasons import headline
 from suite.core.record import Outcome, Record, Source
 from suite.report import derive
-from suite.report.load import Entry, at, real, text_at
+from suite.report.load import StoredRecord, at, real, text_at
 from suite.report.panels.panel_spec import LONG, told
 
 FIELDS = ("scores", "ours", "like", "names", "of", "target", "samples", "stands_for", "curves", "tables")
@@ -54,24 +54,24 @@ class Study:
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class SeedRun:
     """One run from one seed. curves: a value per epoch by score, in `units`."""
 
     system: str
     seed: str
     curves: Mapping[str, tuple[float, ...]]
     units: Mapping[str, str]
-    entry: Entry
+    entry: StoredRecord
 
 
 @dataclass(slots=True)
-class Task:
+class StudyTask:
     """One training under several systems. seconds: simulated, of an epoch by system; unfinished: (system, why)"""
 
     title: str
     settings: Mapping[str, str]
     model: str
-    trainings: list[Training] = field(default_factory=list)
+    trainings: list[SeedRun] = field(default_factory=list)
     unfinished: list[tuple[str, str]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -161,9 +161,9 @@ def _words(value: Any, name: str, most: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def tasks(study: Study, groups: Iterable[derive.Group]) -> tuple[list[Task], list[tuple[str, str]]]:
+def tasks(study: Study, groups: Iterable[derive.ExperimentGroup]) -> tuple[list[StudyTask], list[tuple[str, str]]]:
     """The trainings of several experiments, each a task of its own there, and (whom, what) is to be remarked."""
-    found: list[Task] = []
+    found: list[StudyTask] = []
     remarks: list[tuple[str, str]] = []
     for group in groups:
         mine, faults = _tasks(study, group)
@@ -177,8 +177,8 @@ def tasks(study: Study, groups: Iterable[derive.Group]) -> tuple[list[Task], lis
     return found, remarks
 
 
-def _tasks(study: Study, group: derive.Group) -> tuple[list[Task], list[tuple[str, str]]]:
-    held: dict[str, Task] = {}
+def _tasks(study: Study, group: derive.ExperimentGroup) -> tuple[list[StudyTask], list[tuple[str, str]]]:
+    held: dict[str, StudyTask] = {}
     seconds: dict[str, float] = {}
     remarks = []
     for entry in group.entries:
@@ -193,13 +193,13 @@ def _tasks(study: Study, group: derive.Group) -> tuple[list[Task], list[tuple[st
         if not (failed or curves):
             continue
         settings = settings_of(record)
-        task = held.setdefault(_signature(record), Task(_title(record), settings, _name(record, "model")))
+        task = held.setdefault(_signature(record), StudyTask(_title(record), settings, _name(record, "model")))
         system = study.shown(record.system)
         if failed:
             task.unfinished.append((system, f"{record.outcome.value}: {headline(record.reason, width=300)}"))
             continue
         units = {score: record.metrics[score].unit for score in curves if score in record.metrics}
-        task.trainings.append(Training(system, str(record.config.get("seed", "")), curves, units, entry))
+        task.trainings.append(SeedRun(system, str(record.config.get("seed", "")), curves, units, entry))
     for task in held.values():
         seeds = Counter((training.system, training.seed) for training in task.trainings)
         twice = {pair for pair, count in seeds.items() if count > 1}
@@ -294,13 +294,13 @@ class Reached:
         return statistics.median(self.epochs) if self.epochs else math.nan
 
 
-def target(study: Study, task: Task) -> float:
+def target(study: Study, task: StudyTask) -> float:
     """`like`'s median final score, less what the study says; nan where it has none."""
     final = task.final(study.shown(study.like), task.lead(study.scores))
     return statistics.median(final) - study.less if final else math.nan
 
 
-def reached(study: Study, task: Task, system: str) -> Reached:
+def reached(study: Study, task: StudyTask, system: str) -> Reached:
     """When a system reached the target."""
     goal, curves = target(study, task), task.of(system, task.lead(study.scores))
     if math.isnan(goal):

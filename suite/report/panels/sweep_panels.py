@@ -1,4 +1,4 @@
-"""Decides which panels an experiment makes of several runs, one per point, and why a run is not in the picture.
+"""Panels over the runs of an experiment, one point per run, with a reason for each run left out.
 
 Drawn is only what may be compared: runs that ended well, on a clock, with a core for each rank, and alone at their
 point. Every other run has a row with its reason, so that no system is missing without a word.
@@ -15,15 +15,25 @@ from suite.core.errors import SuiteError
 from suite.core.reasons import headline
 from suite.core.record import Outcome, Record, Source
 from suite.report import derive
-from suite.report.derive import Samples
-from suite.report.load import Entry, at, grid_of
+from suite.report.derive import SampleSummary
+from suite.report.load import StoredRecord, at, grid_of
 from suite.report.panels import figure_panels
-from suite.report.panels.figure_panels import NULL, OURS, PAPER, QUICKEST, UNITS, Panel, Shown, error, quickest
+from suite.report.panels.figure_panels import (
+    NULL,
+    OURS,
+    PAPER,
+    QUICKEST,
+    UNITS,
+    FigurePanel,
+    ShownPanel,
+    error,
+    quickest,
+)
 from suite.report.panels.panel_spec import (
     BATCHES,
     LONG,
     SECONDS,
-    Asked,
+    PanelSpec,
     Paper,
     Printed,
     factor,
@@ -44,18 +54,18 @@ _TWICE, _APART = "twice", "not comparable"
 class _Spot:
     """What a run says at a point. why: the reason that it is not drawn; mark: the word for it, where it has a place."""
 
-    entry: Entry
+    entry: StoredRecord
     curve: str
     point: str
-    samples: Samples = field(default_factory=Samples)
+    samples: SampleSummary = field(default_factory=SampleSummary)
     value: float = math.nan
     why: str = ""
     mark: str = ""
 
 
 def read(
-    group: derive.Group, claims: Mapping[str, Claim], runs: Mapping[str, str]
-) -> tuple[list[Shown], list[tuple[str, str]]]:
+    group: derive.ExperimentGroup, claims: Mapping[str, Claim], runs: Mapping[str, str]
+) -> tuple[list[ShownPanel], list[tuple[str, str]]]:
     """The panels that the group's newest config asks for, and (title, remark) on what could not be followed.
 
     claims: by id; runs: a run's anchor by its record's file
@@ -81,8 +91,8 @@ def read(
 
 
 def _panel(
-    asked: Asked, group: derive.Group, claims: Mapping[str, Claim], runs: Mapping[str, str]
-) -> tuple[Shown, list[str]]:
+    asked: PanelSpec, group: derive.ExperimentGroup, claims: Mapping[str, Claim], runs: Mapping[str, str]
+) -> tuple[ShownPanel, list[str]]:
     """A panel with its table, and what there is to remark."""
     # a published figure has panels of its own, and is no run of a system
     entries = [e for e in group.entries if e.record.outcome is not Outcome.OK or not figure_panels.read(e.record)]
@@ -108,19 +118,19 @@ def _panel(
     cut = len(whole) > len(x) or len(curves) > len(names)
     told = list(asked.metrics.values())
     quantity = told[0].replace("_", " ") if len(told) == 1 and not asked.divided else ""
-    panel = Panel(asked.title, unit, asked.axis, x, sides, frozenset(), cut, quantity=quantity)
+    panel = FigurePanel(asked.title, unit, asked.axis, x, sides, frozenset(), cut, quantity=quantity)
     source = " and ".join(source.value for source in Source if any(s.entry.record.source is source for s in drawn))
     panel = replace(panel, told=_caption(asked, panel, source, spots))
     if len(spots) > _MOST_ROWS:
         remarks.append(f"{len(spots) - _MOST_ROWS} runs more than the table holds")
     remarks = _hidden(asked, group) + remarks[:_MOST]
-    return Shown(panel, source or "ours", (), _table(asked, panel, own, spots, paper, runs)), remarks
+    return ShownPanel(panel, source or "ours", (), _table(asked, panel, own, spots, paper, runs)), remarks
 
 
 # What the runs say
 
 
-def _own_unit(asked: Asked, entries: Iterable[Entry], claims: Mapping[str, Claim]) -> str:
+def _own_unit(asked: PanelSpec, entries: Iterable[StoredRecord], claims: Mapping[str, Claim]) -> str:
     """The unit that samples are brought to: the one asked for, or else that of the first run or claim that has one."""
     units = (derive.quantity(entry.record, name)[1] for entry in entries for name in asked.metrics.values())
     ids = (name for points in asked.paper.values() for name in points.values() if isinstance(name, str))
@@ -128,14 +138,16 @@ def _own_unit(asked: Asked, entries: Iterable[Entry], claims: Mapping[str, Claim
     return ("" if asked.divided else asked.unit) or next(filter(None, units), "") or next(known, "")
 
 
-def _spots(asked: Asked, entry: Entry, own: str) -> Iterator[_Spot]:
+def _spots(asked: PanelSpec, entry: StoredRecord, own: str) -> Iterator[_Spot]:
     """A run's places in the panel: one, or one per metric where these are the points and the run did not fail."""
     record = entry.record
     curve = _curve(asked, record)
     trained = record.outcome is Outcome.OK and record.source is Source.MEASURED
     if asked.key == BATCHES and trained and (found := derive.perplexities(record)):
         for place, value in found.items():
-            yield _Spot(entry, curve or record.system[:LONG] or NONE, place, Samples(value, value, value, 1), value)
+            yield _Spot(
+                entry, curve or record.system[:LONG] or NONE, place, SampleSummary(value, value, value, 1), value
+            )
         return
     for name, metric in asked.metrics.items():
         point = name or _point(asked, record)
@@ -157,13 +169,13 @@ def _spots(asked: Asked, entry: Entry, own: str) -> Iterator[_Spot]:
             spot.why = f"{metric} is in {unit!r}, the panel in {own!r}"
         else:
             ends = (samples.median * times, samples.low * times, samples.high * times)
-            spot.samples, spot.value = Samples(*ends, samples.n), ends[0]
+            spot.samples, spot.value = SampleSummary(*ends, samples.n), ends[0]
             if _timed(asked, own) and (crowd := derive.crowded(record, metric)):
                 spot.why, spot.mark = crowd, _APART
         yield spot
 
 
-def _curve(asked: Asked, record: Record) -> str:
+def _curve(asked: PanelSpec, record: Record) -> str:
     """What names a run's curve; empty where its config has no single value there."""
     if asked.curve not in ("system", "grid"):
         return _value(asked.curve, record)
@@ -171,7 +183,7 @@ def _curve(asked: Asked, record: Record) -> str:
     return "" if grid is None else f"{record.system} {grid}".strip()[:LONG]
 
 
-def _point(asked: Asked, record: Record) -> str:
+def _point(asked: PanelSpec, record: Record) -> str:
     """The value of the key in a run's config, as text; empty where there is no single one."""
     if asked.key in ("ranks", "grid"):
         grid = grid_of(record)
@@ -186,7 +198,7 @@ def _value(path: str, record: Record) -> str:
     return word(holder[last]) if isinstance(holder, dict) and last in holder else ""
 
 
-def _timed(asked: Asked, own: str) -> bool:
+def _timed(asked: PanelSpec, own: str) -> bool:
     """Whether the values are times or rates, which the other runs of a machine disturb."""
     return own in SECONDS or own.endswith("/s") or any(name in derive.DERIVED for name in asked.metrics.values())
 
@@ -202,7 +214,7 @@ def _mark_twice(spots: Sequence[_Spot]) -> None:
             spot.why, spot.mark = f"{len(many)} runs fall on this point, and none of them is drawn", _TWICE
 
 
-def _set_values(asked: Asked, mine: Sequence[_Spot], timed: bool) -> None:
+def _set_values(asked: PanelSpec, mine: Sequence[_Spot], timed: bool) -> None:
     """One curve, divided by its value at a point or by its sum, where that is asked for and its runs allow it."""
     if asked.share:
         total = sum(spot.value for spot in mine)
@@ -229,7 +241,7 @@ def _set_values(asked: Asked, mine: Sequence[_Spot], timed: bool) -> None:
             spot.why = f"nothing at {asked.relative} to divide by" if asked.relative else "no sum to divide by"
 
 
-def _hidden(asked: Asked, group: derive.Group) -> list[str]:
+def _hidden(asked: PanelSpec, group: derive.ExperimentGroup) -> list[str]:
     """What to say of points that nothing is drawn at, as a newer run elsewhere has the label of the run that was."""
     held = {(entry.record.system, _point(asked, entry.record)) for entry in group.entries}
     lost = [e.record for e in group.earlier if asked.key and e.record.outcome is Outcome.OK and _point(asked, e.record)]
@@ -243,7 +255,7 @@ def _hidden(asked: Asked, group: derive.Group) -> list[str]:
 # What is shown
 
 
-def _caption(asked: Asked, panel: Panel, source: str, spots: Sequence[_Spot]) -> str:
+def _caption(asked: PanelSpec, panel: FigurePanel, source: str, spots: Sequence[_Spot]) -> str:
     """What is drawn, in words, and what is not."""
     unit = f", in {UNITS.get(panel.unit, panel.unit)}" if panel.unit and not asked.divided else ""
     printed = "Printed values" if panel.curves[PAPER] else ""
@@ -265,7 +277,7 @@ def _caption(asked: Asked, panel: Panel, source: str, spots: Sequence[_Spot]) ->
 
 
 def _table(
-    asked: Asked, panel: Panel, own: str, spots: Sequence[_Spot], paper: Paper, runs: Mapping[str, str]
+    asked: PanelSpec, panel: FigurePanel, own: str, spots: Sequence[_Spot], paper: Paper, runs: Mapping[str, str]
 ) -> Table:
     """A row per run and point, drawn or not, and one for each published value that no run stands beside."""
     unit, raw = UNITS.get(panel.unit, panel.unit), UNITS.get(own, own)

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from suite.core.units import si
-from suite.report.panels.figure_panels import CALIBRATED, NULL, OURS, PAPER, Panel, caption
+from suite.report.panels.figure_panels import CALIBRATED, NULL, OURS, PAPER, FigurePanel, caption
 from suite.report.plots.figure import PALETTE, clean, drawable, drawing, finished, shape
 from suite.report.plots.svg import INK
 from suite.report.tables.claim_tables import short
@@ -44,7 +44,7 @@ class Frame:
     log: bool
 
 
-def legend(panel: Panel, looks: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
+def legend(panel: FigurePanel, looks: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
     """(colour, shape and name) of each system. looks: a number by system, the same in all pictures of an experiment."""
     return tuple((_colour(looks[name]), f"{shape(looks[name])[1]} {name}") for name in panel.systems)
 
@@ -57,7 +57,7 @@ def numbers(x: Sequence[str]) -> list[float] | None:
     return found if all(a < b for a, b in pairwise(found)) else None
 
 
-def frame(siblings: Iterable[Panel]) -> Frame:
+def frame(siblings: Iterable[FigurePanel]) -> Frame:
     """The y axis that carries ours and the printed values of all `siblings`, and the null model's that are near."""
     held = list(siblings)
 
@@ -74,7 +74,7 @@ def frame(siblings: Iterable[Panel]) -> Frame:
     return Frame(min([low, *null]), max([high, *null]), log)
 
 
-def picture(panel: Panel, looks: Mapping[str, int], source: str, salt: str, shared: Frame | None = None) -> str:
+def picture(panel: FigurePanel, looks: Mapping[str, int], source: str, salt: str, shared: Frame | None = None) -> str:
     """The panel as an svg. shared: the y axis, where the panel has siblings."""
     systems, axis = panel.systems, shared or frame([panel])
     places = numbers(panel.x)
@@ -128,7 +128,7 @@ def _style(curve: str, look: int) -> dict[str, Any]:
     return {**hollow, "marker": "D", "markeredgecolor": INK, "markersize": 11, "markeredgewidth": 0.9}
 
 
-def _y_axis(ax: Axes, panel: Panel, axis: Frame) -> None:
+def _y_axis(ax: Axes, panel: FigurePanel, axis: Frame) -> None:
     low, high = axis.low, axis.high
     if axis.log:
         ax.set_yscale("log")
@@ -146,7 +146,7 @@ def _y_axis(ax: Axes, panel: Panel, axis: Frame) -> None:
     ax.set_ylabel(clean(panel.y_label, 44) + (", log scale" if axis.log else ""))
 
 
-def _x_axis(ax: Axes, panel: Panel, places: Sequence[float] | None) -> None:
+def _x_axis(ax: Axes, panel: FigurePanel, places: Sequence[float] | None) -> None:
     names = [clean(name, 14) for name in panel.x]
     count = len(names)
     log = places is not None and count > 1 and places[0] > 0 and places[-1] / places[0] >= _OCTAVES
@@ -172,7 +172,7 @@ def _x_axis(ax: Axes, panel: Panel, places: Sequence[float] | None) -> None:
     ax.set_xlim(*(map(math.exp, ends) if log else ends))
 
 
-def _key(ax: Axes, panel: Panel, source: str, *, joined: bool) -> None:
+def _key(ax: Axes, panel: FigurePanel, source: str, *, joined: bool) -> None:
     """What the shapes mean, in ink above the picture: colours stand for systems, and those below it."""
     told = (
         (OURS, source),
@@ -200,7 +200,7 @@ def _key(ax: Axes, panel: Panel, source: str, *, joined: bool) -> None:
     )
 
 
-def _alt(panel: Panel, source: str) -> str:
+def _alt(panel: FigurePanel, source: str) -> str:
     """The numbers of the picture."""
     said = []
     for curve, name in ((OURS, source), (PAPER, "paper"), (NULL, "null model")):

@@ -1,4 +1,4 @@
-"""Decides how the curves and bars of the page look: inline SVG that follows the page's text colour.
+"""Style of curves and bars: inline SVG that follows the text colour of the page.
 
 Pictures are drawn by seaborn and matplotlib on figures of their own (no pyplot, so nothing stays open or changed) and
 then rewritten: ids carry a salt, so that many pictures share one page; ink is `currentColor`, so that one picture

@@ -1,4 +1,4 @@
-"""Decides how one batch is drawn in time: a row per rank, a box per span, the microbatch's number where it fits.
+"""Gantt chart of one batch: a row per rank, a box per span, with microbatch numbers.
 
 Written as SVG by hand, because a picture of a thousand named boxes wants tooltips and text that scales with the page,
 and because drawing it by a plotting library would take longer than the rest of the page.

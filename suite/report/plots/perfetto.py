@@ -28,7 +28,7 @@ _MICRO = 8  # ticks in a microsecond
 
 
 @dataclass(slots=True)
-class _Slice:
+class _TrackSlice:
     """A span on a track of its rank, in ticks."""
 
     span: Span
@@ -70,7 +70,7 @@ def events(trace: Trace, grid: Grid) -> list[Event]:
         found.append(_metadata("thread_sort_index", place.replica, thread, sort_index=position))
     found += [_slice(one, grid) for one in slices]
     # a message stays in its replica and its slice of the tensor group
-    ran: dict[tuple[int, int, Op], _Slice] = {}
+    ran: dict[tuple[int, int, Op], _TrackSlice] = {}
     for one in slices:
         if one.span.op is not None and one.span.category not in {WAIT, REDUCE, TIE, *INSIDE}:
             ran[grid.place(one.span.rank).replica, one.span.rank % grid.tensor, one.span.op] = one
@@ -88,18 +88,18 @@ def events(trace: Trace, grid: Grid) -> list[Event]:
     return found
 
 
-def _placed(spans: Iterable[Span]) -> list[_Slice]:
+def _placed(spans: Iterable[Span]) -> list[_TrackSlice]:
     """The spans of one rank on tracks whose slices nest, wholes before their parts."""
-    wholes: list[_Slice] = []
-    parts: list[_Slice] = []
+    wholes: list[_TrackSlice] = []
+    parts: list[_TrackSlice] = []
     for span in spans:
-        one = _Slice(span, round(span.start * _TICKS), round(span.end * _TICKS))
+        one = _TrackSlice(span, round(span.start * _TICKS), round(span.end * _TICKS))
         (parts if span.category in INSIDE else wholes).append(one)
     wholes.sort(key=lambda one: (one.start, one.end))
     tracks = _Tracks()
     for one in wholes:
         tracks.put(one, main=True)
-    of: dict[str, list[_Slice]] = defaultdict(list)
+    of: dict[str, list[_TrackSlice]] = defaultdict(list)
     for one in wholes:
         of[one.span.category].append(one)
     begins = {category: [one.start for one in found] for category, found in of.items()}
@@ -128,7 +128,7 @@ class _Tracks:
         self.main: int | None = None  # until when it is taken
         self.others: list[tuple[int, int]] = []  # a heap: until when, number
 
-    def put(self, one: _Slice, *, main: bool) -> None:
+    def put(self, one: _TrackSlice, *, main: bool) -> None:
         """Give the slice the main track, if it may have that and it is free, or the one that is free for longest."""
         if main and (self.main is None or self.main <= one.start):
             self.main = one.end
@@ -154,7 +154,7 @@ def _name(span: Span) -> str:
     return span.category if span.op is None else f"{span.category} {span.op}"
 
 
-def _slice(one: _Slice, grid: Grid) -> Event:
+def _slice(one: _TrackSlice, grid: Grid) -> Event:
     span = one.span
     return {
         "ph": "X",

@@ -1,4 +1,4 @@
-"""Decides which pictures one experiment offers, in the order in which they are dropped last, and draws those that fit.
+"""Plots of one experiment, in order of importance, as many as the page has room for.
 
 A picture costs thirty times what its table costs, so it is only promised at first: the page counts what all sections
 offer before any is drawn.
@@ -14,7 +14,7 @@ from markupsafe import Markup
 from suite.core.trace import WAIT
 from suite.core.units import si
 from suite.report import derive
-from suite.report.load import Entry
+from suite.report.load import StoredRecord
 from suite.report.panels import figure_panels
 from suite.report.plots import curves, figure, gantt
 from suite.report.tables.record_tables import Table
@@ -47,7 +47,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class PanelPlot:
     """The paper's points next to ours; no draft where nothing can be drawn, no picture before it is. run, more: as in
     panels.Shown; unfolded: whether its table stands open, as it compares printed values"""
 
@@ -61,13 +61,18 @@ class Panel:
 
 
 def of_panels(
-    held: Sequence[figure_panels.Shown], looks: Mapping[str, int], salt: str, *, most: int = 0, printed: bool = False
-) -> list[Panel]:
+    held: Sequence[figure_panels.ShownPanel],
+    looks: Mapping[str, int],
+    salt: str,
+    *,
+    most: int = 0,
+    printed: bool = False,
+) -> list[PanelPlot]:
     """Pictures and tables of the first `most` panels (MOST_PANELS unless given); those of one unit and x axis share
     their y axis. printed: whether claims hold printed numbers of the same figure"""
     most = most or MOST_PANELS
     found, more = [], len(held) - most
-    siblings: dict[tuple[str, str], list[figure_panels.Panel]] = {}
+    siblings: dict[tuple[str, str], list[figure_panels.FigurePanel]] = {}
     for shown in held[:most]:
         siblings.setdefault(_kin(shown.panel), []).append(shown.panel)
     frames = {kin: curves.frame(each) for kin, each in siblings.items()}
@@ -79,21 +84,21 @@ def of_panels(
         draft = None
         if panel.systems:
 
-            def draw(panel: figure_panels.Panel = panel, source: str = source, number: int = number) -> str:
+            def draw(panel: figure_panels.FigurePanel = panel, source: str = source, number: int = number) -> str:
                 return curves.picture(panel, looks, source, f"{salt}{number}", frames[_kin(panel)])
 
             draft = Draft(caption, draw, curves.legend(panel, looks))
         open_ = bool(panel.curves[figure_panels.PAPER]) and len(shown.table.rows) <= _MOST_OPEN
-        found.append(Panel(panel.title, shown.run, draft, shown.table, shown.more, unfolded=open_))
+        found.append(PanelPlot(panel.title, shown.run, draft, shown.table, shown.more, unfolded=open_))
     return found
 
 
-def _kin(panel: figure_panels.Panel) -> tuple[str, str]:
+def _kin(panel: figure_panels.FigurePanel) -> tuple[str, str]:
     """What panels that are read side by side have in common."""
     return (panel.y_label, panel.unit)
 
 
-def of_runs(entries: Sequence[Entry], salt: str) -> list[Draft]:
+def of_runs(entries: Sequence[StoredRecord], salt: str) -> list[Draft]:
     """Losses, batch times, where the time goes, and memory: whatever the records hold."""
     records = [entry.record for entry in entries]
     colours = figure.palette([record.label for record in records])
@@ -145,12 +150,12 @@ def _stacked(parts: Mapping[str, Mapping[str, float]], known: Mapping[str, str])
     return {name: known.get(name, figure.OTHER) for name in figure.ordered(seen, known)}
 
 
-def boxes(entries: Sequence[Entry]) -> int:
+def boxes(entries: Sequence[StoredRecord]) -> int:
     """How many boxes their batches in time would have."""
     return sum(min(len(entry.trace.spans), gantt.MOST) for entry in entries if entry.trace)
 
 
-def in_time(entries: Sequence[Entry], most: int) -> tuple[list[tuple[str, Picture]], str]:
+def in_time(entries: Sequence[StoredRecord], most: int) -> tuple[list[tuple[str, Picture]], str]:
     """One batch of each traced run, as far as `most` boxes go, and what is said of the others."""
     traced = [(entry.record.label, entry.trace) for entry in entries if entry.trace]
     found: list[tuple[str, Picture]] = []

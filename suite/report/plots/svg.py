@@ -1,4 +1,4 @@
-"""Decides how much markup a drawn picture brings to the page: what a browser needs to show it, and nothing else.
+"""Reduce the markup of an SVG to the parts that a browser needs.
 
 A plotting library writes for programs that edit: a group and an id for every tick, six digits after the point, a list
 of fonts for every word. Hundreds of pictures share one page, so all of that goes, while every line stays where it was

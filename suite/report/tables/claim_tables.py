@@ -1,4 +1,4 @@
-"""Decides how judged claims are shown: the paper's value beside ours, each linked to what made it.
+"""Tables of judged claims: the paper's value, our value, and links to the run.
 
 Cells are plain text, as everywhere: a claim file may hold anything. An anchor is made from a claim's id alone, so that
 a link to a claim lasts as long as the id does.
@@ -15,7 +15,7 @@ from typing import Any
 
 from suite.core.claim import MODELLED, Claim, Decision, Judged, Scalar, Settings, Turn, Verdict
 from suite.report.claim_text import command
-from suite.report.load import Store
+from suite.report.load import ReportStore
 from suite.report.tables import scorecard
 from suite.report.tables.record_tables import NONE, Cell, Column, Table, address
 
@@ -46,7 +46,7 @@ class Around:
 
 
 def around(
-    store: Store,
+    store: ReportStore,
     runs: Mapping[str, str],
     judged: Sequence[Judged],
     decisions: Sequence[Decision],

@@ -21,7 +21,7 @@ _VERDICTS = [each.value for each in Verdict]
 _EVIDENCE = [*(each.value for each in Evidence), NO_EVIDENCE]
 
 
-class Entry(NamedTuple):
+class ClaimCount(NamedTuple):
     """What a table counts of a claim."""
 
     paper: str
@@ -29,12 +29,12 @@ class Entry(NamedTuple):
     evidence: str
 
 
-def entries(folder: Path) -> list[Entry]:
+def entries(folder: Path) -> list[ClaimCount]:
     """The claims of `folder`/claims.json, in their order. Raises InvalidRequest where it is missing or damaged."""
     path = folder / "claims.json"
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
-        found = [Entry(row["paper"], row["verdict"], row["evidence"] or NO_EVIDENCE) for row in rows]
+        found = [ClaimCount(row["paper"], row["verdict"], row["evidence"] or NO_EVIDENCE) for row in rows]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidRequest(
             f"{path} cannot be read ({type(error).__name__})",
@@ -51,7 +51,7 @@ def entries(folder: Path) -> list[Entry]:
     return found
 
 
-def markdown(found: Sequence[Entry]) -> str:
+def markdown(found: Sequence[ClaimCount]) -> str:
     """A table for all claims and one per paper: a row per verdict, a column per kind of evidence that occurs."""
     run = sum(one.verdict != Verdict.NOT_RUN for one in found)
     parts = [f"{run} of {len(found)} claims have a value in the records of this page.", _table("All papers", found)]
@@ -59,7 +59,7 @@ def markdown(found: Sequence[Entry]) -> str:
     return "\n\n".join(parts)
 
 
-def _table(name: str, found: Sequence[Entry]) -> str:
+def _table(name: str, found: Sequence[ClaimCount]) -> str:
     counts = Counter((one.verdict, one.evidence) for one in found)
     columns = [each for each in _EVIDENCE if any(one.evidence == each for one in found)]
     signs = {verdict.value: sign for verdict, sign in SIGNS.items()}

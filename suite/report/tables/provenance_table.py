@@ -1,4 +1,4 @@
-"""Decides what the page says of a record's making: its config, its provenance and how long it took.
+"""Table of a record's provenance: configuration, machine and duration.
 
 Both are mappings that may hold anything, nested to any depth: they are shown leaf by leaf, within bounds.
 """
@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from suite.core.record import Outcome
 from suite.core.units import seconds
 from suite.core.values import Json
-from suite.report.load import Entry, real, text_at
+from suite.report.load import StoredRecord, real, text_at
 
 
-def took(entry: Entry) -> float:
+def took(entry: StoredRecord) -> float:
     """Seconds of running, nan where the record does not say."""
     return real(entry.record.provenance.get("seconds"))
 
@@ -47,7 +47,7 @@ def config_beside(config: Mapping[str, Json], other: Mapping[str, Json], whose: 
     return config_lines(config) if len(text) > 3000 else f"as {whose}" + (f", but for\n{text}" if text else "")
 
 
-def overview(entries: Sequence[Entry]) -> str:
+def overview(entries: Sequence[StoredRecord]) -> str:
     """How many runs there are, how they ended, and of when the newest is; empty where there are none."""
     if not entries:
         return ""
@@ -69,7 +69,7 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def facts(entries: Sequence[Entry], most: int = 4) -> list[tuple[str, list[str]]]:
+def facts(entries: Sequence[StoredRecord], most: int = 4) -> list[tuple[str, list[str]]]:
     """What the records say of their making, by name: each distinct value once, at most `most` of a name."""
     found: dict[str, dict[str, None]] = {}
     for entry in entries:

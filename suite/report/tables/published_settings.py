@@ -1,4 +1,4 @@
-"""Decides how the settings of a study stand beside those that are published of the network it stands for."""
+"""Table of the settings of a study next to the published settings of the original network."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from suite.core.claim import Scalar, Settings
 from suite.report.panels.panel_spec import LONG
-from suite.report.panels.seed_study import Study, Task
+from suite.report.panels.seed_study import Study, StudyTask
 from suite.report.tables.record_tables import NONE, Cell, Column, Table
 
 RULES = {"SGD": "sgdm", "Adam": "adam", "AdamW": "adamw"}  # as the published settings name them
 
 
-def settings_table(asked: Study, found: Sequence[Task], settings: Settings) -> Table:
+def settings_table(asked: Study, found: Sequence[StudyTask], settings: Settings) -> Table:
     """PipeOptim's Table III: ours, and below it what is published of the network that ours stands for."""
     names = list(dict.fromkeys(name for task in found for name in task.settings))
     columns = (

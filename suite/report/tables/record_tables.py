@@ -1,4 +1,4 @@
-"""Decides what stands in the page's tables: which columns, in which words, and how a missing number looks.
+"""Tables of records: columns, headings, and the text of a missing number.
 
 Cells are plain text and a sort value; no markup is made here, so that whatever a record holds can only ever be text.
 """
@@ -13,9 +13,9 @@ from urllib.parse import quote
 from suite.core.record import LINES, Outcome
 from suite.core.units import seconds, si
 from suite.report import derive
-from suite.report.derive import Row
-from suite.report.expectations import Finding, Judgement
-from suite.report.load import Entry, SetAside, text_at
+from suite.report.derive import RecordRow
+from suite.report.expectations import Expectation, Judgement
+from suite.report.load import SetAside, StoredRecord, text_at
 from suite.report.plots.figure import KINDS, ordered
 from suite.report.tables.provenance_table import config_beside, config_lines, took
 
@@ -115,7 +115,7 @@ def percent(value: float, digits: int = 1) -> str:
     return f"{value:.{digits}f} %"
 
 
-def systems(rows: Sequence[Row], reference: str, anchors: Mapping[str, str]) -> Table:
+def systems(rows: Sequence[RecordRow], reference: str, anchors: Mapping[str, str]) -> Table:
     """The experiment's systems side by side. `anchors`: where a record's files and command stand, by its file."""
     columns = (
         Column("system", numeric=False, detail="source"),
@@ -141,7 +141,7 @@ def to_run(label: str, file: str, anchors: Mapping[str, str]) -> tuple[tuple[str
     return ((f"#{anchors[file]}" if file in anchors else "", label or NONE),)
 
 
-def _system(row: Row, anchors: Mapping[str, str], quickest: bool) -> tuple[Cell, ...]:
+def _system(row: RecordRow, anchors: Mapping[str, str], quickest: bool) -> tuple[Cell, ...]:
     time, tone = row.batch_time_median, "" if row.comparable else "faint"
     spread = f"[{_span(row.batch_time_min, row.batch_time_max)}], {row.batch_time_n}"
     if not row.comparable:
@@ -180,7 +180,7 @@ def _span(low: float, high: float) -> str:
     return f"{first.split()[0] if first.split()[-1] == last.split()[-1] else first} … {last}"
 
 
-def memory(entries: Sequence[Entry], anchors: Mapping[str, str]) -> Table | None:
+def memory(entries: Sequence[StoredRecord], anchors: Mapping[str, str]) -> Table | None:
     """Bytes by kind on the fullest rank, predicted below measured; None where no record has any."""
     found = {
         entry.record.label: tuple(derive.memory_by_kind(entry.record, side) for side in ("measured", "predicted"))
@@ -215,7 +215,7 @@ def _both(measured: float, predicted: float) -> Cell:
     return Cell(NONE, None, below, "faint") if math.isnan(measured) else Cell(si(measured, "B"), measured, below)
 
 
-def expectations(findings: Sequence[Finding], runs: Mapping[str, str]) -> Table | None:
+def expectations(findings: Sequence[Expectation], runs: Mapping[str, str]) -> Table | None:
     """What was expected, ours, the target and the verdict. `runs`: the anchor of the newest run by label."""
     columns = (
         Column("expectation", numeric=False),
@@ -241,12 +241,12 @@ def expectations(findings: Sequence[Finding], runs: Mapping[str, str]) -> Table 
     return Table("Expected, and what came out", columns, rows) if rows else None
 
 
-def _interval(finding: Finding) -> str:
+def _interval(finding: Expectation) -> str:
     """The interval of an expected quantity, as text; empty where it has none."""
     return f"[{finding.low:.3g}, {finding.high:.3g}]" if math.isfinite(finding.low + finding.high) else ""
 
 
-def _compared(finding: Finding, runs: Mapping[str, str]) -> Cell:
+def _compared(finding: Expectation, runs: Mapping[str, str]) -> Cell:
     """Both sides; the one that is a run of its own is a link to it, and so is the quickest of several."""
     links = []
     for name in (finding.system, finding.versus):
@@ -266,13 +266,13 @@ def _kind(kind: str) -> str:
 
 
 def runs(
-    entries: Sequence[Entry],
+    entries: Sequence[StoredRecord],
     exports: Mapping[str, str],
     title: str,
     anchors: Mapping[str, str],
     said: str = "",
     *,
-    beside: Entry | None = None,
+    beside: StoredRecord | None = None,
 ) -> Table | None:
     """Each run's files, the command that makes it again and its config. `exports`: Perfetto file by record file;
     beside: the run whose config stands here in full, and from which the others differ in a few lines; the first"""
@@ -297,14 +297,14 @@ def runs(
     return Table(title, columns, rows, tuple(anchors[entry.file] for entry in entries), said=said) if rows else None
 
 
-def _config(entry: Entry, full: Entry | None) -> str:
+def _config(entry: StoredRecord, full: StoredRecord | None) -> str:
     config = entry.record.config
     if full is None or entry is full:
         return config_lines(config)
     return config_beside(config, full.record.config, full.record.label or NONE)
 
 
-def _links(entry: Entry, exports: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def _links(entry: StoredRecord, exports: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     found = [(address(entry.file), "record")]
     if entry.trace is not None:
         found.append((address(entry.trace.file), "trace"))

@@ -48,7 +48,7 @@ _OURS = (Evidence.MEASURED, Evidence.DERIVED)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class VerdictColumn:
     """A column of the scorecard: a verdict, and where the same verdict rests on different evidence, which."""
 
     verdict: Verdict
@@ -62,14 +62,16 @@ class Kind:
         return judged.verdict is self.verdict and self.evidence in (None, judged.evidence)
 
 
-KINDS = tuple(Kind(verdict, each) for verdict in Verdict for each in (_OURS if verdict in _BY_EVIDENCE else (None,)))
+KINDS = tuple(
+    VerdictColumn(verdict, each) for verdict in Verdict for each in (_OURS if verdict in _BY_EVIDENCE else (None,))
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
     """How many claims of a row are of one kind."""
 
-    kind: Kind
+    kind: VerdictColumn
     count: int
 
     @property
@@ -94,7 +96,7 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ScorecardRow:
     """One row.
 
     value: what the claims table is filtered by; counts: one per kind that occurs on the page, in their order
@@ -112,8 +114,8 @@ class Score:
 
     title: str
     field: str
-    lines: tuple[Line, ...]
-    total: Line
+    lines: tuple[ScorecardRow, ...]
+    total: ScorecardRow
     whole: bool
 
 
@@ -165,7 +167,7 @@ def scores(judged: Sequence[Judged]) -> list[Score]:
     ]
 
 
-def counts(judged: Sequence[Judged], kinds: Sequence[Kind] = KINDS) -> tuple[Count, ...]:
+def counts(judged: Sequence[Judged], kinds: Sequence[VerdictColumn] = KINDS) -> tuple[Count, ...]:
     """How many of these claims are of each kind."""
     return tuple(Count(kind, sum(map(kind.holds, judged))) for kind in kinds)
 
@@ -178,5 +180,5 @@ def _score(
     return Score(title, field, lines, _line("all", "", judged, kinds), whole=field == "paper")
 
 
-def _line(name: str, value: str, judged: Sequence[Judged], kinds: Sequence[Kind]) -> Line:
-    return Line(name, value, counts(judged, kinds), len(judged))
+def _line(name: str, value: str, judged: Sequence[Judged], kinds: Sequence[VerdictColumn]) -> ScorecardRow:
+    return ScorecardRow(name, value, counts(judged, kinds), len(judged))

@@ -1,4 +1,4 @@
-"""Decides what a run leaves whose schedule is checked and nothing else: ticks, bubble, passes in flight, versions.
+"""Executor `check`: ticks, bubble, passes in flight and weight versions of a schedule.
 
 The `check` executor drives the schedule that the config's system runs, without ranks, tensors or a clock. All replicas
 run the same order, so one of them is driven; models, data and messages have no part in it.
@@ -12,8 +12,8 @@ from suite.config.executor import Ticks
 from suite.config.run import RunConfig
 from suite.config.validate.batch import batch_is_whole_microbatches
 from suite.config.validate.stream import system_streams
-from suite.core.op import Kind, Op, Work
-from suite.core.protocols import Carried
+from suite.core.op import FlushInterval, Kind, Op
+from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
 from suite.runner.system_schedule import schedule_of
 from suite.schedule.check import SHORT, Timeline, check, check_size
@@ -40,7 +40,7 @@ class Checked:
         policy = config.weights.build()
         policy.check(grid.inter, work.update_every)
 
-    def run(self, config: RunConfig) -> Carried:
+    def run(self, config: RunConfig) -> ExecutorResult:
         """Raises IllegalSchedule for an order that breaks a law."""
         stages, work = config.grid.inter, work_of(config)
         timeline = check(config.schedule.build(), stages, work, cost=self.cost)
@@ -57,7 +57,7 @@ class Checked:
             series |= {"version_gap": gaps, "weight_copies": copies}
             notes.append(f"updates between the passes of a microbatch, per stage at most {_told(gaps)}")
             notes.append(f"copies of the weights per stage at most {_told(copies)}")
-        return Carried(
+        return ExecutorResult(
             Source.ANALYTIC,
             metrics=metrics,
             series={name: [float(v) for v in each] for name, each in series.items()},
@@ -68,7 +68,7 @@ class Checked:
         return self.ticks[op.kind]
 
     def versions(
-        self, config: RunConfig, timeline: Timeline, work: Work, metrics: dict[str, Metric]
+        self, config: RunConfig, timeline: Timeline, work: FlushInterval, metrics: dict[str, Metric]
     ) -> tuple[list[int], list[int]]:
         """Updates between a forward and its backward pass, and copies of the weights, by stage; adds their metrics."""
         gaps = [max(stage) for stage in timeline.gaps]
@@ -88,7 +88,7 @@ def _told(values: Sequence[int]) -> str:
     return ", ".join(texts if len(texts) <= SHOWN else [*texts[: SHOWN // 2], "...", *texts[-SHOWN // 2 :]])
 
 
-def work_of(config: RunConfig) -> Work:
+def work_of(config: RunConfig) -> FlushInterval:
     """A batch, or a stream that is full for a while. Raises InvalidRequest for a batch that microbatches do not
     divide."""
     batch_is_whole_microbatches(config)

@@ -1,4 +1,4 @@
-"""Decides how a rank stands in for a device that is not here: its ops are timed sleeps, its messages are real.
+"""Rank of an emulated run: ops are timed sleeps, messages are real.
 
 The schedule of a system is driven by the worker that drives real ranks, through the same transports; only what an op
 computes is replaced, by a cost model's seconds. Sleeping ranks do not compete for cores, so sixteen stages run on two.
@@ -18,12 +18,12 @@ from suite.comm.p2p.polling import pause, until
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, Work, feeds, needs
+from suite.core.op import FlushInterval, Kind, Op, feeds, needs
 from suite.core.protocols import Tensor, Value, World
 from suite.core.record import Metric
 from suite.core.trace import BACKWARD, REDUCE, STEP, WAIT, Span, Trace
 from suite.engine.worker import drive
-from suite.runner.executors.emulation_plan import Plan, Static, ordered, settings_of
+from suite.runner.executors.emulation_plan import EmulationPlan, Static, ordered, settings_of
 
 if TYPE_CHECKING:
     from suite.simulate.network.machine import Link
@@ -50,7 +50,7 @@ class Emulated:
                 rule="nothing is computed, and messages lie in host memory",
                 legal="launch.device=cpu",
             )
-        Plan.of(config)
+        EmulationPlan.of(config)
 
     @classmethod
     def bytes_per_rank(cls, config: RunConfig) -> list[int]:
@@ -76,7 +76,7 @@ class Emulated:
         columns = [world.group(grid.column(rank)) for rank in range(grid.inter)]
         self.column = columns[self.place.stage]
         self.transport = world.transport(grid.neighbour(self.rank, -1), grid.neighbour(self.rank, +1), grid.inter)
-        self.plan = Plan.of(config, static=not self.transport.any_order)
+        self.plan = EmulationPlan.of(config, static=not self.transport.any_order)
         self.buffers: dict[int, Tensor] = {}
         self.microbatches = self.updates = 0  # that have been
         self.running = self.plan.work
@@ -108,8 +108,8 @@ class Emulated:
         self._run(work)
         self.microbatches, self.updates = work.end, self.updates + work.updates
 
-    def _next(self, microbatches: int) -> Work:
-        return Work(self.microbatches, microbatches, self.plan.work.update_every, self.updates)
+    def _next(self, microbatches: int) -> FlushInterval:
+        return FlushInterval(self.microbatches, microbatches, self.plan.work.update_every, self.updates)
 
     def evaluate(self, batches: Sequence[Value]) -> None:
         """Nothing: there are no weights."""
@@ -126,7 +126,7 @@ class Emulated:
 
     # -- how ---------------------------------------------------------------------------------------------------------
 
-    def _run(self, work: Work) -> None:
+    def _run(self, work: FlushInterval) -> None:
         plan = self.plan
         schedule = plan.schedule
         if isinstance(schedule, Static) and work.microbatches != plan.work.microbatches:
@@ -222,9 +222,9 @@ def predict(config: RunConfig, link: Link) -> Prediction:
     """What the simulator says of the run that `config` emulates, over this link between two ranks."""
     from suite.simulate.cost.efficiency import Stack
     from suite.simulate.network.machine import Machine
-    from suite.simulate.worker import Network, simulate
+    from suite.simulate.worker import NetworkModel, simulate
 
-    plan = Plan.of(config, static=config.comm.order == "static")
+    plan = EmulationPlan.of(config, static=config.comm.order == "static")
     machine = Machine(
         name="emulated",
         devices_per_node=plan.grid.size,
@@ -242,7 +242,7 @@ def predict(config: RunConfig, link: Link) -> Prediction:
         plan.grid,
         plan.work,
         plan.cost,
-        Network.of(machine, stack, plan.grid.size),
+        NetworkModel.of(machine, stack, plan.grid.size),
         symmetric=plan.slower.nothing,
         slower=None if plan.slower.nothing else plan.slower,
     )

@@ -1,4 +1,4 @@
-"""Decides what an emulated run consists of: its work, its order, and what each op sleeps and sends.
+"""Plan of an emulated run: flush intervals, order, and the seconds and bytes of each op.
 
 The same plan is given to a rank and to the simulator, so that what differs between them is the clock alone.
 """
@@ -13,12 +13,12 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.jitter import Perturbation
-from suite.core.op import Kind, Op, Place, Program, Work, feeds
+from suite.core.op import FlushInterval, Kind, Op, Place, Program, feeds
 from suite.core.protocols import Chunk, CostModel, Schedule
 from suite.core.values import number
 from suite.schedule.check import check as check_schedule
 from suite.schedule.static import fixed
-from suite.simulate.policy_overheads import Asked, asked
+from suite.simulate.policy_overheads import PolicyOverheads, asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Static:
     schedule: Schedule
     orders: Sequence[Sequence[Op]]
 
-    def program(self, place: Place, work: Work) -> Program:
+    def program(self, place: Place, work: FlushInterval) -> Program:
         return fixed(self.orders[place.stage], work)
 
-    def in_flight(self, place: Place, work: Work) -> int:
+    def in_flight(self, place: Place, work: FlushInterval) -> int:
         return self.schedule.in_flight(place, work)
 
 
@@ -41,7 +41,7 @@ class Asking(CostModel):
     stage's weights, each as often as the policy's own ledger counts it in a full pipeline."""
 
     cost: CostModel
-    asks: Sequence[Asked]
+    asks: Sequence[PolicyOverheads]
     prediction: float
     copy: float
 
@@ -58,12 +58,12 @@ class Asking(CostModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EmulationPlan:
     """What is emulated: the same for a rank and for the simulator. work: the first batch, or stream of batches; each:
     microbatches of a batch and replica."""
 
     grid: Grid
-    work: Work
+    work: FlushInterval
     schedule: Schedule
     cost: CostModel
     slower: Perturbation
@@ -74,12 +74,12 @@ class Plan:
         return self.work.update_every is not None
 
     @classmethod
-    def of(cls, config: RunConfig, *, static: bool = False) -> Plan:
+    def of(cls, config: RunConfig, *, static: bool = False) -> EmulationPlan:
         """Raises InvalidRequest for a config that cannot be emulated."""
         grid, executor = config.grid.build(), settings_of(config)
         each, every = config.microbatches, config.update_interval
         turn = config.measure.discard_first + config.measure.batches
-        work = Work(0, each if every is None else each * turn, every, 0)
+        work = FlushInterval(0, each if every is None else each * turn, every, 0)
         schedule, cost = config.schedule.build(), executor.cost.build()
         jitter = executor.jitter or Jitter()
         slower = Perturbation(config.seed, jitter.kind, jitter.spread, executor.stragglers or {})
@@ -111,7 +111,7 @@ def settings_of(config: RunConfig) -> EmulatedExecutor:
     raise InvalidRequest(f"executor.kind={executor.kind}", rule="ranks are emulated", legal="executor=emulated")
 
 
-def ordered(schedule: Schedule, stages: int, work: Work) -> Static:
+def ordered(schedule: Schedule, stages: int, work: FlushInterval) -> Static:
     """The order that the checker finds with ticks for times."""
     timeline = check_schedule(schedule, stages, work)
     return Static(schedule, [timeline.order(stage) for stage in range(stages)])

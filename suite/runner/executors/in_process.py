@@ -1,4 +1,4 @@
-"""Decides what a run leaves that starts no ranks: one that was refused, and one that an executor carries out alone."""
+"""Runs without ranks: refused runs, and executors that work in this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from suite.core import blind, load
 from suite.core.errors import DoesNotFit, Fault, HiddenOutcome, InvalidRequest, MissingDependency, Unsupported
-from suite.core.protocols import Carried
+from suite.core.protocols import ExecutorResult
 from suite.core.reasons import whole
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.values import Json
@@ -56,13 +56,13 @@ def carried(run: Run, key: str, store: Store) -> Record:
         found = registry.without_ranks(run.config.executor).run(run.config)
     except DoesNotFit as error:
         memory = {"predicted": error.memory} if error.memory else {}
-        found, reason, outcome = Carried(Source.SIMULATED, memory=memory), str(error), Outcome.OOM
+        found, reason, outcome = ExecutorResult(Source.SIMULATED, memory=memory), str(error), Outcome.OOM
     except (InvalidRequest, MissingDependency, HiddenOutcome) as error:
         missing = isinstance(error, MissingDependency)
         outcome = Outcome.MISSING_DEPENDENCY if missing else Outcome.UNSUPPORTED
-        found, reason = Carried(Source.ANALYTIC), str(error)
+        found, reason = ExecutorResult(Source.ANALYTIC), str(error)
     except Exception as error:  # must not end the others
-        found, reason = Carried(Source.ANALYTIC), whole(error)
+        found, reason = ExecutorResult(Source.ANALYTIC), whole(error)
     try:
         ended, taken = outcome if reason else Outcome.OK, (now, time.monotonic() - begin)
         return _left(run, key, store, found, ended, reason, taken, loads(before))
@@ -74,7 +74,7 @@ def _left(
     run: Run,
     key: str,
     store: Store,
-    found: Carried,
+    found: ExecutorResult,
     outcome: Outcome,
     reason: str,
     taken: tuple[float, float],

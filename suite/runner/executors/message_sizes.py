@@ -1,4 +1,4 @@
-"""Decides how messages and sums are measured over their sizes, by carrier, and what a record keeps of them.
+"""Microbenchmark executor: seconds of messages and all-reduces by size and backend.
 
 The study of AxoNN's Figures 3 and 4 (Section IV): seconds of a message one way, and of an all-reduce, by one library
 and by another; beside each library's own calls stands our layer over it. All curves are measured in one set of ranks,
@@ -18,7 +18,7 @@ from suite.comm import WITHOUT_MPI, launcher_of
 from suite.config.launch import Launch
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
-from suite.core.protocols import Carried, Missing, Ready, Value, World
+from suite.core.protocols import ExecutorResult, Missing, Ready, Value, World
 from suite.core.record import Metric, Source
 from suite.microbench.alpha_beta import fit
 from suite.runner import provenance
@@ -104,7 +104,7 @@ class Curve(TypedDict):
     ours: bool
 
 
-class Facts(TypedDict):
+class MessageFacts(TypedDict):
     """What a rank reports. sweeps: samples of each; curves: by name; staged: whether through the host's memory"""
 
     sweeps: Sequence[Samples]
@@ -113,7 +113,7 @@ class Facts(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class MessageClaim:
     """The claim that a study of messages answers: a case for each size from `least` to `most` bytes.
 
     terms: backends, by their library's own calls
@@ -140,7 +140,7 @@ class Messages:
     sizes: Sequence[int] = LINK_SIZES
     rounds: int = 6
     traffic: int = 2**21
-    claim: Claim | None = None
+    claim: MessageClaim | None = None
 
     def __post_init__(self) -> None:
         if self.operation not in OPERATIONS:
@@ -183,7 +183,7 @@ class Messages:
         """One rank's part."""
         return MessageSampler(world, self)
 
-    def left(self, config: RunConfig, told: Facts, sweeps: Sequence[Sequence[Samples]]) -> Carried:
+    def left(self, config: RunConfig, told: MessageFacts, sweeps: Sequence[Sequence[Samples]]) -> ExecutorResult:
         """What a record keeps of `sweeps` (one per turn, each by rank), told: what the ranks say beside them."""
         ranks, threads = config.grid.build().size, config.launch.threads
         return left(self, ranks, threads, told["curves"], told["staged"], sweeps)
@@ -207,7 +207,7 @@ class MessageSampler(Sampling):
         plan = self.plan
         self.swept.append(sweep(self.world, self.operations, plan.sizes, plan.rounds, plan.traffic))
 
-    def samples(self) -> Facts:
+    def samples(self) -> MessageFacts:
         """Of every sweep since this was last asked; the curves, in order, by what carries them and whose they are."""
         swept, self.swept = self.swept, []
         curves: dict[str, Curve] = {each.name: {"carrier": each.carrier, "ours": each.ours} for each in self.operations}
@@ -256,7 +256,7 @@ def left(
     curves: Mapping[str, Curve],
     staged: bool,
     sweeps: Sequence[Sequence[Samples]],
-) -> Carried:
+) -> ExecutorResult:
     """Raw samples by curve and size; of every turn the latency and bandwidth of each curve; panels of the medians.
 
     threads: of each rank
@@ -291,7 +291,7 @@ def left(
     series |= _series(f"{title}: latency of the line through the medians|us|{turn_axis}", latency)
     series |= _series(f"{title}: bandwidth of the line through the medians|GB/s|{turn_axis}", bandwidth)
     notes = tuple(_notes(plan, lines, staged, ranks, threads))
-    return Carried(Source.MEASURED, metrics=metrics, series=series, notes=notes)
+    return ExecutorResult(Source.MEASURED, metrics=metrics, series=series, notes=notes)
 
 
 def _series(head: str, curves: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
@@ -316,7 +316,7 @@ def _overheads(curves: Mapping[str, Curve], medians: Mapping[str, Sequence[float
 
 
 def _answers(
-    asked: Claim | None,
+    asked: MessageClaim | None,
     curves: Mapping[str, Curve],
     medians: Mapping[str, Sequence[float]],
     staged: bool,

@@ -30,7 +30,7 @@ PREPARATION = "suite.gnn.partition_data.Prepared"  # of full_graph, in the proce
 REPLAY = "suite.engine.replay_system.Replayed"  # of replay, in the place of all ranks of a system
 
 
-class StandIn(Protocol):
+class ProbeExecutor(Protocol):
     """Ranks that train nothing, as the process that starts them sees them."""
 
     def check(self, config: RunConfig) -> None:
@@ -62,11 +62,11 @@ def without_ranks(executor: AnyExecutor) -> protocols.Executor:
     )
 
 
-def stand_in(executor: AnyExecutor) -> StandIn | None:
+def stand_in(executor: AnyExecutor) -> ProbeExecutor | None:
     """The ranks that an executor starts in the place of a system's; None for one whose ranks train the system."""
     match executor:
         case EmulatedExecutor():
-            emulating: StandIn = emulated()
+            emulating: ProbeExecutor = emulated()
             return emulating
         case MicrobenchmarkExecutor():
             return executor.build()

@@ -1,4 +1,4 @@
-"""Decides when a rank is silent: none of its words, nor a sign of life, for longer than it may be.
+"""Heartbeat monitor for ranks.
 
 A rank that is stuck in a lock or in a kernel call still says every few seconds that it lives, from a thread of its own,
 and at which batch it is. One whose process is stopped, or that holds the interpreter for ever, says nothing: its run

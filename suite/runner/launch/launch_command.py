@@ -1,4 +1,4 @@
-"""Decides what starts ranks: the command line of mpiexec, torchrun or srun, where it puts them, what they inherit."""
+"""Command line of mpiexec, torchrun or srun, placement of ranks, and their environment."""
 
 from __future__ import annotations
 

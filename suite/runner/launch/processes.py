@@ -1,4 +1,4 @@
-"""Decides how ranks start, how they are heard, and how they end.
+"""Start, supervise and end the processes of ranks.
 
 Every rank connects to its parent over one socket: commands go down it, answers come up it, and its end of file is how
 either side learns of the other's death. Ranks of several systems stay up together, so that systems take turns without
@@ -32,13 +32,13 @@ from suite.runner.launch.heartbeat import Heard
 from suite.runner.launch.launch_command import command, environment, meets
 from suite.runner.launch.rendezvous import LOOPBACK, reached, said_by, together
 from suite.runner.launch.signals import LINUX, die_with_parent
-from suite.runner.ranks.messages import Answer
+from suite.runner.ranks.messages import RankReply
 
 _LAST_WORDS = 1.5  # seconds to wait for the rank that others miss, after they have said that they miss it
 _STACKS = 0.5, 3.0  # seconds for a rank of this host to write its stack, and for one of another to send it
 
 
-class Trouble(Exception):
+class RunFailed(Exception):
     """A run cannot go on: its outcome and the reason for the record."""
 
     def __init__(self, outcome: Outcome, reason: str) -> None:
@@ -78,11 +78,11 @@ class Ranks:
         self.selector = selectors.DefaultSelector()
 
     def start(self, deadline: float) -> None:
-        """Starts the ranks and waits until all have connected. Raises Trouble."""
+        """Starts the ranks and waits until all have connected. Raises RunFailed."""
         try:
             line = command(self.size, self.launch, self.job)
         except MissingDependency as error:
-            raise Trouble(Outcome.MISSING_DEPENDENCY, str(error)) from error
+            raise RunFailed(Outcome.MISSING_DEPENDENCY, str(error)) from error
         # torchrun grants stopped ranks half a minute before it kills them; without it they die at once
         last = signal.SIGKILL if self.launch.launcher == "torchrun" else signal.SIGTERM
         self.process = subprocess.Popen(
@@ -104,9 +104,9 @@ class Ranks:
                 raise self._trouble(rank, answer)  # nothing is asked yet: whatever is heard is bad news
             if (code := self.process.poll()) is not None:
                 outcome = Outcome.LOST_RANK if code < 0 else Outcome.FAILED
-                raise Trouble(outcome, f"the launcher ended with {code}\n{self.log_tail()}")
+                raise RunFailed(outcome, f"the launcher ended with {code}\n{self.log_tail()}")
             if time.monotonic() > end:
-                raise Trouble(
+                raise RunFailed(
                     Outcome.TIMEOUT,
                     f"{len(self.sockets)} of {self.size} ranks connected in {deadline:g} s\n{self.log_tail()}",
                 )
@@ -139,14 +139,14 @@ class Ranks:
                 self.members.append(psutil.Process(hello.pid))
         self.selector.register(peer, selectors.EVENT_READ, rank)
 
-    def ask(self, deadline: float, **message: Any) -> list[Answer]:
-        """Sends `message` to every rank; their answers, by rank. Raises Trouble."""
+    def ask(self, deadline: float, **message: Any) -> list[RankReply]:
+        """Sends `message` to every rank; their answers, by rank. Raises RunFailed."""
         self._signal(signal.SIGCONT)
         line = json.dumps(message).encode() + b"\n"
         for peer in self.sockets.values():
             with suppress(OSError):  # its end of file says more, below
                 peer.sendall(line)
-        answers: dict[int, Answer] = {}
+        answers: dict[int, RankReply] = {}
         end, silence = time.monotonic() + deadline, self.launch.heartbeat_timeout
         self.heard.begin()
         while len(answers) < self.size:
@@ -162,9 +162,9 @@ class Ranks:
                 answers[rank] = answer
         return [answers[rank] for rank in range(self.size)]
 
-    def _read(self, timeout: float) -> list[tuple[int, Answer | None]]:
+    def _read(self, timeout: float) -> list[tuple[int, RankReply | None]]:
         """What ranks have said; None for one that has hung up."""
-        heard: list[tuple[int, Answer | None]] = []
+        heard: list[tuple[int, RankReply | None]] = []
         if any(b"\n" in rest for rest in self.unread.values()):
             timeout = 0.0
         gone = []
@@ -183,17 +183,17 @@ class Ranks:
             heard.extend((rank, said) for line in lines if self._own_words(rank, said := json.loads(line)))
         return heard + [(rank, None) for rank in gone]  # a rank's own words come before its end
 
-    def _own_words(self, rank: int, said: Answer) -> bool:
+    def _own_words(self, rank: int, said: RankReply) -> bool:
         """Whether the rank itself says it, and not its listening thread."""
         self.heard.hear(rank, said.get("at"))
         if said["event"] == "stack":
             self.stacks[rank] = str(said["text"])
         return said["event"] not in ("beat", "stack")
 
-    def _trouble(self, rank: int, answer: Answer | None) -> Trouble:
+    def _trouble(self, rank: int, answer: RankReply | None) -> RunFailed:
         """Why a run cannot go on. A rank's own reason counts first; then a rank that is gone without one; last what a
         rank raised because another one was gone (it says so), which may be heard before the other's end."""
-        said: dict[int, Answer] = {}
+        said: dict[int, RankReply] = {}
         silent: list[int] = []
         events = [(rank, answer)]
         end = time.monotonic() + _LAST_WORDS
@@ -209,15 +209,15 @@ class Ranks:
             time.sleep(0.02)
             events = []
         if primary is None and silent:
-            return Trouble(
+            return RunFailed(
                 Outcome.LOST_RANK,
                 f"rank {silent[0]} ended without a word "
                 f"(a signal, or the kernel's out-of-memory killer)\n{self.log_tail()}",
             )
         who = next(iter(said)) if primary is None else primary
-        return Trouble(Outcome(said[who]["outcome"]), f"rank {who}: {said[who]['reason']}")
+        return RunFailed(Outcome(said[who]["outcome"]), f"rank {who}: {said[who]['reason']}")
 
-    def _late(self, what: str, ranks: Sequence[int]) -> Trouble:
+    def _late(self, what: str, ranks: Sequence[int]) -> RunFailed:
         """Ask these ranks for their stacks: those of this host write them to the log, others send them."""
         when = self.heard.told(ranks)
         away = [rank for rank in ranks if rank not in self.pids]
@@ -235,7 +235,7 @@ class Ranks:
                 time.sleep(left)
         told = [f"rank {rank} on {self.hosts[rank]}:\n{self.stacks.get(rank, 'no answer')}" for rank in away]
         names = ", ".join(map(str, ranks))
-        return Trouble(Outcome.TIMEOUT, "\n".join([f"rank {names} {what}", when, *told, self.log_tail(60)]))
+        return RunFailed(Outcome.TIMEOUT, "\n".join([f"rank {names} {what}", when, *told, self.log_tail(60)]))
 
     def log_tail(self, lines: int = 25) -> str:
         self.log.flush()

@@ -1,4 +1,4 @@
-"""Decides where a parent listens for its ranks, and how a rank finds it: one host keeps to itself, several do not.
+"""Address of the parent for its ranks, on one host or several.
 
 A rank is told every address of its parent, tries one after the other, and speaks only to who knows the run's token: an
 address of one host may be another's too.

@@ -1,5 +1,7 @@
-"""Decides how a sweep ends before its time: a signal unwinds the parent, so that its ranks are ended and finished
-records stand; a parent that is gone without a word takes its children along."""
+"""Signals: an interrupted parent ends its ranks and keeps finished records.
+
+Child processes end when their parent dies.
+"""
 
 from __future__ import annotations
 

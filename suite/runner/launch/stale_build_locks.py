@@ -1,4 +1,4 @@
-"""Decides which build locks nobody holds any more: what they would stop waits for ever.
+"""Stale build locks of torch extensions: a build that waits for one never ends.
 
 torch builds an extension (DeepSpeed's are such) behind a file named `lock`, which its builder keeps open and removes at
 the end. A builder that is killed leaves the file, and every later build of that extension waits for it without a word.

@@ -27,7 +27,7 @@ class Told(TypedDict, total=False):
     curves: Json
 
 
-class Answer(TypedDict, total=False):
+class RankReply(TypedDict, total=False):
     """An answer or a sign of life of a rank.
 
     event: done, failed, beat or stack; at: the batch that is trained; text: stacks of all threads
@@ -57,7 +57,7 @@ class Answer(TypedDict, total=False):
     scores: dict[str, float | None]
 
 
-class Command(TypedDict, total=False):
+class RankCommand(TypedDict, total=False):
     """A command to a rank: `do` and its arguments, or with do=meet the address at which the ranks meet."""
 
     do: str

@@ -1,7 +1,8 @@
-"""Decides what one rank does: connect to the parent, build its part of the system, do as told, end with the parent.
+"""Process of one rank: connect to the parent, build the system, execute commands, end with the parent.
 
 Started as `python -m mpi4py -m suite.runner.ranks.rank JOB.json`. Loads torch only after it has said hello, and not
-at all where an executor names what stands in the system's place and computes nothing."""
+at all where an executor names what stands in the system's place and computes nothing.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +93,7 @@ def _world(config: RunConfig, met: Met, *, device: str = "cpu", tensors: bool = 
     )
 
 
-class Rank:
+class RankProcess:
     """The commands a parent may give. Batches are counted over the whole run, evaluation apart."""
 
     resuming: Resuming | None = None  # of a system that trains
@@ -220,7 +221,7 @@ class Rank:
         self.world.close()
 
 
-class ReplayRank(Rank):
+class ReplayRank(RankProcess):
     """A rank that runs the ops of all ranks."""
 
     def _system(self, system: Any) -> Any:
@@ -229,7 +230,7 @@ class ReplayRank(Rank):
         return replay()(made=system, world=self.world, config=self.config)
 
 
-class EmulatingRank(Rank):
+class EmulatingRank(RankProcess):
     """A rank that computes nothing: no torch, no text, no loss, nothing that memory would hold for a model."""
 
     def __init__(self, config: RunConfig, met: Met = by_launcher) -> None:
@@ -276,7 +277,7 @@ class SamplingRank(EmulatingRank):
         return {**super().train(batches), "told": self.system.samples()}
 
 
-class GraphRank(Rank):
+class GraphRank(RankProcess):
     """A rank that trains a whole graph, of which its parent has given it a part: an epoch is a batch."""
 
     def __init__(self, config: RunConfig, met: Met = by_launcher) -> None:
@@ -304,8 +305,8 @@ class GraphRank(Rank):
         return {"scores": self.system.score(())}
 
 
-KINDS: Mapping[str, type[Rank]] = {  # by executor.kind
-    "real": Rank,
+KINDS: Mapping[str, type[RankProcess]] = {  # by executor.kind
+    "real": RankProcess,
     "full_graph": GraphRank,
     "emulated": EmulatingRank,
     "microbenchmark": SamplingRank,
@@ -313,7 +314,7 @@ KINDS: Mapping[str, type[Rank]] = {  # by executor.kind
 }
 
 
-def kind_of(executor: AnyExecutor) -> type[Rank]:
+def kind_of(executor: AnyExecutor) -> type[RankProcess]:
     """The commands that ranks of an executor obey."""
     return KINDS[executor.kind]
 

@@ -1,4 +1,4 @@
-"""Decides how a rank hears its parent and answers: one socket, one thread that listens, and what it does by itself.
+"""Channel between a rank and its parent: one socket, and one thread that listens.
 
 Commands wait for the rank. The listening thread says that the rank lives while it owes an answer, tells where all its
 threads are when asked, and ends the process with the parent, whatever the rank is doing.
@@ -21,7 +21,7 @@ from typing import Any
 from suite.comm.rendezvous.launcher_env import started
 from suite.comm.rendezvous.rank_rendezvous import Meeting, bound
 from suite.runner.launch.rendezvous import connected
-from suite.runner.ranks.messages import Command, Endpoint
+from suite.runner.ranks.messages import Endpoint, RankCommand
 
 _LEAVE = 5.0  # seconds a rank may take to close after its parent is gone
 _STACK = 20_000  # bytes of what a rank tells of its threads
@@ -33,7 +33,7 @@ class Control:
     def __init__(self, control: Endpoint) -> None:
         self.socket = connected(control["hosts"], control["port"], control["token"])
         self.beat = control["beat"]
-        self.commands: queue.Queue[Command] = queue.Queue()
+        self.commands: queue.Queue[RankCommand] = queue.Queue()
         self.stopping = False
         self.received = self.answered = 0  # commands; each is counted by one thread alone
         self.at: int | None = None  # the batch that is trained
@@ -41,7 +41,7 @@ class Control:
         start = started()
         self.own = self.socket.getsockname()[0]
         self.meets = bool(control["meets"]) and start.size > 1
-        self.told: queue.Queue[Command] = queue.Queue()
+        self.told: queue.Queue[RankCommand] = queue.Queue()
         self.listener, port = None, 0
         if self.meets and start.rank == 0:  # on all interfaces, where ranks may be on other hosts
             self.listener, port = bound(self.own if self.own.startswith("127.") else "0.0.0.0")
@@ -72,7 +72,7 @@ class Control:
             time.sleep(_LEAVE)  # closing needs the other ranks, and they may be gone
         os._exit(3)
 
-    def _messages(self) -> Iterator[Command]:
+    def _messages(self) -> Iterator[RankCommand]:
         """What the parent says, until it is gone. Says that the rank lives while an answer is owed."""
         rest = b""
         while True:

@@ -1,4 +1,4 @@
-"""Decides how a long run goes on after it was ended: checkpoints every few batches, with what it had measured.
+"""Resume a long run: checkpoints every few batches, together with the measurements so far.
 
 `checkpoint.folder` holds a folder per run, by the key of its record, so that changed code or settings start from the
 beginning. The same command goes on: the rank tells the losses and times of batches that were trained before it as they

@@ -1,4 +1,4 @@
-"""Decides what a rank of a microbenchmark, which trains nothing, answers where a system would tell of its training."""
+"""Rank of a microbenchmark, which measures and trains nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides what an array of Slurm's is: jobs of one shape, a script, and a file with a command line for each.
+"""Slurm job arrays: jobs of one shape, with a script and a file of command lines.
 
 Nothing is pickled: of submitit only the script and the submission are taken.
 """
@@ -23,7 +23,7 @@ _LARGEST = 1000  # jobs of an array: a cluster takes 1001 unless it says otherwi
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ArrayJob:
     """A command line that has runs to make. options: what is asked of sbatch; dry: its script is only told"""
 
     command: tuple[str, ...]
@@ -36,7 +36,7 @@ class Job:
         return Path(self.runs[0].outline.reports)
 
 
-def arranged(jobs: Mapping[int, Job], name: str) -> list[tuple[list[int], Array]]:
+def arranged(jobs: Mapping[int, ArrayJob], name: str) -> list[tuple[list[int], Array]]:
     """Jobs that ask for the same are one array: their numbers, and it. name: of the folder beside records that keeps
     what a sweep leaves: scripts, command lines, and what jobs print."""
     found: dict[str, list[int]] = {}
@@ -54,7 +54,7 @@ class Array:
     job = ""  # its number, once it is submitted
     refusal: InvalidRequest | None = None  # what sbatch has said to it
 
-    def __init__(self, folder: Path, place: int, jobs: Sequence[Job]) -> None:
+    def __init__(self, folder: Path, place: int, jobs: Sequence[ArrayJob]) -> None:
         self.jobs, self.list = jobs, folder / f"array-{place}.json"
         self.name = f"suite-{folder.name.rpartition('-')[2]}-{place}"
         self.before: Stamps = {}

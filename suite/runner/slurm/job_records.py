@@ -1,4 +1,4 @@
-"""Decides what a job of Slurm says of its runs before it makes them, and which records are written in its place.
+"""Records for Slurm jobs that end without writing their own.
 
 A node's machine is part of a record's name, and whoever submits is on another: only the job knows the names.
 """
@@ -25,7 +25,7 @@ from suite.runner.store import Store, decisive, key_of
 Stamps = dict[Path, tuple[int, int]]
 
 
-class Entry(TypedDict):
+class AnnouncedRun(TypedDict):
     """A run that a job has announced. config: hash of its configuration; key: the name of its record"""
 
     label: str
@@ -41,7 +41,7 @@ def announced(runs: Sequence[Run], keys: Sequence[str], told: Mapping[str, str] 
     name = told.get("SLURM_JOB_NAME", "")
     if not runs or not name.startswith("suite-") or "SLURM_ARRAY_TASK_ID" not in told:
         return
-    entries: list[Entry] = [
+    entries: list[AnnouncedRun] = [
         {"label": run.label, "key": key, "config": _digest(run), "circumstances": provenance.circumstances(run.outline)}
         for run, key in zip(runs, keys, strict=True)
     ]
@@ -50,7 +50,7 @@ def announced(runs: Sequence[Run], keys: Sequence[str], told: Mapping[str, str] 
     write_atomically(path, json.dumps({"name": name, "runs": entries}, indent=1, default=str).encode())
 
 
-def begun(runs: Sequence[Run], job: str, name: str) -> list[Entry]:
+def begun(runs: Sequence[Run], job: str, name: str) -> list[AnnouncedRun]:
     """What a job has said of its runs; nothing before it has begun. name: of its sweep, as numbers come again."""
     told = _read(_announcements(Path(runs[0].outline.reports)) / f"{job}.json") if runs else {}
     return list(told.get("runs", ())) if told.get("name") == name else []
@@ -142,7 +142,7 @@ def standing(runs: Sequence[Run]) -> list[Record]:
     return found
 
 
-def _alike(entry: Entry, here: provenance.Circumstances) -> bool:
+def _alike(entry: AnnouncedRun, here: provenance.Circumstances) -> bool:
     """Whether a job's circumstances were these, but for the machine: a node is not where one submits from."""
     theirs = {name: value for name, value in entry["circumstances"].items() if name != "machine"}
     return bool(theirs == json.loads(json.dumps({n: v for n, v in here.items() if n != "machine"}, default=str)))

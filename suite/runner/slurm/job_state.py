@@ -1,4 +1,4 @@
-"""Decides what Slurm's word for a job's end means for its runs, and reads that word from sacct, scontrol or neither.
+"""States of Slurm jobs, from sacct, scontrol or the job's own exit status.
 
 sacct knows every job there ever was, where a cluster keeps accounts; scontrol knows a job for some minutes after its
 end; and the job itself leaves its exit status in a file.
@@ -23,7 +23,7 @@ _LATE = 5.0  # seconds by which the clocks of two nodes may differ
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class JobState:
     """Slurm's word for a job, what it adds, and the signal that ended the job (0 for none)."""
 
     name: str
@@ -50,10 +50,10 @@ _ENDS: Mapping[str, tuple[Outcome, str]] = {
     "NODE_FAIL": (Outcome.LOST_RANK, "a node of the job failed"),
     "BOOT_FAIL": (Outcome.LOST_RANK, "a node of the job did not boot"),
 }
-UNKNOWN = State("UNKNOWN")
+UNKNOWN = JobState("UNKNOWN")
 
 
-def meaning(state: State) -> tuple[Outcome, str]:
+def meaning(state: JobState) -> tuple[Outcome, str]:
     """The outcome of a run of a job that ended in `state` without a record, and the reason."""
     if state.name not in _ENDS:
         return Outcome.LOST_RANK, f"Slurm knows nothing of the job's end ({state.name.lower()})"
@@ -66,9 +66,9 @@ def meaning(state: State) -> tuple[Outcome, str]:
     return outcome, f"{why}{added}; Slurm says {state.name}"
 
 
-def of_sacct(text: str) -> dict[Task, State]:
+def of_sacct(text: str) -> dict[Task, JobState]:
     """From `sacct -n -P -X -o JobID,State,ExitCode`."""
-    found: dict[Task, State] = {}
+    found: dict[Task, JobState] = {}
     for line in text.splitlines():
         name, state, code, *_ = [*line.split("|"), "", ""]
         job, _, tasks = name.partition("_")
@@ -76,19 +76,19 @@ def of_sacct(text: str) -> dict[Task, State]:
             continue
         word, _, by = state.partition(" ")  # CANCELLED by 1000
         for task in _tasks(tasks):
-            found[job, task] = State(word.rstrip("+"), by, *_code(code))
+            found[job, task] = JobState(word.rstrip("+"), by, *_code(code))
     return found
 
 
-def of_scontrol(text: str) -> dict[Task, State]:
+def of_scontrol(text: str) -> dict[Task, JobState]:
     """From `scontrol -o show job`."""
-    found: dict[Task, State] = {}
+    found: dict[Task, JobState] = {}
     for line in text.splitlines():
         told: dict[str, str] = dict(re.findall(r"(\w+)=(\S*)", line))
         if "JobState" not in told:
             continue
         job = told.get("ArrayJobId", told.get("JobId", ""))
-        state = State(told["JobState"], told.get("Reason", ""), *_code(told.get("ExitCode", "")))
+        state = JobState(told["JobState"], told.get("Reason", ""), *_code(told.get("ExitCode", "")))
         for task in _tasks(told.get("ArrayTaskId", "0")):
             found[job, task] = state
     return found
@@ -122,9 +122,9 @@ def ask(*command: str) -> str | None:
     return done.stdout
 
 
-def states(arrays: Sequence[str]) -> tuple[dict[Task, State], set[str]]:
+def states(arrays: Sequence[str]) -> tuple[dict[Task, JobState], set[str]]:
     """Of all jobs of these arrays that Slurm still knows; and the arrays of which it has said nothing."""
-    found: dict[Task, State] = {}
+    found: dict[Task, JobState] = {}
     silent = set()
     for job in arrays:
         answer = ask("scontrol", "-o", "show", "job", job)
@@ -150,8 +150,8 @@ def why_ended(told: Mapping[str, str] | None = None) -> tuple[Outcome, str] | No
         return meaning(state)
     end = told.get("SLURM_JOB_END_TIME") or _limit(answer)
     if end is not None and time.time() >= float(end) - _LATE:
-        return meaning(State("TIMEOUT"))
-    return meaning(State("CANCELLED"))
+        return meaning(JobState("TIMEOUT"))
+    return meaning(JobState("CANCELLED"))
 
 
 def _limit(answer: str) -> float | None:

@@ -1,8 +1,9 @@
-"""Decides how a sweep becomes jobs of Slurm, and that every run of every job has a record in the end.
+"""Submit a sweep to Slurm.
 
-Jobs of one shape (nodes, tasks, cores, GPUs) are one array; each is `suite run` on its batch node, whose ranks
-srun starts. A job says first which runs it is going to make, so that whoever waits for it can write the records that it
-could not: of a job that was cancelled, ran out of time or memory, or lost its node.
+Every run of every job has a record in the end. Jobs of one shape (nodes, tasks, cores, GPUs) are one array; each is
+`suite run` on its batch node, whose ranks srun starts. A job says first which runs it is going to make, so that whoever
+waits for it can write the records that it could not: of a job that was cancelled, ran out of time or memory, or lost
+its node.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from suite.core.resources import ROOT
 from suite.runner.launch.launch_command import spread
 from suite.runner.launch.signals import ending_ranks
 from suite.runner.runs import Run, expand
-from suite.runner.slurm.arrays import Array, Job, arranged, exit_file
+from suite.runner.slurm.arrays import Array, ArrayJob, arranged, exit_file
 from suite.runner.slurm.job_records import begun, leave, refused, stamps, standing
-from suite.runner.slurm.job_state import UNKNOWN, State, Task, ask, meaning, why_ended
+from suite.runner.slurm.job_state import UNKNOWN, JobState, Task, ask, meaning, why_ended
 from suite.runner.slurm.wait import waited
 
 _LEAVE = 90.0  # seconds for cancelled jobs to end, of which Slurm itself grants 30
@@ -41,7 +42,7 @@ _TAKEN = 3.0  # seconds for which Slurm does not know a job that was cancelled h
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FinishedJob:
     """One job: its overrides, its number (empty where none was needed), Slurm's word, and its exit status."""
 
     command: tuple[str, ...]
@@ -50,18 +51,20 @@ class Ended:
     status: int
 
 
-def submitted(commands: Sequence[Sequence[str]], *, dry_run: bool = False, say: Callable[[str], None]) -> list[Ended]:
+def submitted(
+    commands: Sequence[Sequence[str]], *, dry_run: bool = False, say: Callable[[str], None]
+) -> list[FinishedJob]:
     """Gives each command line to Slurm as a job, waits until all have ended, and leaves a record for every run.
 
     A job whose runs all have records that stand is not submitted, nor is one that cannot run, whose records say why.
     dry_run, as launch.dry_run for one job: says the scripts and the commands, submits nothing and leaves nothing.
     Interrupted, it cancels its own jobs first. Raises MissingDependency.
     """
-    ended: dict[int, Ended] = {}
-    jobs: dict[int, Job] = {}
+    ended: dict[int, FinishedJob] = {}
+    jobs: dict[int, ArrayJob] = {}
     for number, command in enumerate(commands):
         found = _job(command, dry_run, say)
-        if isinstance(found, Ended):
+        if isinstance(found, FinishedJob):
             ended[number] = found
         else:
             check(found.dry)
@@ -72,7 +75,7 @@ def submitted(commands: Sequence[Sequence[str]], *, dry_run: bool = False, say: 
     for part, array in arrays:
         if array.jobs[0].dry:
             say(array.told())
-            ended |= {number: Ended(jobs[number].command, "", "dry run", Exit.OK) for number in part}
+            ended |= {number: FinishedJob(jobs[number].command, "", "dry run", Exit.OK) for number in part}
     real = [(part, array) for part, array in arrays if not array.jobs[0].dry]
     if real:
         with ending_ranks():
@@ -92,27 +95,27 @@ def check(dry_run: bool = False) -> None:
             raise MissingDependency(program, "submit from a node of a Slurm cluster, or launch=local")
 
 
-def _job(command: Sequence[str], dry_run: bool, say: Callable[[str], None]) -> Job | Ended:
+def _job(command: Sequence[str], dry_run: bool, say: Callable[[str], None]) -> ArrayJob | FinishedJob:
     """What a command line asks for, or what has come of it where nothing is to be submitted."""
     try:
         runs = tuple(expand(command))
     except SuiteError as error:  # the others go on
         say(f"refused: {error}")
-        return Ended(tuple(command), "", "refused", Exit.NOTHING)
+        return FinishedJob(tuple(command), "", "refused", Exit.NOTHING)
     dry = dry_run or bool(runs[0].config.launch.dry_run)
     if not dry and (records := standing(runs)):
-        return Ended(tuple(command), "", "has records", _code(runs, records))
+        return FinishedJob(tuple(command), "", "has records", _code(runs, records))
     refusal: SuiteError | None = None
     try:
         options = _options(runs)
         if any(map(_possible, runs)):
-            return Job(tuple(command), runs, options, dry)
+            return ArrayJob(tuple(command), runs, options, dry)
     except SuiteError as error:
         refusal = error
     for run in runs:
         say(f"refused: {run.label}: {headline(str(run.refusal or refusal))}")
     status = Exit.NOTHING if dry else _code(runs, refused(runs, refusal, say))
-    return Ended(tuple(command), "", "refused", status)
+    return FinishedJob(tuple(command), "", "refused", status)
 
 
 def _possible(run: Run) -> bool:
@@ -144,7 +147,7 @@ def _options(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def _made(arrays: Sequence[Array], say: Callable[[str], None]) -> list[Ended]:
+def _made(arrays: Sequence[Array], say: Callable[[str], None]) -> list[FinishedJob]:
     """Submits, waits, and leaves the records that jobs could not."""
     try:
         for array in arrays:
@@ -165,23 +168,23 @@ def _made(arrays: Sequence[Array], say: Callable[[str], None]) -> list[Ended]:
     return _closed(arrays, last, say)
 
 
-def _closed(arrays: Sequence[Array], last: Mapping[Task, State], say: Callable[[str], None]) -> list[Ended]:
+def _closed(arrays: Sequence[Array], last: Mapping[Task, JobState], say: Callable[[str], None]) -> list[FinishedJob]:
     """What has come of the jobs, each of whose runs has a record now."""
     ended = []
     for array in arrays:
         for task, job in enumerate(array.jobs):
             if array.refusal is not None:
                 status: int = _code(job.runs, refused(job.runs, array.refusal, say))
-                ended.append(Ended(job.command, "", "refused", status))
+                ended.append(FinishedJob(job.command, "", "refused", status))
                 continue
             name, state, told = f"{array.job}_{task}", last.get((array.job, task), UNKNOWN), array.status(task)
             if not state.over and told is not None:  # Slurm has forgotten it
-                state = State("COMPLETED" if told in tuple(Exit) else "FAILED", status=told)
+                state = JobState("COMPLETED" if told in tuple(Exit) else "FAILED", status=told)
             if not state.over and told is None and not begun(job.runs, name, array.name):
-                state = State("CANCELLED", "taken from the queue")  # Slurm forgets at once a task that had not begun
+                state = JobState("CANCELLED", "taken from the queue")  # Slurm forgets at once a task that had not begun
             records = leave(job.runs, name, array.name, meaning(state), before=array.before, say=say)
             status = told if told in tuple(Exit) else _code(job.runs, records, well=state.name == "COMPLETED")
-            ended.append(Ended(job.command, name, state.name, int(status)))
+            ended.append(FinishedJob(job.command, name, state.name, int(status)))
     return ended
 
 

@@ -1,4 +1,4 @@
-"""Decides when the jobs of a sweep have ended: when Slurm says so, or has known nothing of one for long enough.
+"""Wait for the Slurm jobs of a sweep.
 
 A job is taken for gone on Slurm's own word alone: a controller that is busy, or restarts, says nothing of its jobs.
 """
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from suite.runner.slurm.arrays import Array
-from suite.runner.slurm.job_state import UNKNOWN, State, Task, states
+from suite.runner.slurm.job_state import UNKNOWN, JobState, Task, states
 
 _POLL = 1.0, 15.0  # seconds between two looks, at first and at most
 GONE = 60.0  # seconds for which Slurm knows no such job: then it has ended
@@ -19,7 +19,7 @@ _TOLD = 5.0  # the same for a job that has left its exit status, whatever Slurm 
 
 def waited(
     arrays: Sequence[Array], say: Callable[[str], None], *, limit: float = float("inf"), gone: float | None = None
-) -> dict[Task, State]:
+) -> dict[Task, JobState]:
     """The last state of every job, when all have ended or `limit` seconds are over. Says a line when something
     changes."""
     gone = GONE if gone is None else gone

@@ -1,4 +1,4 @@
-"""Decides what software reaches of a machine: the few constants that no paper prints, each with what it was fitted to.
+"""Efficiency of a machine's software: constants that no paper prints, each with the number it was fitted to.
 
 A stack belongs to a paper's software (its kernels, its NCCL), not to one run: every run of the paper is simulated with
 the same constants. A constant that was calibrated names the claims it was fitted to, and the judge marks those claims

@@ -1,4 +1,4 @@
-"""Decides what an op costs where the costs are given: fixed by hand, or taken from a run's own trace.
+"""Cost models from fixed numbers or from the trace of a run.
 
 Both refuse an op that they have no cost for, by name: a missing cost must not become a zero.
 """

@@ -1,4 +1,4 @@
-"""Decides what an op costs from a plan, a machine and a stack: products at a share of peak, the rest by its bytes.
+"""Roofline cost model: products at a share of peak flop/s, all other kernels by their bytes.
 
 The roofline is per layer pass: flops over what products reach, bytes over what element-wise kernels reach, and a
 constant for launching it. A backward pass is two forward passes, and one more where activations are computed again.
@@ -12,7 +12,7 @@ from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.protocols import Chunk
 from suite.core.trace import COMPRESS, EXPAND, MESSAGE, RECOMPUTE, TENSOR_REDUCE, TIE
-from suite.simulate.block_model import Modelled, Plan
+from suite.simulate.block_model import Modelled, SimulationPlan
 from suite.simulate.cost.efficiency import Stack
 from suite.simulate.network.machine import Link, Machine
 from suite.simulate.network.network import ring_seconds, ring_volume
@@ -27,7 +27,7 @@ STEPPED = 36  # bytes per parameter that a step in device memory reads and write
 class Roofline:
     """The cost model of `plan` on `machine` with `stack`. Seconds and bytes of one rank."""
 
-    def __init__(self, plan: Plan, machine: Machine, stack: Stack) -> None:
+    def __init__(self, plan: SimulationPlan, machine: Machine, stack: Stack) -> None:
         self.plan, self.machine, self.stack = plan, machine, stack
         self.itemized: dict[tuple[int, Kind], dict[str, float]] = {}  # what `parts` has found
         self.forward = [self._pass(stage, backward=False) for stage in range(plan.grid.inter)]
@@ -184,4 +184,4 @@ def of(
     split: str = "even",
 ) -> Roofline:
     """The cost model of a config's own model and grid (conf/cost/analytic.yaml)."""
-    return Roofline(Plan(shape, system, grid, batch, microbatch, split), machine, stack)
+    return Roofline(SimulationPlan(shape, system, grid, batch, microbatch, split), machine, stack)

@@ -1,4 +1,4 @@
-"""Decides how long the rows of a distributed sparse product are under way: each form of exchange, on nodes of devices.
+"""Seconds of a row exchange, for each form of exchange on a modelled machine.
 
 All times are alpha-beta: a message costs its link's latency, and its bytes over what is reached of it. Collectives are
 NCCL's, with the latencies of its own tuning table, or rings whose steps cost what a link's messages do. Rows that

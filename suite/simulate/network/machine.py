@@ -1,7 +1,8 @@
-"""Decides what a machine is to the simulator: its vendor's figures, as data, and nothing that was fitted.
+"""Machine model: the vendor's figures as data, with nothing fitted.
 
 What software reaches of them is a Stack (suite/simulate/cost/efficiency.py), what runs on them a Plan. Units: bytes,
-seconds, flop/s, bytes/s; a bandwidth is one way."""
+seconds, flop/s, bytes/s; a bandwidth is one way.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides how long messages and collectives take on a modelled network, alone and beside one another.
+"""Seconds of messages and collectives on a modelled network, with contention.
 
 A lane carries the messages of one stage to its neighbour one after the other. A ring carries a collective; it is as
 quick as its slowest step, and that is an adapter of a node which several rings share: AxoNN's columns have a rank on

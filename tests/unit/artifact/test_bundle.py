@@ -1,5 +1,4 @@
-"""Decides whether an evaluator gets all there is and nothing of this machine, twice the same, and whether an archive
-from elsewhere can do harm when it is verified."""
+"""Archive: complete, reproducible, without names of this machine, and safe to verify."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from curves import config_of
 
 import baselines.common
-from baselines.common import Asked, Plan, asked, stage_of
+from baselines.common import PeerPlan, TrainOptions, stage_of, train_options
 from baselines.deepspeed_3d import DeepSpeed3D
 from baselines.pytorch import PyTorch
 from baselines.tensor_parallel import check_heads
@@ -20,27 +20,27 @@ from baselines.torch_pipelining import TorchPipelining
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest, Unsupported
-from suite.models.gpt import Block
+from suite.models.gpt import TransformerBlock
 
 
 def test_a_config_asks_for_what_its_keys_say() -> None:
-    assert asked(config_of([])) == Asked(half=None, loss_scale=None, clip=None, checkpoints=None)
+    assert train_options(config_of([])) == TrainOptions(half=None, loss_scale=None, clip=None, checkpoints=None)
     config = config_of(["precision=fp16", "optimizer.clip_norm=0.5", "activation_checkpointing=3"])
-    assert asked(config) == Asked(torch.float16, config.precision.loss_scale, 0.5, 3)
+    assert train_options(config) == TrainOptions(torch.float16, config.precision.loss_scale, 0.5, 3)
 
 
 def test_an_unknown_half_precision_is_refused() -> None:
     with pytest.raises(InvalidRequest, match=r"precision\.half=float61; .*legal: precision\.half=float16"):
-        asked(config_of(["precision.half=float61"]))
+        train_options(config_of(["precision.half=float61"]))
 
 
 def test_a_peer_scales_by_its_own_rule() -> None:
-    assert asked(config_of(["precision=fp16", "precision.loss_scale.start=1024.0"])).scale().start == 1024.0
-    assert asked(config_of([])).scale().most == 1.0
+    assert train_options(config_of(["precision=fp16", "precision.loss_scale.start=1024.0"])).scale().start == 1024.0
+    assert train_options(config_of([])).scale().most == 1.0
     other = config_of([]).changed({"precision.loss_scale": {"_target_": "suite.core.grid.Grid"}})
     with pytest.raises(InvalidRequest, match="requires a LossScale"):
-        asked(other).scale()
-    own = replace(asked(config_of([])), loss_scale=SimpleNamespace(build=object))
+        train_options(other).scale()
+    own = replace(train_options(config_of([])), loss_scale=SimpleNamespace(build=object))
     with pytest.raises(Unsupported, match=r"precision\.loss_scale of object"):
         own.scale()
 
@@ -64,7 +64,7 @@ def test_a_peer_that_splits_blocks_wants_a_gpt() -> None:
     ],
 )
 def test_pieces_begin_at_a_stage_s_first_block(overrides: list[str], pieces: list[list[tuple[int, ...]]]) -> None:
-    plan = Plan(config_of(["grid.inter=2", *overrides]))
+    plan = PeerPlan(config_of(["grid.inter=2", *overrides]))
     assert [plan.pieces(own) for own in plan.split] == pieces
     again = [piece for stage in pieces for piece in stage if plan.recomputed(piece)]
     blocks = range(1, plan.split[-1].stop - 1)
@@ -74,14 +74,14 @@ def test_pieces_begin_at_a_stage_s_first_block(overrides: list[str], pieces: lis
 def test_a_piece_is_one_layer_and_gives_the_same_gradients() -> None:
     found = []
     for overrides in ([], ["activation_checkpointing=2"]):
-        plan = Plan(config_of(overrides))
+        plan = PeerPlan(config_of(overrides))
         stage = stage_of(plan, {number: plan.layer(number) for number in (1, 2)})
         x = torch.linspace(-1, 1, 2 * 8 * 64).view(2, 8, 64).requires_grad_()
         stage(x).sum().backward()
         found.append([x.grad, *(p.grad for p in stage.parameters())])
     assert all(torch.equal(plain, again) for plain, again in zip(*found, strict=True))
     assert len(list(stage.children())) == 1
-    assert [type(layer) for layer in stage[0]] == [Block, Block]
+    assert [type(layer) for layer in stage[0]] == [TransformerBlock, TransformerBlock]
 
 
 def test_ranks_that_split_a_layer_divide_its_heads() -> None:

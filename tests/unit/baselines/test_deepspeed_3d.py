@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from curves import config_of
 
-from baselines.common import Plan
+from baselines.common import PeerPlan
 from baselines.deepspeed_3d import DeepSpeed3D
 from baselines.pytorch import PyTorch
 from baselines.torch_pipelining import TorchPipelining
@@ -33,7 +33,7 @@ class Overflowing:
 
 def test_a_rate_does_not_move_on_batches_that_are_left_out() -> None:
     system = object.__new__(DeepSpeed3D)
-    system.plan, system.replica = Plan(config_of(["batch.size=4", "batch.microbatch=2"])), 0
+    system.plan, system.replica = PeerPlan(config_of(["batch.size=4", "batch.microbatch=2"])), 0
     system.engine, system.rate = Overflowing(2), lambda update: float(update + 1)
     for _ in range(5):
         system.train_batch((np.zeros((4, 8)), np.zeros((4, 8))))

@@ -15,8 +15,8 @@ from curves import config_of
 from torch.nn import functional
 
 import baselines.megatron_lm
-from baselines.common import Plan
-from baselines.megatron_lm import Arguments, MegatronLM, arguments
+from baselines.common import PeerPlan
+from baselines.megatron_lm import MegatronArguments, MegatronLM, arguments
 from baselines.megatron_weights import renamed
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Missing, Ready
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 KEYS = {"microbatch_size": "batch.microbatch", "g_intra": "grid.tensor", "g_inter": "grid.inter", "g_data": "grid.data"}
 
 
-def told(*overrides: str) -> Arguments:
+def told(*overrides: str) -> MegatronArguments:
     return arguments(config_of(["system=megatron_lm", *overrides]))
 
 
@@ -142,7 +142,7 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_parts_of_a_block_add_up_to_it() -> None:
     """Each part as Megatron computes with it: queries, keys and values head by head, sums of two partial products."""
-    plan = Plan(config_of(["model.shape.attention_bias=true"]))
+    plan = PeerPlan(config_of(["model.shape.attention_bias=true"]))
     block = plan.layer(1)
     torch.manual_seed(0)
     with torch.no_grad():
@@ -166,7 +166,7 @@ def test_parts_of_a_block_add_up_to_it() -> None:
 
 
 def test_ends_are_split_by_a_padded_vocabulary() -> None:
-    plan = Plan(config_of(["model.shape.vocabulary=257"]))
+    plan = PeerPlan(config_of(["model.shape.vocabulary=257"]))
     layers = {number: plan.layer(number) for number in (0, 3, 4, 5)}
     first = renamed(layers, range(1), blocks=4, part=1, parts=2, vocabulary=258)
     rows = first["embedding.word_embeddings.weight"]

@@ -1,4 +1,4 @@
-"""Decides whether PipeDream and 2BW read the versions that their definitions name, and hold no other."""
+"""Weight versions that PipeDream and PipeDream-2BW read and hold."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from baselines.pipedream import DoubleBuffer, Stash
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.core.op import Kind, Op, Work
+from suite.core.op import FlushInterval, Kind, Op
 from suite.weights import Ledger
 from tests.support.ledgers import DEPTHS, entries, epochs, follow
 
@@ -40,15 +40,15 @@ def test_a_double_buffer_is_one_update_behind_on_every_stage(stages: int, more: 
 
 
 def test_one_stage_with_a_double_buffer_keeps_its_delay() -> None:
-    (ledger,) = follow(DoubleBuffer(), 1, Work(0, 5, 1, 0))
+    (ledger,) = follow(DoubleBuffer(), 1, FlushInterval(0, 5, 1, 0))
     assert [entry.read.version for entry in entries(ledger, Kind.FORWARD)] == [0, 0, 1, 2, 3]
-    (stash,) = follow(Stash(), 1, Work(0, 5, 1, 0))
+    (stash,) = follow(Stash(), 1, FlushInterval(0, 5, 1, 0))
     assert [entry.read.version for entry in entries(stash, Kind.FORWARD)] == [0, 1, 2, 3, 4]
 
 
 def test_a_double_buffer_in_the_middle_of_a_run() -> None:
     """Stage 0 of 2, hand-traced: two microbatches per update; microbatches 2 and 3 still read the drain's weights."""
-    ledger = Ledger(DoubleBuffer(), Work(0, 8, 2, 0), 2)
+    ledger = Ledger(DoubleBuffer(), FlushInterval(0, 8, 2, 0), 2)
     held = []
     for text in ("0F0", "0F1", "0B0", "0F2", "0B1", "0U0", "0F3", "0B2", "0F4", "0B3", "0U1", "0F5"):
         read = ledger.run(Op.parse(text))
@@ -71,7 +71,7 @@ def test_a_double_buffer_in_the_middle_of_a_run() -> None:
 
 @pytest.mark.parametrize("policy", [Stash, DoubleBuffer])
 def test_a_kept_graph_reads_the_same_versions(policy: type[Stash | DoubleBuffer]) -> None:
-    again, kept = (follow(policy(graph), 4, Work(0, 20, 5, 0)) for graph in ("recompute", "keep"))
+    again, kept = (follow(policy(graph), 4, FlushInterval(0, 20, 5, 0)) for graph in ("recompute", "keep"))
     for one, other in zip(again, kept, strict=True):
         first, second = entries(one, Kind.FORWARD), entries(other, Kind.FORWARD)
         assert [entry.read.version for entry in first] == [entry.read.version for entry in second]

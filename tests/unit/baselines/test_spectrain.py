@@ -1,4 +1,4 @@
-"""Decides whether SpecTrain's two passes predict one version, as far ahead as its authors' code looks."""
+"""Prediction of SpecTrain: one version for both passes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pytest
 
 from baselines.spectrain import SpecTrain
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.core.op import Kind, Work
+from suite.core.op import FlushInterval, Kind
 from tests.support.ledgers import DEPTHS, entries, epochs, follow
 
 
 def test_it_looks_as_far_ahead_as_its_authors_code_on_four_stages() -> None:
-    ledgers = follow(SpecTrain(), 4, Work(0, 12, 1, 0), exact=True)
+    ledgers = follow(SpecTrain(), 4, FlushInterval(0, 12, 1, 0), exact=True)
     for kind, expected in ((Kind.FORWARD, [3, 2, 2, 1]), (Kind.BACKWARD, [0, 0, 1, 1])):
         found = [{entry.read.ahead for entry in entries(ledger, kind)} for ledger in ledgers]
         assert found == [{ahead} for ahead in expected]
@@ -29,7 +29,7 @@ def test_both_passes_of_a_steady_mini_batch_aim_at_one_version(stages: int) -> N
 
 
 def test_one_stage_trains_serially() -> None:
-    (ledger,) = follow(SpecTrain(), 1, Work(0, 5, 1, 0))
+    (ledger,) = follow(SpecTrain(), 1, FlushInterval(0, 5, 1, 0))
     assert {(entry.read.ahead, entry.staleness) for entry in ledger.entries} == {(0, 0)}
     assert ledger.peak == 1
 

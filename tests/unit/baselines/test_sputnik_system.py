@@ -25,7 +25,7 @@ from suite.config.locate import locate
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
-from suite.core.protocols import Carried, Missing, Ready
+from suite.core.protocols import ExecutorResult, Missing, Ready
 from suite.core.record import Source
 from suite.engine.memory_tracker import LiveBytes
 from suite.models import gpt
@@ -250,7 +250,7 @@ def test_the_record_is_told_which_kernels_ran_and_which_no_gpu_has_tried() -> No
 def test_what_a_system_notes_reaches_its_record() -> None:
     session = object.__new__(Session)
     session.extra = {"notes": ["of the system"], "resumed": ["of the resuming"]}
-    session.left = Carried(Source.MEASURED, notes=("of a stand-in",))
+    session.left = ExecutorResult(Source.MEASURED, notes=("of a stand-in",))
     assert session._notes() == ("of the resuming", "of the system", "of a stand-in")
 
 

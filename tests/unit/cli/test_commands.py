@@ -177,7 +177,7 @@ def test_keys_of_a_help_are_keys_of_the_config(name: str) -> None:
 
 
 def test_the_help_of_the_night_names_all_its_settings() -> None:
-    assert command("nightly").keys.keys() == {*settings.Settings.__slots__, "accept", "index"}
+    assert command("nightly").keys.keys() == {*settings.NightlySettings.__slots__, "accept", "index"}
 
 
 def test_overrides_flags_and_values_stand_in_any_order() -> None:

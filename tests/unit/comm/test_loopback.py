@@ -1,4 +1,4 @@
-"""Decides whether threads that stand in for ranks keep a transport's and a group's promises, failures among them."""
+"""Transport and group of threads, with failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from suite.comm import here, started
 from suite.comm.p2p.message import CAPACITY
 from suite.comm.p2p.threads import Hub, LoopbackTransport, LoopbackWorld, run
-from suite.core.errors import Late, RankError
+from suite.core.errors import RankError, RankTimeout
 from suite.core.op import Kind, Op
 from suite.core.protocols import Transport
 
@@ -182,7 +182,7 @@ def test_no_thread_outlives_a_deadline() -> None:
             time.sleep(0.1)
             left.append(world.rank)
 
-    with pytest.raises(Late):
+    with pytest.raises(RankTimeout):
         run(2, rank, deadline=0.05)
     assert left == [1]
 

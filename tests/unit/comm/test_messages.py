@@ -1,4 +1,4 @@
-"""Decides whether a value that goes into an MPI lane comes out the same: header, dtypes, shapes, bytes.
+"""Round trip of a value over an MPI channel: header, dtypes, shapes, bytes.
 
 The lane of these tests leads from one rank to itself; tests/distributed has several ranks.
 """

@@ -1,4 +1,4 @@
-"""Decides whether plain memory goes through the lanes that carry tensors, byte for byte, and without torch."""
+"""Plain memory over the channels of tensors, byte for byte and without torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
-from suite.comm.p2p.host_memory import Host, Memory, RingGroup
+from suite.comm.p2p.host_memory import Host, HostBuffer, RingGroup
 from suite.comm.p2p.message import ALIGN, PLAIN, decode, encode
 from suite.comm.p2p.mpi import _Inbound, _Outbound
 from suite.comm.p2p.polling import until
@@ -20,22 +20,22 @@ ROOT = Path(__file__).resolve().parents[3]
 SIZES = (0, 1, 100, 4 * ALIGN, 100_000)
 
 
-def filled(size: int) -> Memory:
-    memory = Memory(size)
+def filled(size: int) -> HostBuffer:
+    memory = HostBuffer(size)
     memoryview(memory.held)[:] = bytes((7 * at + size) % 251 for at in range(size))
     return memory
 
 
 def test_a_header_says_that_memory_is_plain() -> None:
     op = Op(3, Kind.BACKWARD, 12)
-    head = encode(op, (Memory(5), Memory(0)), True)
+    head = encode(op, (HostBuffer(5), HostBuffer(0)), True)
     assert decode(head) == (op, True, [(PLAIN, (5,)), (PLAIN, (0,))], len(head))
 
 
 def test_memory_arrives_byte_for_byte_in_one_message_or_in_two() -> None:
     comm = MPI.COMM_SELF.Dup()
-    inbound, outbound = _Inbound(comm, 0, 4 * ALIGN, Host, Memory), _Outbound(comm, 0, 4 * ALIGN, Memory)
-    mailbox: dict[Op, tuple[Memory, ...]] = {}
+    inbound, outbound = _Inbound(comm, 0, 4 * ALIGN, Host, HostBuffer), _Outbound(comm, 0, 4 * ALIGN, HostBuffer)
+    mailbox: dict[Op, tuple[HostBuffer, ...]] = {}
 
     def progress() -> None:
         inbound.poll(mailbox)
@@ -73,4 +73,4 @@ def test_ranks_that_compute_nothing_load_no_torch() -> None:
 
 def test_there_are_no_weights_to_broadcast() -> None:
     with pytest.raises(InvalidRequest, match="a broadcast of plain memory"):
-        RingGroup(MPI.COMM_SELF, (0,), 0).broadcast(Memory(4), 0)
+        RingGroup(MPI.COMM_SELF, (0,), 0).broadcast(HostBuffer(4), 0)

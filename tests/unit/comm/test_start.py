@@ -1,4 +1,4 @@
-"""Decides whether a process knows its rank from what each launcher tells it."""
+"""Rank and world size from the environment of each launcher."""
 
 from __future__ import annotations
 

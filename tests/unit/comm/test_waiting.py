@@ -1,4 +1,4 @@
-"""Decides whether a rank that waits keeps messages moving, gives up when told, and sleeps instead of spinning."""
+"""Polling: message progress, deadline, and sleep instead of spin."""
 
 from __future__ import annotations
 

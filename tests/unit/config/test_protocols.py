@@ -12,7 +12,7 @@ from suite.config.protocols import PartitionMethod, Sampler, System
 from suite.config.results import check_class, object_mismatch
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.members import lacking
-from suite.core.protocols import CostModel, Data, MaskMethod, Transport, UpdateRule
+from suite.core.protocols import CostModel, DataSource, MaskMethod, Transport, UpdateRule
 from suite.engine.replay_system import Replayed
 from suite.workload.transformer import Network
 
@@ -92,7 +92,7 @@ class Shape(Network):
     def shapes(self, width: int = 4) -> Any: ...
 
 
-class Source(Data):
+class Source(DataSource):
     pass
 
 
@@ -133,8 +133,8 @@ def test_object_is_told_which_members_it_lacks(monkeypatch: pytest.MonkeyPatch) 
     assert object_mismatch(3, CostModel | None).startswith("CostModel or null; it has no compute()")
     for name in ("plugins", "results"):
         monkeypatch.setattr(f"suite.config.{name}.locate", lambda path: lambda: Plain(None, None))
-    plugin: Plugin[Data] = Plugin("mine.source", {}, wanted=Data, place="data.source")
+    plugin: Plugin[DataSource] = Plugin("mine.source", {}, wanted=DataSource, place="data.source")
     with pytest.raises(
-        InvalidRequest, match=r"data\.source=mine\.source, .* requires a Data; it has no batch\(\) and no "
+        InvalidRequest, match=r"data\.source=mine\.source, .* requires a DataSource; it has no batch\(\) and no "
     ):
         plugin.build()

@@ -27,7 +27,8 @@ def test_every_key_stands_in_reference_and_schema() -> None:
         assert f"| `{path}` |" in text, path
         if group.startswith("executor"):
             continue  # see below
-        parts = found if not group else found["$defs"][group.rpartition(".")[2].capitalize()]
+        name = group.rpartition(".")[2].capitalize()
+        parts = found if not group else found["$defs"].get(f"{name}Config") or found["$defs"][name]
         assert key in parts["properties"], path
 
 

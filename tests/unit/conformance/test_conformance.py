@@ -1,4 +1,4 @@
-"""Decides whether the laws that a new system is asked name what is wrong with it, and pass what is right.
+"""Laws name the fault of a broken system, and pass a correct one.
 
 Real ranks are in tests/distributed/test_conformance.py, and the same laws over the suite's own systems in tests/laws.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from suite.cli.conformance import COMMAND, main, summary, told
-from suite.conformance.laws import LAWS, Finding, Verdict, examine
+from suite.conformance.laws import LAWS, LawResult, LawVerdict, examine
 from suite.conformance.system_under_test import Subject
 from suite.core.errors import UnknownName
 from suite.core.exit_codes import Exit
@@ -20,14 +20,14 @@ OWN = f"launch.python_path=[{SUPPORT}]"
 QUICK = ("composes", "order", "versions", "gradients", "replay", "clocks", "resume")  # what needs no process
 
 
-def found(overrides: tuple[str, ...], laws: tuple[str, ...] = QUICK) -> dict[str, Finding]:
+def found(overrides: tuple[str, ...], laws: tuple[str, ...] = QUICK) -> dict[str, LawResult]:
     return {finding.law.name: finding for finding in examine(Subject((*overrides, OWN)), laws)}
 
 
 @pytest.mark.parametrize("system", ["gpipe", "pipeoptim"])
 def test_a_flush_and_an_asynchronous_system_keep_every_law(system: str) -> None:
     asked = found((f"system={system}",), (*QUICK, "bubble", "graph", "losses"))
-    assert {name for name, one in asked.items() if one.verdict is Verdict.KEPT} == set(QUICK), asked
+    assert {name for name, one in asked.items() if one.verdict is LawVerdict.KEPT} == set(QUICK), asked
     assert asked["gradients"].said.endswith("on 3 grids of threads are those of one process, bit for bit")
     assert asked["order"].said.startswith("at 256 sizes")
     assert asked["graph"].said == "because it trains no whole graph"
@@ -78,22 +78,22 @@ def test_what_is_broken_is_named_by_the_right_law(overrides: tuple[str, ...], la
     before = QUICK[: QUICK.index(law) + 1]
     laws = tuple(name for name in before if name in ("composes", "order", "versions", law))
     asked = found(overrides, laws)
-    assert [name for name, one in asked.items() if one.verdict is Verdict.BROKEN] == [law], asked
+    assert [name for name, one in asked.items() if one.verdict is LawVerdict.BROKEN] == [law], asked
     for word in words:
         assert word in asked[law].said
 
 
 def test_what_needs_a_broken_law_is_not_asked() -> None:
     asked = found(("system=gpipe", "schedule._target_=broken.TooMany"))
-    assert asked["gradients"].verdict is asked["resume"].verdict is Verdict.NOT_ASKED
+    assert asked["gradients"].verdict is asked["resume"].verdict is LawVerdict.NOT_ASKED
     assert asked["gradients"].said == 'because "order" is broken'
 
 
 def test_a_claimed_bubble_is_checked() -> None:
     claims = "+system.bubble='(stages - 1) / microbatches'"
-    assert found(("system=gpipe", claims), ("bubble",))["bubble"].verdict is Verdict.KEPT
+    assert found(("system=gpipe", claims), ("bubble",))["bubble"].verdict is LawVerdict.KEPT
     wrong = found(("system=gpipe", "+system.bubble='(stages - 1) / stages'"), ("bubble",))["bubble"]
-    assert wrong.verdict is Verdict.BROKEN
+    assert wrong.verdict is LawVerdict.BROKEN
     assert wrong.said == "2 stages, 1 microbatches: stage 0 idles 1 of its busy time, 0.5 is claimed"
 
 
@@ -107,14 +107,14 @@ def test_a_claimed_bubble_is_checked() -> None:
 def test_other_kinds_are_told_which_laws_apply(system: str, kept: set[str], why: str) -> None:
     started = {"graph", "losses", "killed", "mpi", "bytes"}
     asked = found((f"system={system}",), tuple(law.name for law in LAWS if law.name not in started - {"bytes"}))
-    assert {name for name, one in asked.items() if one.verdict is Verdict.KEPT} == kept - started
+    assert {name for name, one in asked.items() if one.verdict is LawVerdict.KEPT} == kept - started
     assert all(why in one.said for name, one in asked.items() if name not in kept)
 
 
 def test_a_class_that_is_no_system_is_named() -> None:
     asked = found(("system=gpipe", "system._target_=broken.TooMany"), ("composes", "order"))
     assert asked["composes"].said == "broken.TooMany has no probe()"
-    assert asked["order"].verdict is Verdict.NOT_ASKED
+    assert asked["order"].verdict is LawVerdict.NOT_ASKED
 
 
 def test_the_command_says_a_line_per_law_and_ends_with_its_status(capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +135,7 @@ def test_the_command_says_a_line_per_law_and_ends_with_its_status(capsys: pytest
 @pytest.mark.parametrize(("system", "sizes"), [("torch_1f1b", 228), ("pytorch", 32)])
 def test_the_order_that_a_peer_names_is_checked(system: str, sizes: int) -> None:
     order = found((f"system={system}",), ("order",))["order"]
-    assert order.verdict is Verdict.KEPT
+    assert order.verdict is LawVerdict.KEPT
     assert order.said.startswith(f"at {sizes} sizes")
 
 
@@ -147,6 +147,6 @@ def test_arguments() -> None:
 
 
 def test_lines() -> None:
-    finding = Finding(LAWS[0], Verdict.BROKEN, "first\nsecond", 1.26)
+    finding = LawResult(LAWS[0], LawVerdict.BROKEN, "first\nsecond", 1.26)
     assert told(finding).splitlines() == ["law 9   composes   BROKEN           1.3 s  first", " " * 32 + "second"]
     assert summary("mine", [finding]) == "mine: 0 laws kept, 1 broken (composes), 0 do not apply, 1 s"

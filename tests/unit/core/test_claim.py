@@ -1,4 +1,4 @@
-"""Decides whether a published number is judged with the tolerance it was given, to the digit.
+"""Judgement of a published number at the edge of its tolerance.
 
 A tolerance that is wrong by a digit would turn a refuted claim into a reproduced one.
 """

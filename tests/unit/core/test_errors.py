@@ -1,4 +1,4 @@
-"""Decides whether an error says the numbers, the rule and a legal value, and stands where the tree shows it.
+"""Content of error messages: numbers, rule and legal value.
 
 Outcomes on a page are chosen by these classes, and a user mends a config by their text.
 """
@@ -80,7 +80,7 @@ def test_a_missing_package_says_the_remedy() -> None:
         ("MissingDependency", "SuiteError"),
         ("IllegalSchedule", "SuiteError"),
         ("RankError", "SuiteError"),
-        ("Late", "RankError"),
+        ("RankTimeout", "RankError"),
         ("DamagedRecord", "SuiteError"),
         ("OtherSchema", "DamagedRecord"),
     ],

@@ -1,4 +1,4 @@
-"""Decides whether a formula in a data file gives what arithmetic gives, and whether it can do anything else."""
+"""Formulas in data files: arithmetic only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether every rank has one place in the grid and every place one rank.
+"""Grid: each rank has one place, and each place one rank.
 
 Two ranks that disagree about who stands where exchange the wrong tensors and may still converge.
 """

@@ -11,7 +11,7 @@ from suite.cli.run import run
 from suite.core import load
 from suite.core.load import CpuTime, averages, cpu_time, foreign_cores
 from suite.core.record import Outcome, Record, Source
-from suite.report.load import Entry
+from suite.report.load import StoredRecord
 from suite.report.tables.provenance_table import facts
 
 
@@ -39,7 +39,9 @@ def test_record_holds_the_load_at_start_and_end(tmp_path: Path) -> None:
     assert found["cores"] == record.provenance["machine"]["cores"]
     for moment in ("start", "end"):
         assert list(found[moment]) == ["1min", "5min", "15min"]
-    ((name, shown),) = [fact for fact in facts([Entry(record, "a.json")] * 2) if fact[0] == "load · start · 1min"]
+    ((name, shown),) = [
+        fact for fact in facts([StoredRecord(record, "a.json")] * 2) if fact[0] == "load · start · 1min"
+    ]
     assert (name, shown) == ("load · start · 1min", [str(found["start"]["1min"])])
 
 
@@ -48,7 +50,7 @@ def test_page_shows_the_range_of_many_loads() -> None:
         replace(EMPTY, key=str(number), provenance={"load": {"end": {"1min": number / 2}}}) for number in range(9)
     ]
     old = replace(EMPTY, key="old")
-    shown = dict(facts([Entry(record, record.key) for record in (*records, old)]))
+    shown = dict(facts([StoredRecord(record, record.key) for record in (*records, old)]))
     assert shown["load · end · 1min"] == ["0 to 4"]
 
 

@@ -1,4 +1,4 @@
-"""Decides whether ops, places and works mean what everything else assumes: names, neighbours, groups of updates.
+"""Ops, places and flush intervals: names, neighbours, groups of updates.
 
 Indices never restart, so an off-by-one in a work's groups would put a gradient into the wrong update, silently.
 """
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.core.errors import InvalidRequest
-from suite.core.op import Kind, Op, Place, Work, feeds, needs
+from suite.core.op import FlushInterval, Kind, Op, Place, feeds, needs
 
 ops = st.builds(Op, st.integers(0, 4000), st.sampled_from(Kind), st.integers(0, 10**9))
 
@@ -61,7 +61,7 @@ def test_place_knows_its_ends() -> None:
 
 
 def test_a_flush_is_one_group() -> None:
-    work = Work(first=8, microbatches=5, update_every=None, update=3)
+    work = FlushInterval(first=8, microbatches=5, update_every=None, update=3)
     assert (work.end, work.group, work.updates) == (13, 5, 1)
     assert [work.due(i) for i in range(8, 13)] == [3] * 5
     assert [work.share(i) for i in range(8, 13)] == [5] * 5
@@ -70,7 +70,7 @@ def test_a_flush_is_one_group() -> None:
 
 def test_a_short_last_group_updates_too() -> None:
     """Eight microbatches from number 10, three to an update: groups 10-12, 13-15 and the short 16-17."""
-    work = Work(first=10, microbatches=8, update_every=3, update=4)
+    work = FlushInterval(first=10, microbatches=8, update_every=3, update=4)
     indices = range(10, 18)
     assert (work.end, work.group, work.updates) == (18, 3, 3)
     assert [work.due(i) for i in indices] == [4, 4, 4, 5, 5, 5, 6, 6]
@@ -79,14 +79,14 @@ def test_a_short_last_group_updates_too() -> None:
 
 
 def test_a_group_larger_than_the_work_is_short() -> None:
-    work = Work(first=0, microbatches=2, update_every=5, update=0)
+    work = FlushInterval(first=0, microbatches=2, update_every=5, update=0)
     assert (work.updates, work.share(0), work.share(1)) == (1, 2, 2)
     assert [work.closes(i) for i in (0, 1)] == [False, True]
 
 
 @given(st.integers(0, 50), st.integers(1, 40), st.none() | st.integers(1, 50), st.integers(0, 9))
 def test_groups_partition_the_work(first: int, microbatches: int, every: int | None, update: int) -> None:
-    work = Work(first, microbatches, every, update)
+    work = FlushInterval(first, microbatches, every, update)
     groups: dict[int, list[int]] = {}
     for index in range(work.first, work.end):
         groups.setdefault(work.due(index), []).append(index)
@@ -99,4 +99,4 @@ def test_groups_partition_the_work(first: int, microbatches: int, every: int | N
 @pytest.mark.parametrize(("microbatches", "every"), [(0, None), (-1, 2), (4, 0), (4, -3)])
 def test_work_refuses_with_a_legal_value(microbatches: int, every: int | None) -> None:
     with pytest.raises(InvalidRequest, match="legal: 1"):
-        Work(0, microbatches, every, 0)
+        FlushInterval(0, microbatches, every, 0)

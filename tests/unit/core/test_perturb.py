@@ -1,4 +1,4 @@
-"""Decides whether jitter and stragglers are the same wherever they are asked for, and of the size that was asked."""
+"""Jitter and stragglers: reproducible, and of the requested size."""
 
 from __future__ import annotations
 

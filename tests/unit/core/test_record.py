@@ -1,4 +1,4 @@
-"""Decides whether a record survives the disk: the same values back, and anything else refused as damaged.
+"""Round trip of a record through JSON, and refusal of damaged files.
 
 A sweep resumes from these files; a half-written or foreign one must never be taken for a result.
 """

@@ -1,4 +1,4 @@
-"""Decides whether time is booked right: idle time told apart by hand-computed cases, nothing lost, no bound exceeded.
+"""Accounting of time in traces: hand-computed idle times, nothing lost.
 
 Every breakdown, efficiency and simulated-against-measured number in a report comes from these three functions.
 """
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from baselines.gpipe import GPipe
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, Work, needs
+from suite.core.op import FlushInterval, Kind, Op, needs
 from suite.core.trace import (
     BACKWARD,
     BUBBLE,
@@ -102,7 +102,7 @@ def test_one_rank_has_no_bubble() -> None:
 
 def test_samo_figure_3_has_a_bubble_of_six_units_on_each_rank() -> None:
     grid = Grid(inter=3)
-    trace = delayed(check(MessageDriven(), 3, Work(0, 5, None, 0)), None)
+    trace = delayed(check(MessageDriven(), 3, FlushInterval(0, 5, None, 0)), None)
     whole = breakdown(trace, grid)
     assert (whole[BUBBLE], whole[WAIT], whole[TRANSFER]) == pytest.approx((6.0, 0.0, 0.0))
     for rank in range(3):
@@ -134,7 +134,7 @@ def test_categories_sum_to_the_makespan_and_the_bound_holds(
 ) -> None:
     clock = random.Random(seed)
     timeline = check(
-        schedule, stages, Work(3, microbatches, None, 1), cost=lambda _: clock.choice((0.25, 0.5, 1.0, 3.0))
+        schedule, stages, FlushInterval(3, microbatches, None, 1), cost=lambda _: clock.choice((0.25, 0.5, 1.0, 3.0))
     )
     for delays in (None, random.Random(seed)):
         trace = delayed(timeline, delays)

@@ -1,4 +1,4 @@
-"""Decides whether numbers print for people as the papers print them: three digits, decimal prefixes.
+"""Formatting of numbers: three digits and decimal prefixes.
 
 A prefix one step off is a factor of a thousand in a report.
 """

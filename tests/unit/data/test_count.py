@@ -1,4 +1,4 @@
-"""Decides that a data set in a folder is counted, and that another folder is refused."""
+"""Counts of a data set in a folder."""
 
 from __future__ import annotations
 

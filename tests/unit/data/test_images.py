@@ -1,4 +1,4 @@
-"""Decides whether every set of images loads from its published layout, and batches the same everywhere.
+"""Image data sets: published layouts, and batches that are equal on every rank.
 
 Ranks draw their own data: two that disagree by one image, or one image seen twice in an epoch, spoil a loss curve
 without an error.
@@ -16,7 +16,16 @@ import pytest
 from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
 from suite.data import images
 from suite.data.epochs import order
-from suite.data.images import Held, Images, check_folder, check_shape, cifar_100, digits, imagenet, tiny_imagenet
+from suite.data.images import (
+    Images,
+    ImagesInMemory,
+    check_folder,
+    check_shape,
+    cifar_100,
+    digits,
+    imagenet,
+    tiny_imagenet,
+)
 from suite.workload import VGG, Transformer
 
 GREY = VGG((4,), (1,), image=8, colours=1, classes=10)
@@ -26,7 +35,7 @@ COLOURED = VGG((4,), (1,), image=32, colours=3, classes=200)
 def numbered(count: int, classes: int = 10) -> Images:
     """Images of one point, whose byte is their place."""
     places = np.arange(count)
-    held = Held(places.astype(np.uint8).reshape(-1, 1, 1, 1), places.astype(np.int64) % classes)
+    held = ImagesInMemory(places.astype(np.uint8).reshape(-1, 1, 1, 1), places.astype(np.int64) % classes)
     return Images("numbered", classes, held, held)
 
 

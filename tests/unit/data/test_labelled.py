@@ -1,4 +1,4 @@
-"""Decides whether labelled texts load the same everywhere, and whether none is on both sides of a split."""
+"""Labelled texts: equal on every rank, and disjoint splits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether every corpus loads from its published layout, splits for good, and batches the same everywhere.
+"""Text corpora: published layouts, fixed splits, and batches that are equal on every rank.
 
 Ranks draw their own data: two that disagree by one token, or a validation line seen in training, spoil a loss curve
 without an error.

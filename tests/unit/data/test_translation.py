@@ -1,4 +1,4 @@
-"""Decides whether pairs of sentences load from their published layout, batch the same everywhere, and score as text."""
+"""Sentence pairs: published layouts, equal batches, and BLEU."""
 
 from __future__ import annotations
 

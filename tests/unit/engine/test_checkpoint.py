@@ -1,5 +1,4 @@
-"""Decides whether a checkpoint holds all that it should, and whether what does not fit or does not hold is refused
-before anything has changed."""
+"""Checkpoints: content, and refusal before anything changes."""
 
 from __future__ import annotations
 

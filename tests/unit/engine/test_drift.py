@@ -1,4 +1,4 @@
-"""Decides whether predicted weights are those of PipeOptim's Table I and Equation 5, computed apart, in float64.
+"""Predicted weights against PipeOptim's Table I and Equation 5 in float64.
 
 Every option, over several steps and up to three ahead; the formulas below are the papers', entry by entry, in Python's
 own floats.

@@ -1,4 +1,4 @@
-"""Decides whether a type without kernels is refused before anything is made of it, and where a peak is measured."""
+"""Data types without kernels, and measurement of the peak rate."""
 
 from __future__ import annotations
 

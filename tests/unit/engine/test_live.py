@@ -1,4 +1,4 @@
-"""Decides whether live bytes are the bytes of the tensors alive: each storage once, from allocation to death."""
+"""Memory tracker: each storage counted once, from allocation to release."""
 
 from __future__ import annotations
 

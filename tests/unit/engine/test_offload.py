@@ -1,4 +1,4 @@
-"""Decides whether buckets come, are stepped and leave in an order that loses nothing, on one stream or on three.
+"""Offloaded buckets: order of fetch, step and write-back on one and on three streams.
 
 The streams of a device that is not here are played by a list of what they were told.
 """
@@ -22,7 +22,7 @@ from suite.engine.optim.update import Update
 from suite.engine.states import offload
 from suite.engine.states.offload import Shuttle, Streams
 from suite.engine.states.state import ModelState
-from suite.memory.layout import State, offloaded, resident
+from suite.memory.layout import ModelStateSpec, offloaded, resident
 
 
 class Told:
@@ -63,7 +63,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[Told]:
 
 
 def carried(sets: int, count: int) -> list[tuple[str, int]]:
-    fetched = [State("master_bucket", "scratch", "float32", 4 * sets, life="bucket")]
+    fetched = [ModelStateSpec("master_bucket", "scratch", "float32", 4 * sets, life="bucket")]
     shuttle = Shuttle(fetched, 4, torch.device("cpu"))
     assert shuttle.sets == sets
     kept = torch.arange(4.0 * count)
@@ -98,7 +98,7 @@ def test_with_two_sets_the_next_is_on_its_way_while_one_is_stepped(told: list[To
 
 
 def test_a_step_that_fails_leaves_no_copy_under_way(told: list[Told]) -> None:
-    shuttle = Shuttle([State("master_bucket", "scratch", "float32", 4, life="bucket")], 4, torch.device("cpu"))
+    shuttle = Shuttle([ModelStateSpec("master_bucket", "scratch", "float32", 4, life="bucket")], 4, torch.device("cpu"))
     carrying = shuttle.carry({"master": torch.zeros(8)}, [slice(0, 4), slice(4, 8)])
     next(carrying)
     with pytest.raises(ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""Decides whether the update rules are PyTorch's, give the same bits on every split, and predict what they will do.
+"""Update rules: equal to PyTorch, independent of the split, and with correct drift.
 
 Prediction is only as good as `drift`: at constant gradient it must be the future itself.
 """

@@ -1,4 +1,4 @@
-"""Decides whether an engine takes a ticket over as it should, and says by name what it cannot take."""
+"""Pruning of an engine: takes over a mask, and refuses masks by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether a layer's random numbers depend on run, layer and sample alone, and on nothing that a user draws."""
+"""Random numbers of layers depend on run, layer and sample only."""
 
 from __future__ import annotations
 

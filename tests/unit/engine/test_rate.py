@@ -1,4 +1,4 @@
-"""Decides whether every learning-rate schedule gives the rates that its formula gives by hand."""
+"""Learning-rate schedules against hand-computed rates."""
 
 from __future__ import annotations
 

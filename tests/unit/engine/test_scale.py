@@ -1,4 +1,4 @@
-"""Decides whether the loss scale falls, rises and gives up when it should."""
+"""Loss scale: decrease, increase and limit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Decides whether a process that is killed at any step of a checkpoint leaves the last good one, and nothing else that
-a load would take.
+"""Checkpoint storage: a process killed at any step leaves the last complete checkpoint.
 
 Each child process is a copy of this one that saves until its n-th operation on the disk, and dies there: half of what
 it writes is written, and nothing of what it would clean up is cleaned up.

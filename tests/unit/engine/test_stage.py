@@ -1,4 +1,4 @@
-"""Decides whether a stage passes values and gradients on as its neighbours expect them, and recomputes what it kept."""
+"""Stage: values and gradients for its neighbours, and recomputation."""
 
 from __future__ import annotations
 

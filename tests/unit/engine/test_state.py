@@ -1,4 +1,4 @@
-"""Decides whether the tensors of a stage are the bytes of its layout, and whether gradients stay where the sum is."""
+"""Model states: bytes of the layout, and the place of gradients."""
 
 from __future__ import annotations
 

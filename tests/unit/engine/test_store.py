@@ -1,4 +1,4 @@
-"""Decides whether the store obeys a policy, in tensors, and refuses by name what no policy may ask."""
+"""Weight versions follow the policy, and impossible requests are refused by name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from suite.core.errors import InvalidRequest
-from suite.core.op import Kind, Op, Work
-from suite.core.protocols import Clock, Read, WeightPolicy
+from suite.core.op import FlushInterval, Kind, Op
+from suite.core.protocols import Read, StageVersions, WeightPolicy
 from suite.engine.optim.optimizer import SGD, predicted
 from suite.engine.stage import Stage
 from suite.engine.states.state import ModelState
-from suite.engine.weight_versions import Store
+from suite.engine.weight_versions import WeightVersions
 from suite.memory import resident
 from suite.weights import Latest
 
@@ -23,19 +23,19 @@ B0, U0 = Op(0, Kind.BACKWARD, 0), Op(0, Kind.UPDATE, 0)
 
 
 class Policy(WeightPolicy):
-    def __init__(self, decide: Callable[[Op, Clock], Read]) -> None:
+    def __init__(self, decide: Callable[[Op, StageVersions], Read]) -> None:
         self.decide = decide
 
-    def read(self, op: Op, clock: Clock) -> Read:
+    def read(self, op: Op, clock: StageVersions) -> Read:
         return self.decide(op, clock)
 
-    def needed(self, clock: Clock) -> frozenset[int]:
+    def needed(self, clock: StageVersions) -> frozenset[int]:
         return frozenset(range(clock.updates))
 
 
-def store_of(policy: object, updates: int = 0) -> Store:
-    store = Store(policy, 2)  # type: ignore[arg-type]
-    store.begin(Work(updates, 4, 1, updates))
+def store_of(policy: object, updates: int = 0) -> WeightVersions:
+    store = WeightVersions(policy, 2)  # type: ignore[arg-type]
+    store.begin(FlushInterval(updates, 4, 1, updates))
     return store
 
 
@@ -69,7 +69,7 @@ def test_a_prediction_looks_ahead_of_the_newest_version_only() -> None:
 
 def test_a_version_that_the_policy_let_go_is_missed_by_name() -> None:
     class Forgetful(Policy):
-        def needed(self, clock: Clock) -> frozenset[int]:
+        def needed(self, clock: StageVersions) -> frozenset[int]:
             return frozenset()
 
     store = store_of(Forgetful(lambda op, clock: Read(0, graph="recompute")))
@@ -86,9 +86,9 @@ def test_a_backward_by_swap_finds_the_weights_of_its_own_moment() -> None:
     stage = Stage([first, nn.Tanh(), last], first_layer=0, seed=0)
     rule = SGD(0.5)
     state = ModelState(list(stage.layers.parameters()), rule.states, resident)
-    store = Store(Policy(lambda op, clock: Read(clock.updates, 2 * (op.kind is Kind.FORWARD), "swap")), 2)
+    store = WeightVersions(Policy(lambda op, clock: Read(clock.updates, 2 * (op.kind is Kind.FORWARD), "swap")), 2)
     store.hold(state, rule)
-    store.begin(Work(0, 4, 1, 0))
+    store.begin(FlushInterval(0, 4, 1, 0))
     generator = torch.Generator().manual_seed(0)
     state.rule.moments["velocity"].copy_(torch.randn(20, generator=generator))
     state.rule.updates = 1
@@ -114,9 +114,9 @@ def test_a_graph_that_is_kept_holds_its_weights_through_a_step() -> None:
     layer = nn.Linear(3, 2, bias=False)
     stage, rule = Stage([nn.Tanh(), layer], first_layer=0, seed=0), SGD(1.0)
     state = ModelState([layer.weight], rule.states, resident)
-    store = Store(Latest("keep"), 2)
+    store = WeightVersions(Latest("keep"), 2)
     store.hold(state, rule)
-    store.begin(Work(0, 4, 1, 0))
+    store.begin(FlushInterval(0, 4, 1, 0))
     layer.weight.data.round_().add_(1.0)
     before = layer.weight.detach().clone()
     x = torch.ones(1, 3)
@@ -137,9 +137,9 @@ def test_a_graph_that_is_kept_holds_its_weights_through_a_step() -> None:
 def test_a_step_is_in_place_where_nobody_reads_again() -> None:
     layer = nn.Linear(3, 2, bias=False)
     state = ModelState([layer.weight], ("velocity",), resident)
-    store = Store(Latest("recompute"), 2)
+    store = WeightVersions(Latest("recompute"), 2)
     store.hold(state, SGD(1.0))
-    store.begin(Work(0, 4, 1, 0))
+    store.begin(FlushInterval(0, 4, 1, 0))
     place = layer.weight.data_ptr()
     for op in (F0, B0, U0):
         store.run(op)

@@ -1,4 +1,4 @@
-"""Decides whether a system on the engine tells of its ticket what a reader of its record must know."""
+"""Engine as a system: notes of its mask in the record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether an engine keeps what it promises its user: losses in order, nothing disturbed, PyTorch's numbers."""
+"""Engine API: order of losses, no side effects, PyTorch's numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether an update adds what belongs together, in the order that is promised, and nothing twice."""
+"""Update: which gradients are added, in which order, and only once."""
 
 from __future__ import annotations
 

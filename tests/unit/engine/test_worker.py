@@ -1,4 +1,4 @@
-"""Decides whether one rank runs its program as the transport allows: the preferred op that is ready, and no other."""
+"""Worker: the preferred ready op runs, and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether a full-graph run that is only counted has the rows, bytes and seconds of its plan."""
+"""Volume executor: rows, bytes and seconds of the plan."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 from suite.config.compose import composed
 from suite.config.run import RunConfig
 from suite.core.errors import DoesNotFit, InvalidRequest
-from suite.core.protocols import Carried
+from suite.core.protocols import ExecutorResult
 from suite.core.record import Source
 from suite.data.graphs import Graph, operator
 from suite.gnn import partition_data
 from suite.gnn.plan import Placement, volumes
-from suite.gnn.volume_executor import Counted
+from suite.gnn.volume_executor import VolumeExecutor
 from suite.runner.runs import freeze
 
 SMALL = ["graph=planted", "graph.source.vertices=512", "graph.source.blocks=16"]
@@ -30,12 +30,12 @@ def config(*overrides: str, reports: Path) -> RunConfig:
     return run.config
 
 
-def carried(*overrides: str, reports: Path) -> Carried:
+def carried(*overrides: str, reports: Path) -> ExecutorResult:
     found = config(*overrides, reports=reports)
     return found.executor.build().run(found)
 
 
-def value(found: Carried, name: str) -> float:
+def value(found: ExecutorResult, name: str) -> float:
     return found.metrics[name].values[0]
 
 
@@ -95,7 +95,7 @@ def test_a_directed_graph_has_two_plans(tmp_path: Path) -> None:
     graph = replace(graph, features=np.ones((60, 5), np.float32), labels=np.zeros(60, np.int64), classes=2)
     settings = config("system=sparsity_aware", "grid.data=3", reports=tmp_path)
     executor = settings.executor.build()
-    assert isinstance(executor, Counted)
+    assert isinstance(executor, VolumeExecutor)
     matrix, parts = operator(graph), np.arange(60) % 3
     one = executor.full_graph(settings, graph, matrix, parts)
     turned = matrix.T.tocsr()

@@ -1,4 +1,4 @@
-"""Decides whether a drawn plan shows which rows are needed, and whether it comes from a file as it went in."""
+"""Drawn exchange plans, and their round trip through a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
 from suite.gnn import partition_data
 from suite.gnn.draw import chart, tables
-from suite.gnn.plan import Placement, Plan
+from suite.gnn.plan import ExchangePlan, Placement
 
 
 def test_a_plan_by_hand() -> None:
@@ -21,7 +21,7 @@ def test_a_plan_by_hand() -> None:
     matrix = np.eye(8)
     matrix[0, [2, 4, 6]] = 1
     matrix[1, 7] = 1
-    plan = Plan.of(csr_array(matrix), np.arange(8) // 2, Placement(4))
+    plan = ExchangePlan.of(csr_array(matrix), np.arange(8) // 2, Placement(4))
     assert chart(plan, 8).splitlines() == [
         "       H0|H1|H2|H3",
         "P0     @@|@.|@.|@@",
@@ -33,12 +33,16 @@ def test_a_plan_by_hand() -> None:
     assert "8 vertices, 12 entries, 4 parts x 1: 4 rows travel, 24 by an exchange that does not look" in told
     assert "part 0            own       1       1       2" in told
     assert told.endswith("sends at most 2 rows, 1.0 on average: 100.0 % more")
-    assert chart(Plan.of(csr_array(matrix), np.zeros(8, int), Placement(2)), 4).splitlines()[-1] == "P1     ....| "
+    assert (
+        chart(ExchangePlan.of(csr_array(matrix), np.zeros(8, int), Placement(2)), 4).splitlines()[-1] == "P1     ....| "
+    )
 
 
 def test_a_grid_says_who_multiplies_what() -> None:
     matrix = csr_array(np.ones((4, 4)))
-    lines = [" ".join(line.split()) for line in tables(Plan.of(matrix, np.arange(4), Placement(4, 2))).splitlines()]
+    lines = [
+        " ".join(line.split()) for line in tables(ExchangePlan.of(matrix, np.arange(4), Placement(4, 2))).splitlines()
+    ]
     assert "part 0 own 1 by column 0 1 by column 1 1 by column 1" in lines
     assert "P3 1 2 0 2 2 3" in lines  # of its two blocks neither is its own part's, which nobody asks of it
 
@@ -69,6 +73,6 @@ def test_a_directed_graph_is_drawn_as_it_is_trained(tmp_path: Path) -> None:
         *("grid.data=8", f"reports={tmp_path}"),
     ]
     draw([*overrides, f"draw.plan={tmp_path / 'plan.npz'}"])
-    found = Plan.load(tmp_path / "plan.npz").volumes
+    found = ExchangePlan.load(tmp_path / "plan.npz").volumes
     made = partition_data.Prepared(resolve(overrides), tmp_path / "own").metrics
     assert (found.total, found.send.max()) == (made["rows_sent"].values[0], made["max_send"].values[0])

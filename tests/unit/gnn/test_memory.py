@@ -1,4 +1,4 @@
-"""Decides whether predicted bytes of a process are those allocated, and grow with its own rows and halo alone.
+"""Predicted bytes of a process equal the allocated bytes.
 
 On threads what messages copy is counted too: over real messages see tests/distributed/test_graphs.py.
 """
@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from suite.engine.optim.optimizer import Adam
 from suite.gnn.memory import predicted
 from suite.gnn.plan import Placement
-from suite.gnn.rank_shard import Holding
+from suite.gnn.rank_shard import RankShard
 from suite.workload.gcn import GCN
 
 
@@ -61,7 +61,7 @@ def test_memory_grows_with_own_rows_and_halo(processes: int) -> None:
 def test_what_a_process_holds_comes_back_from_its_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
     own = held(problem(), Placement.of(6, 2, "interleaved"), uneven(37, 3))[3]
     own.save(tmp_path / "rank.npz")
-    again = Holding.load(tmp_path / "rank.npz")
+    again = RankShard.load(tmp_path / "rank.npz")
     for ours, theirs in ((own.forward, again.forward), (own.backward, again.backward)):
         assert (ours.matrix != theirs.matrix).nnz == 0
         assert all(

@@ -1,4 +1,4 @@
-"""Decides whether a plan counts and names the rows that a dense product needs, on any graph and any parts."""
+"""Exchange plans: rows needed by a dense product, for any graph and partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
 from suite.core.errors import DamagedRecord, InvalidRequest, UnknownName
-from suite.gnn.plan import ASSIGNMENTS, Placement, Plan, volumes
+from suite.gnn.plan import ASSIGNMENTS, ExchangePlan, Placement, volumes
 
 
 def directed(n: int, seed: int, density: float = 0.1) -> csr_array:
@@ -39,7 +39,7 @@ def test_volumes_are_distinct_columns_of_blocks(n: int, k: int, seed: int, densi
     assert found.send.sum() == found.receive.sum() == found.total
     assert (found.needed <= found.oblivious().needed).all()
     assert found.oblivious().total == n * (k - 1)
-    plan = Plan.of(matrix, parts, Placement(k))
+    plan = ExchangePlan.of(matrix, parts, Placement(k))
     assert (plan.volumes.needed == found.needed).all()
     for i in range(k):
         for q in range(k):
@@ -84,20 +84,20 @@ def test_imbalance_is_the_excess_of_the_busiest_sender() -> None:
 
 
 def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
-    plan = Plan.of(directed(20, 4), np.arange(20) % 3, Placement(3, 2, "interleaved"))
+    plan = ExchangePlan.of(directed(20, 4), np.arange(20) % 3, Placement(3, 2, "interleaved"))
     plan.save(tmp_path / "plan.npz")
     plan.save(tmp_path / "plan")  # read again under the name that it was given
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plan", "plan.npz"]
-    again = Plan.load(tmp_path / "plan.npz")
+    again = ExchangePlan.load(tmp_path / "plan.npz")
     assert (again.matrix != plan.matrix).nnz == 0
     assert (again.placement, again.order.tolist()) == (plan.placement, plan.order.tolist())
     assert (again.volumes.send == plan.volumes.send).all()
     (tmp_path / "other.npz").write_bytes(b"PK\x03\x04 no plan")
     with pytest.raises(DamagedRecord, match="is no plan"):
-        Plan.load(tmp_path / "other.npz")
+        ExchangePlan.load(tmp_path / "other.npz")
     np.savez(tmp_path / "later.npz", format=np.int64(2))
     with pytest.raises(DamagedRecord, match="format 2"):
-        Plan.load(tmp_path / "later.npz")
+        ExchangePlan.load(tmp_path / "later.npz")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
 )
 def test_a_vector_that_does_not_fit_is_refused(parts: np.ndarray, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
-        Plan.of(directed(5, 1), parts, Placement(2))
+        ExchangePlan.of(directed(5, 1), parts, Placement(2))
 
 
 def test_grids_that_are_none_are_refused() -> None:
@@ -122,6 +122,6 @@ def test_grids_that_are_none_are_refused() -> None:
     with pytest.raises(UnknownName, match="assignment"):
         Placement.of(8, 2, "mine")
     with pytest.raises(InvalidRequest, match="square"):
-        Plan.of(csr_array((2, 3)), np.zeros(2, int), Placement(1))
+        ExchangePlan.of(csr_array((2, 3)), np.zeros(2, int), Placement(1))
     with pytest.raises(InvalidRequest, match="3 parts on 2 block rows"):
         volumes(directed(6, 1), np.arange(6) % 3, 3).on(Placement(2))

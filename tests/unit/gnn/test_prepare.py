@@ -1,4 +1,4 @@
-"""Decides whether a full-graph run is refused by its parent where it cannot, and else prepared."""
+"""Preparation of full-graph runs, and refusals by the parent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from suite.core.errors import InvalidRequest
 from suite.core.record import Outcome
 from suite.gnn import partition_data
 from suite.gnn.plan import Placement
-from suite.gnn.rank_shard import Holding, holdings, plans
+from suite.gnn.rank_shard import RankShard, holdings, plans
 from suite.gnn.settings import graph_settings
 from suite.runner.executors.in_process import carried
 from suite.runner.ranks.rank import GraphRank, kind_of
@@ -79,7 +79,7 @@ def test_a_run_of_another_kind_says_nothing_of_graphs() -> None:
 def test_what_is_prepared_is_what_ranks_read(tmp_path: Path) -> None:
     config = config_of("grid.data=4", "exchange.replication=2", f"reports={tmp_path}", "partitioner=metis")
     made = partition_data.Prepared(config, tmp_path / "own")
-    held = [Holding.load(tmp_path / "own" / f"rank-{rank}.npz") for rank in range(4)]
+    held = [RankShard.load(tmp_path / "own" / f"rank-{rank}.npz") for rank in range(4)]
     assert sum(len(own.vertices) for own in held) == 2 * 256
     assert sorted(np.concatenate([own.vertices for own in held[::2]])) == list(range(256))
     assert sum(own.forward.matrix.nnz for own in held) == made.provenance["edges"] + 256  # a loop each

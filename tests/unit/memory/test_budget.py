@@ -1,4 +1,4 @@
-"""Decides whether a rank's peak is put together right: what is alive at the same moment adds, what is not does not.
+"""Peak memory of a rank: states that are alive together add up.
 
 A flush has nothing in flight while its update runs; an asynchronous schedule has both at once.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from suite.memory import Budget, Layout, State, dense
+from suite.memory import Budget, Layout, ModelStateSpec, dense
 
-DRIFT = State("drift", "scratch", "float32", 10, life="step")
+DRIFT = ModelStateSpec("drift", "scratch", "float32", 10, life="step")
 LAYOUT = Layout((*dense(10, ("momentum",)), DRIFT))  # 40 + 40 + 40 bytes always, 40 more during the update
 
 
@@ -43,10 +43,10 @@ def test_without_a_drain_an_update_meets_what_is_still_open() -> None:
 def test_buckets_count_as_scratch_and_the_host_does_not_count() -> None:
     layout = Layout(
         (
-            State("half", "weights", "float16", 100),
-            State("master", "weights", "float32", 100, home="host"),
-            State("bucket", "scratch", "float32", 30, life="bucket"),
-            State("drift", "scratch", "float32", 5, life="step"),
+            ModelStateSpec("half", "weights", "float16", 100),
+            ModelStateSpec("master", "weights", "float32", 100, home="host"),
+            ModelStateSpec("bucket", "scratch", "float32", 30, life="bucket"),
+            ModelStateSpec("drift", "scratch", "float32", 5, life="step"),
         )
     )
     assert Budget(layout, activations=0, in_flight=1, working=0).by_kind() == {"weights": 200, "scratch": 140}

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from suite.core.errors import InvalidRequest
-from suite.core.op import Work
+from suite.core.op import FlushInterval
 from suite.memory.checkpointing import activations, chosen, interval
 from suite.schedule import MessageDriven
 from suite.schedule.check import check
@@ -24,7 +24,7 @@ def test_activations_by_hand() -> None:
 def test_activations_are_what_the_first_stage_of_the_pipeline_holds(stages: int, every: int) -> None:
     """The checker counts the microbatches whose checkpoints are alive; the stage that computes again adds the rest."""
     layers = 48
-    alive = check(MessageDriven(), stages, Work(0, 2 * stages, None, 0)).peak[0]
+    alive = check(MessageDriven(), stages, FlushInterval(0, 2 * stages, None, 0)).peak[0]
     assert alive == stages
     assert activations(layers, stages, every) == alive * (layers // stages // every) + 1 + every
 

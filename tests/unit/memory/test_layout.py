@@ -1,4 +1,4 @@
-"""Decides whether model states have the bytes that the papers and the allocator count.
+"""Bytes of model states: the papers' formulas and the allocator agree.
 
 Whether a model fits is decided from these sums before any rank starts.
 """
@@ -10,7 +10,7 @@ import pytest
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.memory import (
     Layout,
-    State,
+    ModelStateSpec,
     compressed,
     dense,
     mixed,
@@ -45,10 +45,10 @@ def test_dense_layouts(moments: tuple[str, ...], dtype: str, bytes_per_parameter
 def test_bytes_are_counted_where_they_live() -> None:
     layout = Layout(
         (
-            State("half", "weights", "float16", 10),
-            State("index", "indices", "int32", 3, form="indexed"),
-            State("master", "weights", "float32", 10, home="host"),
-            State("bucket", "scratch", "float32", 4, life="bucket"),
+            ModelStateSpec("half", "weights", "float16", 10),
+            ModelStateSpec("index", "indices", "int32", 3, form="indexed"),
+            ModelStateSpec("master", "weights", "float32", 10, home="host"),
+            ModelStateSpec("bucket", "scratch", "float32", 4, life="bucket"),
         )
     )
     assert layout.bytes() == 20 + 12 + 16
@@ -60,7 +60,7 @@ def test_bytes_are_counted_where_they_live() -> None:
 
 def test_states_are_found_by_name() -> None:
     layout = dense(5, ("momentum",))
-    assert layout["momentum"] == State("momentum", "moments", "float32", 5)
+    assert layout["momentum"] == ModelStateSpec("momentum", "moments", "float32", 5)
     with pytest.raises(UnknownName, match="did you mean 'momentum'"):
         layout["momentun"]
 
@@ -70,13 +70,13 @@ def test_states_are_found_by_name() -> None:
 )
 def test_unknown_words_are_refused_with_the_known_ones(field: str, value: str) -> None:
     with pytest.raises(UnknownName, match=f"no {field} named '{value}'; rule: one of"):
-        State(**{"name": "x", "kind": "weights", "dtype": "float32", "entries": 1, field: value})
+        ModelStateSpec(**{"name": "x", "kind": "weights", "dtype": "float32", "entries": 1, field: value})
 
 
 def test_a_negative_size_is_refused() -> None:
     with pytest.raises(InvalidRequest, match=r"-1 entries.*legal: 0"):
-        State("x", "weights", "float32", -1)
-    assert State("x", "weights", "float32", 0).bytes == 0
+        ModelStateSpec("x", "weights", "float32", -1)
+    assert ModelStateSpec("x", "weights", "float32", 0).bytes == 0
 
 
 # -- transforms ------------------------------------------------------------------------------------------------------

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from suite.core.op import Place, Work
+from suite.core.op import FlushInterval, Place
 from suite.memory import Budget, dense, offloaded, resident
 from suite.memory.stage_budget import stage_budget
 from suite.schedule import MessageDriven, OneFOneB
-from suite.workload.stage_memory import Held
+from suite.workload.stage_memory import StageMemory
 
 LAYOUT = dense(10, ("velocity",))
-HELD = Held(kept=100, working=20, entering=8)
-FLUSH, STREAM = Work(0, 8, None, 0), Work(0, 24, 1, 0)
+HELD = StageMemory(kept=100, working=20, entering=8)
+FLUSH, STREAM = FlushInterval(0, 8, None, 0), FlushInterval(0, 24, 1, 0)
 NOTHING_MORE: dict[str, Any] = {"extra_versions": 0, "reducing": 0, "beside": False, "scratch_stays": False}
 
 
@@ -42,7 +42,7 @@ def test_message_waits_for_each_microbatch_open_on_the_stage_before() -> None:
 
 
 def test_few_microbatches_bound_what_is_in_flight_and_what_waits() -> None:
-    two = Work(0, 2, None, 0)
+    two = FlushInterval(0, 2, None, 0)
     assert [budget(stage, work=two).in_flight for stage in range(4)] == [2, 2, 2, 1]
     assert [budget(stage, work=two).waiting for stage in range(4)] == [0, 0, 0, 8]
 
@@ -61,7 +61,7 @@ def test_stream_meets_its_update_with_microbatches_in_flight() -> None:
     layout = offloaded(10, ("moment_1", "moment_2"), bucket=1000)
     assert budget(work=FLUSH).drains
     assert not budget(work=STREAM).drains
-    small = Held(kept=5, working=1, entering=8)
+    small = StageMemory(kept=5, working=1, entering=8)
     assert budget(1, layout=layout, held=small).peak == 4 * 10 + 16 * 10
     assert budget(1, layout=layout, held=small, work=STREAM).peak == 4 * 10 + 2 * 5 + 8 + 16 * 10
 
@@ -69,7 +69,7 @@ def test_stream_meets_its_update_with_microbatches_in_flight() -> None:
 @pytest.mark.parametrize(("beside", "scratch"), [(False, 160), (True, 160 + 70)])
 def test_reduction_allocates_before_a_step_or_during_it(beside: bool, scratch: int) -> None:
     layout = offloaded(10, ("moment_1", "moment_2"), bucket=10)
-    found = budget(layout=layout, held=Held(0, 0, 0), reducing=70, beside=beside)
+    found = budget(layout=layout, held=StageMemory(0, 0, 0), reducing=70, beside=beside)
     assert (found.reducing, found.beside) == (70, beside)
     assert found.peak == 4 * 10 + scratch
 

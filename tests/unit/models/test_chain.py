@@ -1,4 +1,4 @@
-"""Decides whether the modules of chains are the networks that are counted, and compute what their papers say."""
+"""Modules of AlexNet, GoogLeNet and Inception-V3 against counted layers and published outputs."""
 
 from __future__ import annotations
 

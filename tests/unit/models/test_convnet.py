@@ -1,4 +1,4 @@
-"""Decides whether the modules are the networks that are counted, layer by layer, and what they compute."""
+"""Modules of the convolutional networks against counted layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether GNMT is the network that is counted, with the attention and residuals of its reference."""
+"""GNMT against counted layers, with attention and residuals of its reference."""
 
 from __future__ import annotations
 

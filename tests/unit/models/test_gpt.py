@@ -1,4 +1,4 @@
-"""Decides whether the GPT that trains is the one that workload.shapes counts: parameters, flops, causality, dropout."""
+"""GPT against workload.transformer: parameters, flops, causality, dropout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether the Residual LSTM is the network that is counted, what it computes, and with whose weights."""
+"""Residual LSTM against counted layers: outputs and weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lstm import gates
 from torch import nn
 
 from suite.models import recurrent
-from suite.models.recurrent import SCORES, Block, layers, loss, scores, ties
+from suite.models.recurrent import SCORES, LSTMBlock, layers, loss, scores, ties
 from suite.workload.recurrent import ResidualLSTM
 
 SHAPE = ResidualLSTM(2, 6, 10, sequence=7, vocabulary=20, classes=3)
@@ -55,7 +55,7 @@ def test_it_computes_what_its_paper_says() -> None:
     torch.manual_seed(0)
     modules = [make().double() for make in layers(SHAPE)]
     for module in modules[1:]:
-        nn.init.normal_(module.project.bias if isinstance(module, Block) else module.linear.bias)
+        nn.init.normal_(module.project.bias if isinstance(module, LSTMBlock) else module.linear.bias)
     x = tokens(SHAPE, 3)
     torch.testing.assert_close(through(modules, x), reference(modules, x))
 

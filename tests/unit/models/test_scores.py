@@ -1,4 +1,4 @@
-"""Decides whether top-1 and top-5 are what the words say, on answers that a hand can rank."""
+"""Top-1 and top-5 accuracy on answers ranked by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether an answer can see the published value that it answers for: it must not, however it asks.
+"""An answer cannot read the published value of its claim.
 
 An answer that copies the paper would reproduce everything, and say nothing.
 """
@@ -142,7 +142,7 @@ def test_answer_tells_what_it_read_and_what_fed_that() -> None:
 
 def test_what_is_remembered_counts_as_read_again() -> None:
     """A second answer that shares a simulated run reads the constants of that run too."""
-    known: trace.Memory[str, float] = trace.Memory()
+    known: trace.TracedCache[str, float] = trace.TracedCache()
     with trace.recorded() as whole:
         for _ in range(2):
             with trace.recorded() as reads:

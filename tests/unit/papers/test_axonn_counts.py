@@ -1,4 +1,4 @@
-"""Decides whether AxoNN's claims that need no cluster are counted as they are by hand."""
+"""AxoNN's counted claims against hand counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether what AxoNN's probes count is what is there: each count by hand, and each of a broken engine."""
+"""AxoNN's probes against hand counts, and on a broken engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from suite.comm.p2p.threads import LoopbackTransport
 from suite.core.claim import Evidence
 from suite.core.errors import InvalidRequest
-from suite.core.op import Kind, Op, Work
+from suite.core.op import FlushInterval, Kind, Op
 from suite.engine.batch_slicing import Rows
 from suite.engine.optim.update import Update
 from suite.engine.states import flat_layout, state
@@ -212,7 +212,7 @@ def test_the_first_rank_holds_as_many_as_there_are_stages() -> None:
 def test_a_rank_that_holds_fewer_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     bound = MessageDriven.in_flight
 
-    def fewer(self: MessageDriven, place: Any, work: Work) -> int:
+    def fewer(self: MessageDriven, place: Any, work: FlushInterval) -> int:
         return max(1, bound(self, place, work) - 1)
 
     monkeypatch.setattr(MessageDriven, "in_flight", fewer)
@@ -248,7 +248,7 @@ def test_division_before_the_sum_keeps_every_entry() -> None:
 
 
 def test_an_engine_that_does_not_divide_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Work, "share", lambda self, index: 1)
+    monkeypatch.setattr(FlushInterval, "share", lambda self, index: 1)
     assert probes.loss_predivision(asked(), None, microbatches=[8], replicas=[1])[0] == [[1000, 0]]
 
 

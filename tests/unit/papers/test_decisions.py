@@ -1,4 +1,4 @@
-"""Decides whether every contradiction in the papers has a decision, and whether the claims it bears on are there.
+"""Each contradiction in the papers has a decision and existing claims.
 
 A decision that names a claim by a wrong id, or a claim that refers to a decision which does not list it, would leave a
 reader of the page without the reason for a verdict.

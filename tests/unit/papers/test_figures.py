@@ -1,4 +1,4 @@
-"""Decides whether the published cluster runs are simulated as the papers describe them, and how near ours come."""
+"""Simulated cluster runs follow the papers' descriptions, and their errors are recorded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from suite.papers.common import claims
 from suite.papers.common import cluster_runs as lab_module
 from suite.papers.common import equations as counted
 from suite.papers.common.answer import Answer, answer, of_figure
-from suite.papers.common.cluster_runs import AXONN_COUNTS, Batch, Lab, Phases, printed_peak
+from suite.papers.common.cluster_runs import AXONN_COUNTS, ClusterBatch, Lab, Phases, printed_peak
 from suite.papers.common.figure_executor import find, metrics, series
 from suite.papers.common.null_model import filled, percents, saved
 from suite.papers.common.panel import Panel
@@ -34,7 +34,7 @@ from suite.papers.samo import figures as samo
 from suite.papers.samo import panels as samo_panels
 from suite.papers.samo.ablations import VARIANTS, Variant, anchors
 from suite.schedule import MessageDriven, OneFOneB
-from suite.simulate.block_model import Plan
+from suite.simulate.block_model import SimulationPlan
 from suite.simulate.worker import Simulation
 
 # what no simulation here answers: latencies of two libraries that the model takes as given, the timing protocols, and
@@ -287,9 +287,9 @@ def test_a_run_is_simulated_once() -> None:
 # The null model
 
 
-def plan(microbatches: int, stages: int) -> Plan:
+def plan(microbatches: int, stages: int) -> SimulationPlan:
     shape, system = lab().shapes["gpt3_xl"], lab().system("axonn_samo")
-    return Plan(shape, system, Grid(inter=stages), microbatches, 1)
+    return SimulationPlan(shape, system, Grid(inter=stages), microbatches, 1)
 
 
 def test_the_null_model_is_the_share_without_bubble() -> None:
@@ -318,7 +318,7 @@ def test_phases_are_those_of_the_authors_profiler() -> None:
         ]
     )
     simulation = Simulation(2, [], [], [], [], [], trace=spans)
-    found = Phases.of(Batch(plan(3, 2), 6.0, 0.0, 0.0, 0.0, simulation))
+    found = Phases.of(ClusterBatch(plan(3, 2), 6.0, 0.0, 0.0, 0.0, simulation))
     assert (found.bubble, found.point_to_point, found.collective, found.compute, found.total) == (
         2.0,
         0.5,

@@ -1,4 +1,4 @@
-"""Decides whether slopes and minima are those of the function given, to more digits than a float has.
+"""Derivatives and minima by finite differences.
 
 The papers' derivatives are judged against these; an error here would judge them all at once.
 """

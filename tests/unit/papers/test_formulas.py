@@ -1,4 +1,4 @@
-"""Decides whether the claims that need no run are answered by formulas: by hand-computed values, and by none copied.
+"""Claims answered by formulas: hand-computed values, none copied.
 
 The published values are changed here, one claim at a time: what changes with its own claim was copied.
 """

@@ -1,4 +1,4 @@
-"""Decides whether the claim files hold every published value, and whether a row that breaks a rule is refused by name.
+"""Claim files: every published value, and refusal of malformed rows.
 
 A row that slips through would be judged by the wrong predicate, or by none.
 """

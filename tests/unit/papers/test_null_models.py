@@ -16,11 +16,11 @@ from suite.core.grid import Grid
 from suite.papers.common import claims, null_model
 from suite.papers.common.answer import Question, answer, function_of
 from suite.papers.common.closed_forms import equation_3
-from suite.papers.common.cluster_runs import Batch, Lab
+from suite.papers.common.cluster_runs import ClusterBatch, Lab
 from suite.papers.sparse_gnn import figures as sparse_gnn
 from suite.papers.sparse_gnn import grids
 from suite.papers.sparse_gnn.figures import AWARE, CAGNET, GVB
-from suite.simulate.block_model import Plan
+from suite.simulate.block_model import SimulationPlan
 from suite.simulate.worker import Simulation
 
 # a search for plans has no null model, and of these two one quantity is printed as a bound and one was fitted alone
@@ -30,8 +30,8 @@ WITHOUT = {"axonn_table2", "sparse_gnn.fig3.reddit_below_one_second", "axonn.sec
 class Instant(Lab):
     """Plans as published, of which each batch takes a second: a null model does not depend on a simulated time."""
 
-    def batch(self, plan: Plan, paper: str, *, traced: bool = False) -> Batch:
-        return Batch(plan, 1.0, 1.0, 1.0, 1.0, Simulation(2, [], [], [], [], [], trace=[]))
+    def batch(self, plan: SimulationPlan, paper: str, *, traced: bool = False) -> ClusterBatch:
+        return ClusterBatch(plan, 1.0, 1.0, 1.0, 1.0, Simulation(2, [], [], [], [], [], trace=[]))
 
 
 @cache
@@ -56,9 +56,9 @@ def null(name: str, source: Any) -> tuple[float, ...]:
     return answer(claim, row, source).null
 
 
-def plan(microbatches: int, stages: int) -> Plan:
+def plan(microbatches: int, stages: int) -> SimulationPlan:
     found = lab("samo_clusters")
-    return Plan(found.shapes["gpt3_xl"], found.system("axonn_samo"), Grid(inter=stages), microbatches, 1)
+    return SimulationPlan(found.shapes["gpt3_xl"], found.system("axonn_samo"), Grid(inter=stages), microbatches, 1)
 
 
 # The models

@@ -1,4 +1,4 @@
-"""Decides whether PipeOptim's throughput is simulated as it is said to be, and how near that comes."""
+"""Simulated throughput of PipeOptim, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether PipeOptim's claims that need no cluster are counted as they are by hand, from what is configured."""
+"""PipeOptim's counted claims against hand counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether PipeOptim's formulas are answered by the update rules, so that another rule answers otherwise."""
+"""PipeOptim's formulas follow the update rules: another rule gives another answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether real ranks and printed cells answer PipeOptim's claims as by hand, and otherwise on changed code."""
+"""PipeOptim's claims on real ranks and printed cells, by hand and on changed code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from suite.config.compose import resolve
 from suite.core.claim import Evidence
 from suite.core.errors import UnknownName
 from suite.core.op import Op
-from suite.core.protocols import Clock, Read
+from suite.core.protocols import Read, StageVersions
 from suite.engine import weight_versions
 from suite.engine.optim.optimizer import SGD
 from suite.papers.common import claims
@@ -120,7 +120,7 @@ def test_versions_held_stage_by_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours(ranks.versions, points=[{"D": 4, "rank": 0}, {"D": 8, "rank": 1}], system="pipedream") == [[4, 7]]
     names = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim", "gpipe")
     assert [each / (8 * 64) for each in ours(ranks.most, terms=names)[0]] == [4, 2, 2, 2, 1]
-    monkeypatch.setattr(weight_versions.Store, "_release", lambda self: None)  # nothing is ever free again
+    monkeypatch.setattr(weight_versions.WeightVersions, "_release", lambda self: None)  # nothing is ever free again
     ranks.known.cache_clear()
     assert ours(ranks.versions, system="pipedream") != [[4], [3], [2], [1]]
 
@@ -163,7 +163,7 @@ def test_only_the_forward_pass_is_predicted(monkeypatch: pytest.MonkeyPatch) -> 
         assert ours(asked, IN_FOUR) == [[5] * 5]
     assert ours(ranks.last_stage, depths=[3, 4]) == [[0], [0]]
 
-    def both(self: Predict, op: Op, clock: Clock) -> Read:
+    def both(self: Predict, op: Op, clock: StageVersions) -> Read:
         return Read(clock.updates, clock.stages - op.stage, self.graph)
 
     monkeypatch.setattr(Predict, "read", both)

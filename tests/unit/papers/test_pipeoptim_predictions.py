@@ -1,4 +1,4 @@
-"""Decides whether PipeOptim's claims about weights are answered by what is trained and by whom, and whether all are."""
+"""PipeOptim's claims on weights, answered by training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether a watched training tells what its passes read, and whether distances are those of the weights."""
+"""Watched training: weights read by each pass, and distances."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from baselines.spectrain import SpecTrain
 from suite.core.op import Kind, Op
 from suite.core.protocols import Read
 from suite.papers.pipeoptim import probes as foreseen
-from suite.papers.pipeoptim.probes import DEPTH, RULES, Reads, Run, watched
+from suite.papers.pipeoptim.probes import DEPTH, RULES, Reads, WatchedTraining, watched
 from suite.weights import Predict
 
 MINI_BATCHES = 12
@@ -82,7 +82,9 @@ def test_one_thread_computes_and_the_others_come_back() -> None:
         torch.set_num_threads(before)
 
 
-def one(versions: dict[int, float], read: float, *, index: int, updates: int, ahead: int, back: float) -> Run:
+def one(
+    versions: dict[int, float], read: float, *, index: int, updates: int, ahead: int, back: float
+) -> WatchedTraining:
     """A stage of one weight that was seen in one mini-batch."""
     watch = SimpleNamespace(
         versions={number: torch.tensor([value]) for number, value in versions.items()},
@@ -91,7 +93,7 @@ def one(versions: dict[int, float], read: float, *, index: int, updates: int, ah
         engine=SimpleNamespace(passes=((Op(0, Kind.FORWARD, index), Read(updates, ahead)),)),
     )
     stages: Any = [watch]
-    return Run(stages, 1, index + 1)
+    return WatchedTraining(stages, 1, index + 1)
 
 
 def test_distances_by_hand() -> None:

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from suite.core.errors import InvalidRequest
-from suite.core.op import Kind, Op, Work, feeds, needs
+from suite.core.op import FlushInterval, Kind, Op, feeds, needs
 from suite.papers.samo.closed_forms import (
     bubble,
     messages,
@@ -40,7 +40,7 @@ def test_bubble_is_the_idle_time_of_the_schedule(
 ) -> None:
     """A message-driven order keeps it where a backward is twice a forward, as in the figure; 1F1B always does."""
     cost = {Kind.FORWARD: forward / stages, Kind.BACKWARD: backward / stages, Kind.UPDATE: 0.0}
-    timeline = check(schedule, stages, Work(0, 11, None, 0), cost=lambda op: cost[op.kind])
+    timeline = check(schedule, stages, FlushInterval(0, 11, None, 0), cost=lambda op: cost[op.kind])
     for stage in range(stages):
         assert timeline.idle(stage) == pytest.approx(float(bubble(forward, backward, stages)), abs=1e-9)
 
@@ -53,7 +53,7 @@ def test_microbatches_by_hand() -> None:
 @pytest.mark.parametrize("stages", [1, 2, 3, 6])
 def test_messages_are_those_that_the_ops_of_a_batch_exchange(stages: int) -> None:
     """Counted once as sent and once as received, over all ops that the checker saw run."""
-    count, slots = Counter[int](), check(MessageDriven(), stages, Work(0, 7, None, 0)).slots
+    count, slots = Counter[int](), check(MessageDriven(), stages, FlushInterval(0, 7, None, 0)).slots
     for op in (slot.op for slot in slots):
         count[op.stage] += (needs(op, stages) is not None) + (feeds(op, stages) is not None)
     assert [count[stage] for stage in range(stages)] == [7 * messages_per_microbatch(s, stages) for s in range(stages)]

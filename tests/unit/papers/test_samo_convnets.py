@@ -1,4 +1,4 @@
-"""Decides whether SAMO's Figure 5 is simulated as it is said to be, and how near that comes."""
+"""Simulation of SAMO's Figure 5, and its errors."""
 
 from __future__ import annotations
 

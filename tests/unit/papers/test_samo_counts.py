@@ -1,4 +1,4 @@
-"""Decides whether SAMO's claims that need no cluster are counted as they are by hand."""
+"""SAMO's counted claims against hand counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether SAMO's bytes and messages are those of the engine: by hand, and changed where the engine is."""
+"""SAMO's bytes and messages in the engine, by hand and on a changed engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from published_runs import lab
 
 from suite.core.claim import Claim, Evidence
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, Place, Work
+from suite.core.op import FlushInterval, Kind, Op, Place
 from suite.engine import engine
 from suite.engine.batch_slicing import Rows
 from suite.engine.states.state import ModelState
@@ -196,7 +196,7 @@ def test_bubble_is_asked_of_both_orders(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(one > other for one, other in zip(slower[:3], known[:3], strict=True))
 
 
-def _no_warm_up(self: OneFOneB, place: Place, work: Work) -> Iterator[tuple[Op, ...]]:
+def _no_warm_up(self: OneFOneB, place: Place, work: FlushInterval) -> Iterator[tuple[Op, ...]]:
     for index in range(work.first, work.end):
         yield (Op(place.stage, Kind.FORWARD, index),)
         yield (Op(place.stage, Kind.BACKWARD, index),)

@@ -16,7 +16,7 @@ from configs import altered
 
 from baselines.sputnik import UNTRIED, layer_timing
 from baselines.sputnik.layer_timing import (
-    Clock,
+    CallTimer,
     Implementation,
     Layer,
     LayerTiming,
@@ -154,7 +154,7 @@ def test_on_cuda_calls_are_timed_between_events_behind_what_keeps_the_device_bus
         return call
 
     Event.log.clear()
-    clock = Clock("cuda:0", event=Event, ahead=work("ahead", 100.0))
+    clock = CallTimer("cuda:0", event=Event, ahead=work("ahead", 100.0))
     assert clock.cuda
     assert clock.seconds(work("call", 4.0), 3) == pytest.approx(4e-3)
     assert Event.log == ["call", *["ahead"] * layer_timing.DEEP, "event", "call", "call", "call", "event", "wait"]
@@ -169,14 +169,14 @@ def test_on_a_cpu_a_short_call_is_repeated_and_a_long_one_is_not(monkeypatch: py
         calls[0] += 1
         return torch.empty(0)
 
-    assert Clock("cpu").seconds(call, 1) == 3.0
+    assert CallTimer("cpu").seconds(call, 1) == 3.0
     assert calls == [1]
-    assert Clock("cpu").seconds(call, 4) == 3.0
+    assert CallTimer("cpu").seconds(call, 4) == 3.0
     assert calls == [6]
 
 
 def test_implementations_take_turns_and_are_repeated_alike() -> None:
-    class Told(Clock):
+    class Told(CallTimer):
         def __init__(self) -> None:
             super().__init__("cpu")
             self.times: list[int] = []

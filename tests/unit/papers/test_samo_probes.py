@@ -1,4 +1,4 @@
-"""Decides whether what is looked up in a small network is what is there: each count sees what it should not find."""
+"""SAMO's probes in a small network: each count detects a planted change."""
 
 from __future__ import annotations
 

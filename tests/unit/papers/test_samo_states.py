@@ -1,4 +1,4 @@
-"""Decides whether SAMO's model states beside a dense network's and beside AxoNN's offload are those counted by hand."""
+"""SAMO's model states compared with dense states and AxoNN's offload, counted by hand."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_part_of_what_was_read_is_covered() -> None:
 
 
 def test_memory_keeps_what_was_computed_without_the_name() -> None:
-    memory: trace.Memory[str, int] = trace.Memory()
+    memory: trace.TracedCache[str, int] = trace.TracedCache()
     for name in ("a", "b"):
         memory.get(name, lambda name=name: len(trace.read(f"plan.{name}") or name))  # type: ignore[misc]
     kept = memory.without("plan.a.inter")

@@ -1,4 +1,4 @@
-"""Decides whether what real ranks hand over in a sparse product is seen as it is, and follows the engine."""
+"""Traffic of real ranks in a sparse product, seen by the probes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from suite.gnn import partition_data, train
 from suite.gnn.exchange import Aware, Exchange
 from suite.gnn.local_block import Share
 from suite.gnn.partition.metis import Metis
-from suite.gnn.partition.simple import Random
-from suite.gnn.plan import Placement, Plan
+from suite.gnn.partition.simple import RandomOrder
+from suite.gnn.plan import ExchangePlan, Placement
 from suite.papers.common import claims
 from suite.papers.common.answer import Papers, Question, function_of
 from suite.papers.sparse_gnn import printed, probes, probes_runs, probes_watch
@@ -31,7 +31,7 @@ LAB = GraphLab(
     None,  # type: ignore[arg-type]  # nothing here is simulated
     {},
     {"amazon": AmazonLike(vertices=2048), "reddit": RedditLike(vertices=512, degree=20)},
-    {RANDOM: Random(), "metis": Metis()},
+    {RANDOM: RandomOrder(), "metis": Metis()},
     None,
     {"cagnet": CAGNET, "sparsity_aware": AWARE},
 )
@@ -39,8 +39,8 @@ LAB = GraphLab(
 SMALL = csr_array(np.array([[1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 1, 0], [0, 1, 0, 1]], dtype=float))
 
 
-def small(c: int = 1, parts: int = 2) -> Plan:
-    return Plan.of(SMALL, np.array([0, 0, 1, 1]), Placement(parts, c))
+def small(c: int = 1, parts: int = 2) -> ExchangePlan:
+    return ExchangePlan.of(SMALL, np.array([0, 0, 1, 1]), Placement(parts, c))
 
 
 def asked(points: Any = (), terms: tuple[str, ...] = ()) -> Question:
@@ -110,10 +110,10 @@ def test_an_oblivious_product_sends_whole_block_rows(monkeypatch: pytest.MonkeyP
 
 def test_an_aware_product_sends_the_named_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(named == came for named, came in values("aware", asked()))
-    plain = Plan.needs
+    plain = ExchangePlan.needs
     # one row too many of each other part
     monkeypatch.setattr(
-        Plan, "needs", lambda self, i, q: plain(self, i, q) if i == q else np.union1d(plain(self, i, q), [0])
+        ExchangePlan, "needs", lambda self, i, q: plain(self, i, q) if i == q else np.union1d(plain(self, i, q), [0])
     )
     assert any(named != came for named, came in values("aware", asked()))
 
@@ -124,7 +124,7 @@ def test_less_is_sent_in_most_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(found) == 3 * 2 * 2
     assert all(ours <= theirs for ours, theirs in found)
     monkeypatch.setattr(
-        Plan, "needs", lambda self, i, q: np.arange(self.offsets[q + 1] - self.offsets[q], dtype=np.int64)
+        ExchangePlan, "needs", lambda self, i, q: np.arange(self.offsets[q + 1] - self.offsets[q], dtype=np.int64)
     )
     whole = values("less", question, grids=[[2, 1]])
     assert all(ours == theirs for ours, theirs in whole)
@@ -319,7 +319,7 @@ def test_printed_rows_read_other_claims_alone() -> None:
 
 
 def test_shares_of_parts_without_needs_send_nothing() -> None:
-    plan = Plan.of(csr_array(np.eye(4)), np.array([0, 0, 1, 1]), Placement(2))
+    plan = ExchangePlan.of(csr_array(np.eye(4)), np.array([0, 0, 1, 1]), Placement(2))
     assert [int(Share.of(plan, rank).sent.sum()) for rank in range(2)] == [0, 0]
     wires, _ = probes_watch.multiplied(plan, AWARE, form="fused")
     assert [one.bytes for one in wires] == [0, 0]

@@ -31,7 +31,7 @@ def test_traced_stack_stays_traced_when_a_constant_is_replaced() -> None:
 
 
 def test_remembered_value_is_read_with_all_that_it_read() -> None:
-    memory: trace.Memory[str, float] = trace.Memory()
+    memory: trace.TracedCache[str, float] = trace.TracedCache()
     stack, calls = trace.traced(STACK), []
 
     def compute() -> float:

@@ -1,4 +1,4 @@
-"""Decides whether PipeOptim's Figure 1 is drawn as it is by hand, where nothing but the order has a part in it."""
+"""PipeOptim's Figure 1 with unit times, against a hand-drawn timeline."""
 
 from __future__ import annotations
 

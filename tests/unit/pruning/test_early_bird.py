@@ -1,4 +1,4 @@
-"""Decides when early-bird tickets are drawn, by distances that are worked out by hand, and what channels take."""
+"""Early-bird tickets: hand-computed distances, and channel masks."""
 
 from __future__ import annotations
 
@@ -251,7 +251,9 @@ def test_what_is_asked_for_by_name_leaves_something_of_the_projections_of_a_gpt(
     overrides = ["system=axonn_samo", "pruning=early_bird", "pruning.ticket.latest=1"]
     search = resolve(overrides).pruning.ticket
     torch.manual_seed(3)
-    blocks = [gpt.Block(Transformer(layers=24, hidden=16, heads=2, sequence=4, vocabulary=11)) for _ in range(2)]
+    blocks = [
+        gpt.TransformerBlock(Transformer(layers=24, hidden=16, heads=2, sequence=4, vocabulary=11)) for _ in range(2)
+    ]
     assert len(search.build().draw(whole(blocks, sparsity=0.9))) == 8
     with pytest.raises(InvalidRequest, match=r"project\.weight of layer 0.*a scope of layer"):
         search.build(scope="global").draw(whole(blocks, sparsity=0.9))

@@ -1,4 +1,4 @@
-"""Decides whether the largest weights stay: exactly as many as asked for, and the same ones on every grid."""
+"""Magnitude pruning: exact counts, and equal masks on every grid."""
 
 from __future__ import annotations
 

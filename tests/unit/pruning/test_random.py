@@ -1,4 +1,4 @@
-"""Decides whether chance is that of the run's seed and the weight's place in the model, and of nothing else."""
+"""Random pruning depends on the seed and on the place in the model only."""
 
 from __future__ import annotations
 

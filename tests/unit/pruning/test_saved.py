@@ -1,4 +1,4 @@
-"""Decides whether a ticket comes back from its file on every grid, and whether another model's is refused."""
+"""Masks from files on every grid, and refusal of another model's mask."""
 
 from __future__ import annotations
 

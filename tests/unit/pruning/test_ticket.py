@@ -1,4 +1,4 @@
-"""Decides whether a ticket is known for what it is: what may be pruned, what is refused, what a file gives back."""
+"""Masks: prunable weights, refusals, and files."""
 
 from __future__ import annotations
 

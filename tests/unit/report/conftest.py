@@ -1,4 +1,4 @@
-"""Decides what the report's tests read: small record stores made by hand, with traces of checked schedules."""
+"""Small record stores made by hand, with traces of checked schedules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, Work, needs
+from suite.core.op import FlushInterval, Kind, Op, needs
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import CATEGORY, REDUCE, STEP, WAIT, Trace
 from suite.schedule import MessageDriven, OneFOneB
@@ -104,7 +104,7 @@ def pipeline_trace(
             sent = message if needs(op, grid.inter) is not None else 0.0
             return costs.setdefault(op, ticks[op.kind] / grid.inter * (1 + noise * rng.random()) + sent)
 
-        timeline = check(schedule, grid.inter, Work(0, microbatches, None, 0), cost=cost, replica=replica)
+        timeline = check(schedule, grid.inter, FlushInterval(0, microbatches, None, 0), cost=cost, replica=replica)
         free = dict.fromkeys(range(grid.inter), 0.0)
         for slot in sorted(timeline.slots, key=lambda slot: slot.start):
             rank = grid.rank(data=replica, inter=slot.op.stage)

@@ -1,6 +1,4 @@
-"""Decides whether a page of thousands of records stays a page: shared out fairly, said wherever it is cut, in linear
-work, and the same bytes from the same records.
-"""
+"""Pages of thousands of records: fair shares, visible cuts, linear work, equal bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from hypothesis import strategies as st
 from suite.core.record import Outcome
 from suite.papers.common import claims
 from suite.report import judge, write_report
-from suite.report.load import Entry, read_store
+from suite.report.load import StoredRecord, read_store
 from suite.report.page import page, page_budget
 from suite.report.tables.record_tables import Cell, Column, Table
 
@@ -57,11 +55,13 @@ def test_a_table_that_is_cut_says_so():
     ],
 )
 def test_a_reason_is_shown_whole_or_says_where_the_whole_is(make, reason, said):
-    assert page_budget.reason(Entry(make("a", reason=reason), "records/a.json")) == said
+    assert page_budget.reason(StoredRecord(make("a", reason=reason), "records/a.json")) == said
 
 
 def test_a_long_traceback_keeps_its_ends_and_names_its_file(make):
-    told = page_budget.reason(Entry(make("a", reason="\n".join(map(str, range(200)))), "records/a.json")).splitlines()
+    told = page_budget.reason(
+        StoredRecord(make("a", reason="\n".join(map(str, range(200)))), "records/a.json")
+    ).splitlines()
     assert (told[0], told[-1]) == ("0", "199")
     assert "… 160 lines more, in records/a.json …" in told
     assert len(told) == page_budget.LINES + 1
@@ -125,7 +125,9 @@ def test_every_link_inside_the_page_leads_somewhere(large, html):
 
 def test_the_newest_runs_stand_and_those_that_a_verdict_rests_on(make):
     entries = [
-        Entry(make(f"s{n} 1x1", provenance={"started": f"2026-01-{n + 1:02}T00:00:00+00:00"}), f"records/{n}.json")
+        StoredRecord(
+            make(f"s{n} 1x1", provenance={"started": f"2026-01-{n + 1:02}T00:00:00+00:00"}), f"records/{n}.json"
+        )
         for n in range(9)
     ]
     kept = page_budget._newest(entries, 4, {"records/1.json"})

@@ -1,4 +1,4 @@
-"""Decides that the page works in a real browser: quiet, offline, sortable, filterable, at a desk and on a phone.
+"""The page in a real browser: quiet, offline, sortable, filterable, on desktop and phone.
 
 A parser in Python sees markup; only a browser sees a script that fails, a policy that bites, a request that leaves, a
 page wider than its window, or text that turned into code.

@@ -14,7 +14,7 @@ from suite.core.claim import AnswerRow, Claim, Evidence, Judged
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.papers.common import claims, reproduce_commands
 from suite.report import claim_text, judge, write_report
-from suite.report.load import Entry, Store
+from suite.report.load import ReportStore, StoredRecord
 
 RUN = "suite run experiment=demo system=axonn"
 EXPERIMENT = {"experiment": {"name": "demo", "expected_seconds": 90}}
@@ -31,9 +31,9 @@ def judged(item: Claim, **metrics: Metric) -> Judged:
     provenance = {"command": RUN}
     source = Source.MEASURED if "batch_time" in metrics else Source.ANALYTIC
     record = Record("k", "demo", "axonn", "axonn 2x1", Outcome.OK, source, config=EXPERIMENT, provenance=provenance)
-    entry = Entry(Record.from_json(record.to_json()), "records/k.json")
+    entry = StoredRecord(Record.from_json(record.to_json()), "records/k.json")
     entry.record.metrics.update(metrics)
-    (found,) = judge.judge([item], Store(Path("nowhere"), (entry,) if metrics else ()))
+    (found,) = judge.judge([item], ReportStore(Path("nowhere"), (entry,) if metrics else ()))
     return found
 
 
@@ -79,7 +79,7 @@ def test_claim_without_a_record_says_what_would_run_it(answers: tuple[AnswerRow,
 
 def test_archive_and_json_give_the_same_commands(tmp_path: Path) -> None:
     """Of every published claim, with no record."""
-    store = Store(tmp_path, ())
+    store = ReportStore(tmp_path, ())
     found = reproduce_commands.filled(judge.judge(claims.load(), store), claims.settings())
     written = json.loads(claim_text.write_json(tmp_path, found).read_text(encoding="utf-8"))
     wanted = [entry["command"] or "none: no run here answers it" for entry in written]
@@ -90,7 +90,7 @@ def test_archive_and_json_give_the_same_commands(tmp_path: Path) -> None:
 def test_archive_says_how_long_an_answer_and_its_experiment_take(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("suite.artifact.claims.expected_seconds", lambda: {"demo": 90.0})
     record = Record("k", "demo", "axonn", "axonn 2x1", Outcome.OK, Source.ANALYTIC)
-    store = Store(Path("nowhere"), (Entry(record, "records/k.json"),))
+    store = ReportStore(Path("nowhere"), (StoredRecord(record, "records/k.json"),))
     timed = judged(claim("c.x", BY_FUNCTION), **{"c.x": value(2.25)})
     untimed = judged(claim("c.x", BY_FUNCTION), **{"c.x": value(None)})
     never = judged(claim("c.x"))

@@ -1,4 +1,4 @@
-"""Decides that derived numbers are those that a hand computes from the raw samples and spans."""
+"""Derived numbers against hand computations from samples and spans."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_median_of_an_even_number_lies_between(make):
 
 
 def test_no_samples_are_nan_and_not_zero(make):
-    row = derive.derive(load.Entry(make("a", ()), "a.json"), None)
+    row = derive.derive(load.StoredRecord(make("a", ()), "a.json"), None)
     for name in ("batch_time_median", "tokens_per_second", "percent_of_peak", "efficiency", "bubble_share"):
         assert math.isnan(getattr(row, name))
     assert math.isnan(row.memory_measured_peak)
@@ -105,7 +105,7 @@ def test_the_difference_in_the_frame_is_to_the_named_reference(tmp_path, make, s
     assert row_of(tmp_path, "pytorch 1x1")["loss_difference"] == 0
 
 
-def group_of(tmp_path: Path) -> derive.Group:
+def group_of(tmp_path: Path) -> derive.ExperimentGroup:
     return derive.groups(load.read_store(tmp_path))[0]
 
 

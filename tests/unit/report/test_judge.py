@@ -1,4 +1,4 @@
-"""Decides whether the judge gives the verdicts that were worked out by hand, to the edge of every tolerance.
+"""Verdicts worked out by hand, to the edge of every tolerance.
 
 A judge that is generous by a digit, prefers the wrong record or hides a failed run would make every page a lie.
 """
@@ -17,7 +17,7 @@ import pytest
 from suite.core.claim import AnswerRow, Cases, Check, Claim, Evidence, Judged, Scope, Verdict
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.report import claim_text, judge
-from suite.report.load import Entry, Store, read_store
+from suite.report.load import ReportStore, StoredRecord, read_store
 
 SOURCES = {  # of a record whose metric does not say how its value came about
     Evidence.MEASURED: Source.MEASURED,
@@ -69,7 +69,7 @@ QUICKER = replace(
 )
 
 
-def entry(values: Sequence[float], source: Source = Source.ANALYTIC, name: str = "c.x", **changes: Any) -> Entry:
+def entry(values: Sequence[float], source: Source = Source.ANALYTIC, name: str = "c.x", **changes: Any) -> StoredRecord:
     """A record with a value of claim `name`; file, machine and started name its entry and its time."""
     file, machine = changes.pop("file", "records/k.json"), changes.pop("machine", "")
     unit, evidence = changes.pop("unit", "second"), changes.pop("evidence", "")
@@ -79,17 +79,17 @@ def entry(values: Sequence[float], source: Source = Source.ANALYTIC, name: str =
     metric = Metric(unit, "lower", tuple(values), evidence=evidence, fed_by=fed_by, null=null)
     record = Record("k", "demo", "axonn", "axonn 2x1", Outcome.OK, source, provenance=provenance)
     record = replace(record, metrics={name: metric})
-    return Entry(replace(record, **changes), file, machine)
+    return StoredRecord(replace(record, **changes), file, machine)
 
 
-def held(claim: Claim, values: Sequence[float], evidence: Evidence, **changes: Any) -> Entry:
+def held(claim: Claim, values: Sequence[float], evidence: Evidence, **changes: Any) -> StoredRecord:
     """A record that says of its value of `claim` that it is of this evidence."""
     fields = {"name": claim.id, "unit": claim.unit, "label": f"{claim.id} {evidence}"} | changes
     return entry(values, SOURCES[evidence], evidence=evidence.value, **fields)
 
 
-def found(claim: Claim, *entries: Entry) -> Judged:
-    (judged,) = judge.judge([claim], Store(Path("nowhere"), entries))
+def found(claim: Claim, *entries: StoredRecord) -> Judged:
+    (judged,) = judge.judge([claim], ReportStore(Path("nowhere"), entries))
     assert judged.claim is claim
     return judged
 
@@ -100,7 +100,9 @@ def verdict(claim: Claim, values: Sequence[float], **changes: Any) -> Verdict:
     return found(claim, held(claim, values, answer.evidence, **changes)).verdict
 
 
-def run(label: str, times: Sequence[float] = (), note: str = "", loss: Sequence[float] = (), **changes: Any) -> Entry:
+def run(
+    label: str, times: Sequence[float] = (), note: str = "", loss: Sequence[float] = (), **changes: Any
+) -> StoredRecord:
     """A measured run of experiment demo."""
     metrics = {"batch_time": Metric("s", "lower", tuple(times), note)}
     series = {"loss": list(loss)} if loss else {}
@@ -455,7 +457,7 @@ def test_a_constant_fitted_to_another_cell_feeds_the_model(
 
     def judged(value: float, *claims: Claim, fed_by: Sequence[str] = ("c.other", "c.gone")) -> Judged:
         one = held(claim, [value], evidence, fed_by=fed_by)
-        return judge.judge([claim, *claims], Store(Path("nowhere"), (one,)))[0]
+        return judge.judge([claim, *claims], ReportStore(Path("nowhere"), (one,)))[0]
 
     assert judged(50.0, other).verdict is (Verdict.FED if fed else Verdict.MATCHED)
     assert ("fitted to c.other" in judged(50.0, other).why) is fed
@@ -478,7 +480,7 @@ def test_a_sentence_on_a_simulated_figure_is_fed_by_it(figure: str, evidence: Ev
     claim = answered(replace(BASE, where="Section VII-B"), Evidence.SIMULATED)
     other = replace(BASE, id="c.other", where="Abstract", answers=(replace(row(evidence), figure=figure),))
     one = held(claim, [50.0], Evidence.SIMULATED, fed_by=["c.other"])
-    assert judge.judge([claim, other], Store(Path("nowhere"), (one,)))[0].verdict is expected
+    assert judge.judge([claim, other], ReportStore(Path("nowhere"), (one,)))[0].verdict is expected
 
 
 def test_only_a_model_is_fed() -> None:
@@ -490,7 +492,7 @@ def test_only_a_model_is_fed() -> None:
         (row(Evidence.SIMULATED, restates=RESTATED), Verdict.CONSISTENT),
     ):
         claim = replace(BASE, answers=(answer,))
-        store = Store(Path("nowhere"), (held(claim, [50.0], answer.evidence, fed_by=["c.other"]),))
+        store = ReportStore(Path("nowhere"), (held(claim, [50.0], answer.evidence, fed_by=["c.other"]),))
         assert judge.judge([claim, other], store)[0].verdict is expected
 
 
@@ -524,7 +526,7 @@ def test_a_model_that_is_fed_and_no_better_is_not_matched() -> None:
     claim, other = answered(BASE, Evidence.SIMULATED), replace(BASE, id="c.other")
     for null, expected in (([52.0], Verdict.FED), ([], Verdict.FED), ([50.0], Verdict.NOT_MATCHED)):
         one = held(claim, [49.0], Evidence.SIMULATED, fed_by=["c.other"], null=null)
-        (judged, _) = judge.judge([claim, other], Store(Path("nowhere"), (one,)))
+        (judged, _) = judge.judge([claim, other], ReportStore(Path("nowhere"), (one,)))
         assert judged.verdict is expected
         assert "fitted to c.other" in judged.why
         assert ("null model" in judged.why) is (expected is Verdict.NOT_MATCHED)
@@ -705,9 +707,9 @@ CONTROL = replace(BASE, id="c.control", answers=(row(),))
 CHECKED = replace(BASE, control="c.control")
 
 
-def with_control(claim: Claim, control: Claim, *entries: Entry) -> Judged:
+def with_control(claim: Claim, control: Claim, *entries: StoredRecord) -> Judged:
     """The verdict on `claim`, the same before and after its control in the claim file."""
-    store = Store(Path("nowhere"), entries)
+    store = ReportStore(Path("nowhere"), entries)
     first, _ = judge.judge([claim, control], store)
     _, last = judge.judge([control, claim], store)
     assert first == last
@@ -774,7 +776,7 @@ def test_a_measured_count_is_exact_and_a_measured_time_is_not() -> None:
 )
 def test_three_repeats_that_differ_contradict_under_a_control(values: Sequence[float], expected: Verdict) -> None:
     claim = replace(ACCURACY, control="c.control")
-    store = Store(Path("nowhere"), (*seeds("axonn", values), held(CONTROL, [50.0], Evidence.DERIVED)))
+    store = ReportStore(Path("nowhere"), (*seeds("axonn", values), held(CONTROL, [50.0], Evidence.DERIVED)))
     judged, _ = judge.judge([claim, CONTROL], store)
     assert (judged.verdict, judged.repeats) == (expected, len(values))
 
@@ -903,7 +905,7 @@ EARLY, LATE = [1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]  # of 70 ways to deal 4
 MIXED = [1.5, 2.5, 6.5, 7.5]
 
 
-def timed(label: str, times: Sequence[float], rounds: int = 4, **changes: Any) -> Entry:
+def timed(label: str, times: Sequence[float], rounds: int = 4, **changes: Any) -> StoredRecord:
     """A run in so many rounds."""
     return run(label, times, config={"measure": {"rounds": rounds}}, **changes)
 
@@ -975,7 +977,7 @@ def test_the_mean_over_seeds_answers_for_a_label_with_a_star() -> None:
     answer = replace(QUICKER.answers[0], labels=("axonn seed *", "gpipe seed *"), metric="perplexity")
     claim = replace(QUICKER, answers=(answer,))
 
-    def seeds(system: str, values: Sequence[float]) -> list[Entry]:
+    def seeds(system: str, values: Sequence[float]) -> list[StoredRecord]:
         sampled = [(value, value - 0.5, value + 0.5) for value in values]
         return [
             run(f"{system} seed {seed}", metrics={"perplexity": Metric("", "lower", each)})
@@ -996,7 +998,7 @@ def test_the_mean_over_seeds_answers_for_a_label_with_a_star() -> None:
 # Series
 
 
-def seeds(system: str, values: Sequence[float]) -> list[Entry]:
+def seeds(system: str, values: Sequence[float]) -> list[StoredRecord]:
     return [
         run(f"{system} seed {number}", metrics={"perplexity": Metric("", "lower", (value,))})
         for number, value in enumerate(values)
@@ -1095,7 +1097,7 @@ def test_simulated_runs_answer_no_measured_row() -> None:
     assert one.verdict is Verdict.NOT_RUN
 
 
-def replace_source(one: Entry) -> Entry:
+def replace_source(one: StoredRecord) -> StoredRecord:
     return replace(one, record=replace(one.record, source=Source.SIMULATED))
 
 
@@ -1173,7 +1175,7 @@ def test_claims_csv_has_every_column(tmp_path: Path) -> None:
         entry([1e-7, 2, 3, 4, 5, 6e11], name="c.order", label="order", source=Source.MEASURED),
         entry([56, 128, 29], name="c.formula", label="formula"),
     ]
-    judged = judge.judge(claims, Store(tmp_path, tuple(entries)))
+    judged = judge.judge(claims, ReportStore(tmp_path, tuple(entries)))
     path = claim_text.write_claims(tmp_path / "new", judged)
     assert path == tmp_path / "new" / "claims.csv"
     with path.open(newline="", encoding="utf-8") as stream:

@@ -1,4 +1,4 @@
-"""Decides that no file in a reports folder can stop a page, and that each one that is not used says why."""
+"""Loading a reports folder: no file stops the page, and each skipped file has a reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def aside_of(folder: Path) -> dict[str, tuple[Aside, str]]:
 
 
 def test_a_missing_folder_is_an_empty_store(tmp_path):
-    assert load.read_store(tmp_path / "none") == load.Store(tmp_path / "none")
+    assert load.read_store(tmp_path / "none") == load.ReportStore(tmp_path / "none")
 
 
 def test_damaged_and_other_schema_are_told_apart(tmp_path, make, store):

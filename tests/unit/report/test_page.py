@@ -1,4 +1,4 @@
-"""Decides that the page is whole, the same on every build, offline, and shows hostile records as text."""
+"""The page: complete, reproducible, offline, with hostile records as text."""
 
 from __future__ import annotations
 

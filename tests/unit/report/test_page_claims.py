@@ -1,4 +1,4 @@
-"""Decides that every claim stands on the page with its verdict, its values and the way to what made them."""
+"""Claims on the page: verdict, values, and links to their runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides that a panel puts the paper's points beside ours: read, drawn, tabled, marked, and safe."""
+"""Panels of published figures: read, drawn, tabulated, marked and escaped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from suite.core.record import Outcome, Record, Source
 from suite.report.load import read_store
 from suite.report.page import page
 from suite.report.panels import figure_panels
-from suite.report.panels.figure_panels import NULL, OURS, PAPER, Panel
+from suite.report.panels.figure_panels import NULL, OURS, PAPER, FigurePanel
 from suite.report.plots import curves, plots
 from suite.report.plots import figure as palette
 
@@ -45,7 +45,7 @@ def figure(make: Make, series: Mapping[str, Sequence[float]], label: str = "fig_
     )
 
 
-def only(make: Make, series: Mapping[str, Sequence[float]]) -> Panel:
+def only(make: Make, series: Mapping[str, Sequence[float]]) -> FigurePanel:
     [panel] = figure_panels.read(figure(make, series))
     return panel
 
@@ -54,7 +54,7 @@ def rows(table: Any) -> list[list[str]]:
     return [[" ".join(filter(None, (c.text, c.detail, c.badge))) for c in row] for row in table.rows]
 
 
-def drawn(panel: Panel) -> tuple[ElementTree.Element, dict[str, ElementTree.Element]]:
+def drawn(panel: FigurePanel) -> tuple[ElementTree.Element, dict[str, ElementTree.Element]]:
     """The picture, and its lines by 'curve-system-point'."""
     looks = {name: place for place, name in enumerate(panel.systems)}
     root = ElementTree.fromstring(curves.picture(panel, looks, "simulated", "s"))

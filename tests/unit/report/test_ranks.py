@@ -1,4 +1,4 @@
-"""Decides that a rank test is exact, ties included, and says no more than the seeds show."""
+"""Exact rank test, with ties."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 from scipy import stats
 
-from suite.stats.rank_test import MOST_SEEDS, Decision, compared
+from suite.stats.rank_test import MOST_SEEDS, RankTestOutcome, compared
 
 
 def dealt(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
@@ -54,7 +54,7 @@ def test_five_seeds_that_all_win_are_better_and_the_other_way_round_worse() -> N
     assert (found.ours, found.theirs, found.n) == (70.2, 68.1, (5, 5))
     assert found.difference == pytest.approx(2.1)
     assert found.p == turned.p == pytest.approx(2 / 252)
-    assert (found.decision, turned.decision) == (Decision.BETTER, Decision.WORSE)
+    assert (found.decision, turned.decision) == (RankTestOutcome.BETTER, RankTestOutcome.WORSE)
     assert found.sentence() == found.sentence(like=True) == "better: p 0.0079 is below 0.05"
     assert turned.sentence().startswith("worse: ")
 
@@ -62,7 +62,7 @@ def test_five_seeds_that_all_win_are_better_and_the_other_way_round_worse() -> N
 def test_two_seeds_decide_nothing_and_say_so() -> None:
     found = compared([90.0, 91.0], [10.0, 11.0])
     assert found.p == found.least == pytest.approx(1 / 3)
-    assert found.decision is Decision.UNDECIDED
+    assert found.decision is RankTestOutcome.UNDECIDED
     assert found.sentence() == "undecided: 2 and 2 seeds decide nothing, as p is 0.33 at least"
 
 
@@ -71,7 +71,7 @@ def test_near_and_undecided_proves_no_match() -> None:
     assert near.sentence() == "undecided: p 1 is not below 0.05"
     assert near.sentence(like=True).endswith("; the medians are within 1 point, which proves no match")
     far = compared([70.0, 71.0, 72.0, 73.0], [68.5, 69.0, 70.5, 72.8])
-    assert far.decision is Decision.UNDECIDED
+    assert far.decision is RankTestOutcome.UNDECIDED
     assert far.sentence(like=True).endswith("; the medians are more than 1 point apart")
 
 
@@ -80,7 +80,7 @@ def test_equal_scores_and_no_scores_decide_nothing() -> None:
     for ours, theirs in (([], [1.0]), ([math.nan], [1.0]), ([1.0] * MOST_SEEDS, [2.0])):
         found = compared(ours, theirs)
         assert math.isnan(found.p)
-        assert found.decision is Decision.UNDECIDED
+        assert found.decision is RankTestOutcome.UNDECIDED
         assert found.sentence(like=True) == "undecided: no scores to compare"
 
 

@@ -1,4 +1,4 @@
-"""Decides that an accuracy study puts together what was trained alike, by hand-computed scores, and names the rest."""
+"""Accuracy studies: grouping by seed and hand-computed scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.papers.common import claims
 from suite.report import derive
-from suite.report.load import Entry, Store, read_store
+from suite.report.load import ReportStore, StoredRecord, read_store
 from suite.report.page import page
 from suite.report.panels import learning_curves, seed_study
 
@@ -52,11 +52,11 @@ def run(make: Make) -> Run:
     return build
 
 
-def groups(*records: Record) -> list[derive.Group]:
-    return derive.groups(Store(Path(), tuple(Entry(r, f"{n}.json") for n, r in enumerate(records))))
+def groups(*records: Record) -> list[derive.ExperimentGroup]:
+    return derive.groups(ReportStore(Path(), tuple(StoredRecord(r, f"{n}.json") for n, r in enumerate(records))))
 
 
-def tasks(*records: Record, asked: Mapping[str, Any] = ASKED) -> list[seed_study.Task]:
+def tasks(*records: Record, asked: Mapping[str, Any] = ASKED) -> list[seed_study.StudyTask]:
     found, remarks = seed_study.tasks(seed_study.parse(asked), groups(*records))
     assert remarks == []
     return found

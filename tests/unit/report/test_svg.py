@@ -1,4 +1,4 @@
-"""Decides whether a picture that was made small shows what was drawn: curves keep their ends, ids stay apart."""
+"""Reduced SVG: curves keep their ends, ids stay unique."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides that a panel of several runs shows what may be compared, hand-computed, and names what it leaves out."""
+"""Sweep panels: hand-computed points, and reasons for runs left out."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from suite.core.claim import Check, Claim, Judged, Verdict
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.papers.common import claims
 from suite.report import derive
-from suite.report.load import Entry, Store, read_store
+from suite.report.load import ReportStore, StoredRecord, read_store
 from suite.report.page import page
 from suite.report.panels import sweep_panels
-from suite.report.panels.figure_panels import OURS, PAPER, Shown
+from suite.report.panels.figure_panels import OURS, PAPER, ShownPanel
 from suite.report.panels.panel_spec import factor, parse
 
 NAN = math.nan
@@ -70,24 +70,24 @@ def claim(name: str, value: Any, unit: str = "second") -> Claim:
     return Claim(name, "axonn", "Figure 8", "time", "axonn", value, unit, "number", "cluster")
 
 
-def group(*records: Record) -> derive.Group:
-    [found] = derive.groups(Store(Path(), tuple(Entry(r, f"{n}.json") for n, r in enumerate(records))))
+def group(*records: Record) -> derive.ExperimentGroup:
+    [found] = derive.groups(ReportStore(Path(), tuple(StoredRecord(r, f"{n}.json") for n, r in enumerate(records))))
     return found
 
 
-def read(*records: Record, known: Sequence[Claim] = ()) -> tuple[list[Shown], list[tuple[str, str]]]:
+def read(*records: Record, known: Sequence[Claim] = ()) -> tuple[list[ShownPanel], list[tuple[str, str]]]:
     found = group(*records)
     runs = {entry.file: f"r{number}" for number, entry in enumerate(found.entries)}
     return sweep_panels.read(found, {item.id: item for item in known}, runs)
 
 
-def only(*records: Record, known: Sequence[Claim] = ()) -> Shown:
+def only(*records: Record, known: Sequence[Claim] = ()) -> ShownPanel:
     [shown], remarks = read(*records, known=known)
     assert remarks == []
     return shown
 
 
-def rows(shown: Shown) -> list[list[str]]:
+def rows(shown: ShownPanel) -> list[list[str]]:
     """Each row's cells as text: links by their words, badges and details behind them."""
     return [
         [" ".join(filter(None, (c.text, *(text for _, text in c.links), c.badge, c.detail.strip()))) for c in row]
@@ -95,7 +95,7 @@ def rows(shown: Shown) -> list[list[str]]:
     ]
 
 
-def curve(shown: Shown, name: str, side: str = OURS) -> tuple[float, ...]:
+def curve(shown: ShownPanel, name: str, side: str = OURS) -> tuple[float, ...]:
     return shown.panel.curves[side][name]
 
 
@@ -704,7 +704,7 @@ def test_whatever_an_experiment_holds_a_page_comes_out(run):
         read(*records, known=known)
         if number % 30 == 0:
             judged = [Judged(item, Verdict.NOT_RUN, "") for item in known]
-            assert "</html>" in page.render(Store(Path(), group(*records).entries), judged=judged)
+            assert "</html>" in page.render(ReportStore(Path(), group(*records).entries), judged=judged)
 
 
 def test_far_too_much_is_cut_and_says_so(run):

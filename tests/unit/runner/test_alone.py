@@ -1,4 +1,4 @@
-"""Decides whether a name is held by one at a time, and let go of however its holder ends."""
+"""Locks: one holder at a time, released however the holder ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether the `check` executor counts what the papers draw, and refuses by name what has no order of ours."""
+"""Executor `check`: counts of the papers' figures, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether an emulated rank sleeps as long as its cost model says, sends what it says, and is predicted so.
+"""Emulated ranks: sleeps, messages and prediction follow the cost model.
 
 Ranks are threads here, which sleep as well as processes; tests/agreement has real ranks and the bound on the clock.
 """
@@ -19,11 +19,11 @@ from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, Place, Work
+from suite.core.op import FlushInterval, Kind, Op, Place
 from suite.core.protocols import Chunk, CostModel
 from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, WAIT, Trace
 from suite.runner.executors import emulated_rank
-from suite.runner.executors.emulated_rank import Emulated, Plan, hops, metrics, predict
+from suite.runner.executors.emulated_rank import Emulated, EmulationPlan, hops, metrics, predict
 from suite.runner.runs import check, freeze
 from suite.schedule.check import check as check_schedule
 from suite.simulate.network.machine import Link
@@ -133,7 +133,7 @@ def test_an_op_that_waited_begins_when_its_message_is_here(base: RunConfig) -> N
 def test_stragglers_and_jitter_are_slept(base: RunConfig) -> None:
     jitter = {"kind": "uniform", "spread": 0.9}
     config = altered(base, executor__jitter=jitter, executor__stragglers={"0": 2.0}, seed=5)
-    slower = Plan.of(config).slower
+    slower = EmulationPlan.of(config).slower
     expected = sum(
         seconds * slower(0, Op(0, kind, index))
         for kind, seconds in ((Kind.FORWARD, 0.01), (Kind.BACKWARD, 0.02))
@@ -186,9 +186,9 @@ def test_any_cost_model_will_do(base: RunConfig) -> None:
 
 def test_a_static_order_is_emulated_and_predicted_as_such(base: RunConfig) -> None:
     config = altered(base, grid__inter=3)
-    plan, static = Plan.of(config), Plan.of(config, static=True)
-    work = Work(4, 4, None, 1)
-    order = check_schedule(plan.schedule, 3, Work(0, 4, None, 0)).order(1)
+    plan, static = EmulationPlan.of(config), EmulationPlan.of(config, static=True)
+    work = FlushInterval(4, 4, None, 1)
+    order = check_schedule(plan.schedule, 3, FlushInterval(0, 4, None, 0)).order(1)
     program = static.schedule.program(Place(1, 3), work)
     step = next(program)
     for op in order:
@@ -391,7 +391,7 @@ def test_the_simulation_of_a_stream_is_of_a_full_pipeline(streaming: RunConfig) 
 
 def test_a_copy_is_paid_where_a_version_stays(streaming: RunConfig) -> None:
     stash = {"_target_": "baselines.pipedream.Stash", "graph": "recompute"}
-    plan = Plan.of(altered(streaming, weights=stash, executor__copy=0.25))
+    plan = EmulationPlan.of(altered(streaming, weights=stash, executor__copy=0.25))
     assert [[chunk.step for chunk in plan.cost.update(stage)] for stage in (0, 1)] == [[0.255], [0.005]]
     assert [plan.cost.compute(Op(stage, Kind.FORWARD, 3)) for stage in (0, 1)] == [0.01, 0.01]
 
@@ -408,7 +408,7 @@ def test_what_is_asked_costs_no_less_than_nothing(streaming: RunConfig, name: st
 def test_a_static_order_is_that_of_each_stream(streaming: RunConfig) -> None:
     def rank(world: threads.LoopbackWorld) -> list[str]:
         made = Emulated(world, streaming)
-        made.plan = Plan.of(streaming, static=True)
+        made.plan = EmulationPlan.of(streaming, static=True)
         made.stream([()] * 3)
         made.close()
         return [str(span.op) for span in made.observe() if span.category in (FORWARD, BACKWARD)]

@@ -1,4 +1,4 @@
-"""Decides whether a run without ranks leaves a record like every other run: refused, kept, failed or judged.
+"""Records of runs without ranks: refused, kept, failed or judged.
 
 No rank may start here: what carries such a run out is a class that the config names.
 """
@@ -18,7 +18,7 @@ from suite.config.run import RunConfig
 from suite.core.claim import AnswerRow, Claim, Evidence, Scope, Verdict
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
-from suite.core.protocols import Carried
+from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import FORWARD, Span, Trace
 from suite.papers.common import claims
@@ -43,11 +43,11 @@ class Counting:
         if self.value < 0:
             raise InvalidRequest(f"executor.value={self.value}", rule="not negative", legal="executor.value=0")
 
-    def run(self, config: RunConfig) -> Carried:
+    def run(self, config: RunConfig) -> ExecutorResult:
         if not self.value:
             raise ZeroDivisionError("nothing to divide by")
         spans = Trace([Span(0, FORWARD, 0.0, 1 / self.value, Op(0, Kind.FORWARD, 0))])
-        return Carried(
+        return ExecutorResult(
             Source.SIMULATED,
             metrics={"batch_time": Metric("s", "lower", (1 / self.value,))},
             memory={"predicted": {"weights": [8]}},

@@ -1,4 +1,4 @@
-"""Decides whether latency and bandwidth are found again in times that were made from them."""
+"""Fit of latency and bandwidth to synthetic times."""
 
 from __future__ import annotations
 

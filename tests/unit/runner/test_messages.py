@@ -1,4 +1,4 @@
-"""Decides whether a study of messages times what has arrived and nothing else.
+"""Message studies time arrived messages only.
 
 Ranks are threads here; tests/distributed has real ones, under MPI and gloo.
 """

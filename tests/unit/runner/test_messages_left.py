@@ -1,4 +1,4 @@
-"""Decides what a study of messages leaves in a record: raw samples, lines, panels, and answers to claims."""
+"""Records of message studies: samples, fits, panels and claims."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from configs import altered
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.core.claim import AnswerRow, Evidence, Scope, Verdict
-from suite.core.protocols import Carried
+from suite.core.protocols import ExecutorResult
 from suite.core.record import Outcome, Record
 from suite.papers.common import claims
 from suite.report.judge import judge
-from suite.report.load import Entry, Store, read_store
+from suite.report.load import ReportStore, StoredRecord, read_store
 from suite.report.panels import figure_panels
 from suite.runner.executors.message_sizes import joined
 from suite.runner.interleave import measure
@@ -51,7 +51,7 @@ def made(factor: float = 1.0, curves: Mapping[str, Any] = CURVES) -> Any:
     }
 
 
-def left_of(config: RunConfig, curves: Mapping[str, Any], staged: bool, sweeps: Sequence[Any]) -> Carried:
+def left_of(config: RunConfig, curves: Mapping[str, Any], staged: bool, sweeps: Sequence[Any]) -> ExecutorResult:
     """What a record keeps of the study that a config describes."""
     return config.executor.build().left(config, {"curves": curves, "staged": staged}, sweeps)
 
@@ -115,7 +115,7 @@ def test_more_ranks_than_cores_and_copies_are_said(base: dict[str, Any]) -> None
 
 CLAIM = {
     **{
-        "_target_": "suite.runner.executors.message_sizes.Claim",
+        "_target_": "suite.runner.executors.message_sizes.MessageClaim",
         "id": "axonn.fig4.allreduce_intranode",
         "terms": ["nccl", "mpi"],
     },
@@ -129,7 +129,11 @@ BOTH = {
 
 
 def judged(folder: Path | None = None, *records: Record) -> Any:
-    store = read_store(folder) if folder else Store(Path("nowhere"), tuple(Entry(r, "records/k.json") for r in records))
+    store = (
+        read_store(folder)
+        if folder
+        else ReportStore(Path("nowhere"), tuple(StoredRecord(r, "records/k.json") for r in records))
+    )
     (claim,) = [claim for claim in claims.load() if claim.id == CLAIM["id"]]
     row = AnswerRow(Evidence.MEASURED, figure="axonn_fig4", stand_in="another machine", turned_by=("m",))
     return judge([replace(claim, answers=(row,))], store)[0]

@@ -10,7 +10,7 @@ import yaml
 from suite.cli.draw import draw
 from suite.config.compose import CONF, composed, groups, resolve
 from suite.core.errors import Unsupported
-from suite.core.op import Kind, Op, Place, Work
+from suite.core.op import FlushInterval, Kind, Op, Place
 from suite.core.protocols import Schedule
 from suite.runner.runs import freeze
 from suite.runner.system_schedule import schedule_of
@@ -27,7 +27,7 @@ BRING_THEIR_OWN = {
 
 def passes(schedule: Schedule, stage: int, stages: int, microbatches: int) -> list[tuple[Kind, int]]:
     """A stage's passes in the only order that a schedule accepts."""
-    program = schedule.program(Place(stage, stages), Work(0, microbatches, None, 0))
+    program = schedule.program(Place(stage, stages), FlushInterval(0, microbatches, None, 0))
     found: list[Op] = []
     (op,) = next(program)
     try:

@@ -1,4 +1,4 @@
-"""Decides which outcome an exception of a rank stands for."""
+"""Outcome of a rank's exception."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether a batch's update is that of the rank that comes to it last."""
+"""Update time of a batch: from the rank that starts its update last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether precision=auto means what the processor can do."""
+"""Choice of precision=auto by processor."""
 
 from __future__ import annotations
 

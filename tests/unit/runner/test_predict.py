@@ -1,4 +1,4 @@
-"""Decides whether what is predicted of a run is what a person computes by hand for a GPT of two small blocks.
+"""Estimates of a run against hand computations for a GPT of two blocks.
 
 Bytes of one sequence, float32 (suite.workload.transformer):
 

@@ -1,4 +1,4 @@
-"""Decides whether the line a person watches is right about the time left, and readable where it is not rewritten."""
+"""Progress line: remaining time, and log files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether a run that goes on tells what it had measured before, and which runs can."""
+"""Resumed runs keep their earlier measurements."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Counting(System):
 
 def rank_of(folder: Path | None, shelf: dict[str, Any], every: int = 2) -> Any:
     """A rank that was given no network and no text."""
-    from suite.runner.ranks.rank import Rank
+    from suite.runner.ranks.rank import RankProcess
 
-    class Bare(Rank):
+    class Bare(RankProcess):
         def __init__(self) -> None:
             self.system = Counting(shelf)
             changes = {"checkpoint.folder": folder and str(folder), "checkpoint.every": every, "checkpoint.keep": 3}

@@ -15,7 +15,7 @@ from suite.core.record import Outcome
 from suite.runner.provenance import circumstances
 from suite.runner.runs import expand
 from suite.runner.slurm import job_records, job_state, submit
-from suite.runner.slurm.job_state import State, meaning, of_sacct, of_scontrol, why_ended
+from suite.runner.slurm.job_state import JobState, meaning, of_sacct, of_scontrol, why_ended
 from suite.runner.store import Store, key_of
 
 SACCT = """\
@@ -40,9 +40,9 @@ JobId=13 ArrayJobId=12 ArrayTaskId=0 JobName=suite-x JobState=FAILED Reason=NonZ
 
 def test_what_sacct_says() -> None:
     found = of_sacct(SACCT)
-    assert found["12", 1] == State("CANCELLED", "by 1000")
-    assert found["12", 3] == State("OUT_OF_MEMORY", "", 125)
-    assert found["12", 6] == State("FAILED", "", 9)
+    assert found["12", 1] == JobState("CANCELLED", "by 1000")
+    assert found["12", 3] == JobState("OUT_OF_MEMORY", "", 125)
+    assert found["12", 6] == JobState("FAILED", "", 9)
     assert [task for (job, task), state in found.items() if state.name == "PENDING"] == [9, 10, 12]
     assert {task for (job, task), state in found.items() if job == "12" and state.over} == set(range(8))
     assert found["13", 0].over
@@ -59,22 +59,22 @@ def test_what_scontrol_says() -> None:
 @pytest.mark.parametrize(
     ("state", "outcome", "says"),
     [
-        (State("COMPLETED"), Outcome.FAILED, "left no record"),
-        (State("CANCELLED", "by 1000"), Outcome.CANCELLED, "cancelled (by 1000); Slurm says CANCELLED"),
-        (State("REVOKED"), Outcome.CANCELLED, "another cluster"),
-        (State("PREEMPTED"), Outcome.CANCELLED, "higher priority"),
-        (State("TIMEOUT", "TimeLimit"), Outcome.TIMEOUT, "past its time limit; Slurm says TIMEOUT"),
-        (State("DEADLINE"), Outcome.TIMEOUT, "deadline"),
-        (State("OUT_OF_MEMORY", "", 125), Outcome.OOM, "more memory"),
-        (State("NODE_FAIL"), Outcome.LOST_RANK, "a node of the job failed"),
-        (State("BOOT_FAIL"), Outcome.LOST_RANK, "did not boot"),
-        (State("LAUNCH_FAILED"), Outcome.FAILED, "could not launch"),
-        (State("FAILED", "NonZeroExitCode", 0, 77), Outcome.FAILED, "exit status 77; Slurm says FAILED"),
-        (State("FAILED", "", 9), Outcome.LOST_RANK, "ended by signal 9"),
-        (State("UNKNOWN"), Outcome.LOST_RANK, "knows nothing"),
+        (JobState("COMPLETED"), Outcome.FAILED, "left no record"),
+        (JobState("CANCELLED", "by 1000"), Outcome.CANCELLED, "cancelled (by 1000); Slurm says CANCELLED"),
+        (JobState("REVOKED"), Outcome.CANCELLED, "another cluster"),
+        (JobState("PREEMPTED"), Outcome.CANCELLED, "higher priority"),
+        (JobState("TIMEOUT", "TimeLimit"), Outcome.TIMEOUT, "past its time limit; Slurm says TIMEOUT"),
+        (JobState("DEADLINE"), Outcome.TIMEOUT, "deadline"),
+        (JobState("OUT_OF_MEMORY", "", 125), Outcome.OOM, "more memory"),
+        (JobState("NODE_FAIL"), Outcome.LOST_RANK, "a node of the job failed"),
+        (JobState("BOOT_FAIL"), Outcome.LOST_RANK, "did not boot"),
+        (JobState("LAUNCH_FAILED"), Outcome.FAILED, "could not launch"),
+        (JobState("FAILED", "NonZeroExitCode", 0, 77), Outcome.FAILED, "exit status 77; Slurm says FAILED"),
+        (JobState("FAILED", "", 9), Outcome.LOST_RANK, "ended by signal 9"),
+        (JobState("UNKNOWN"), Outcome.LOST_RANK, "knows nothing"),
     ],
 )
-def test_what_an_end_means(state: State, outcome: Outcome, says: str) -> None:
+def test_what_an_end_means(state: JobState, outcome: Outcome, says: str) -> None:
     found, reason = meaning(state)
     assert found is outcome
     assert says in reason

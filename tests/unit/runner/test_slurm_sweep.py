@@ -19,7 +19,7 @@ from suite.runner.executors import in_process
 from suite.runner.provenance import circumstances
 from suite.runner.runs import Run, expand
 from suite.runner.slurm import job_state, submit, wait
-from suite.runner.slurm.job_state import State
+from suite.runner.slurm.job_state import JobState
 from suite.runner.store import Store, key_of
 
 SBATCH = """
@@ -160,7 +160,7 @@ def test_the_status_of_a_job(
     Store(tmp_path / "reports").write(in_process.lost(runs[0], key(runs[0]), outcome, "its own"))
     job = SimpleNamespace(command=(), runs=runs)
     array = SimpleNamespace(jobs=[job], job="7", name="suite-a-0", before={}, refusal=None, status=lambda task: told)
-    (ended,) = submit._closed([array], {("7", 0): State(state)}, lambda line: None)
+    (ended,) = submit._closed([array], {("7", 0): JobState(state)}, lambda line: None)
     assert ended.status == status
     assert [record.outcome for record in kept(tmp_path)] == [outcome]
 
@@ -181,7 +181,7 @@ class Clock:
     def status(self, task: int) -> int | None:
         return 0 if self.now >= self.told else None
 
-    def waited(self, monkeypatch: pytest.MonkeyPatch, limit: float = 3600) -> State:
+    def waited(self, monkeypatch: pytest.MonkeyPatch, limit: float = 3600) -> JobState:
         """The last word on the only job of an array."""
         monkeypatch.setattr(wait, "time", self)
         monkeypatch.setattr(job_state, "ask", lambda *command: self.answers(self.now))

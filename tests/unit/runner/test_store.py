@@ -1,4 +1,4 @@
-"""Decides whether a record is found again when nothing that decides its numbers has changed, whole or not at all."""
+"""Records are found again when nothing that determines their numbers has changed."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from suite.runner.progress import Progress
 from suite.runner.runs import expand
 from suite.runner.tune import Candidate, Choice, Tuned, candidates, choose, planned, ranked
 from suite.simulate import search
-from suite.simulate.block_model import Plan
+from suite.simulate.block_model import SimulationPlan
 from suite.simulate.cost.roofline import Roofline
 from suite.simulate.executor import Simulated
 
@@ -146,7 +146,7 @@ def test_the_more_is_pruned_the_fewer_stages_are_chosen(system: str, sparsity: f
     assert ranked(found)[0].run.grid.inter == stages
 
 
-def twin(*overrides: str) -> tuple[Simulated, Plan]:
+def twin(*overrides: str) -> tuple[Simulated, SimulationPlan]:
     config = resolve([*SMALL, "executor=simulated", "batch.microbatch=2", "grid.data=2", *overrides])
     predictor: Simulated = without_ranks(config.executor)
     return predictor, predictor.of(config)

@@ -1,4 +1,4 @@
-"""Decides that what a record tells of a batch comes from the batches that are timed, one trace a turn."""
+"""Metrics of a batch come from timed batches, with one trace per round."""
 
 from __future__ import annotations
 

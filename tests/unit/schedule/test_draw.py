@@ -1,4 +1,4 @@
-"""Decides whether the text grid shows what ran: marks, column widths, units of time, and ops that take none.
+"""Text drawings: marks, column widths, units of time, ops of zero duration.
 
 Illegal schedules are explained by this grid alone, so a cell out of line would accuse the wrong op.
 """

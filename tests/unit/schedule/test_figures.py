@@ -1,4 +1,4 @@
-"""Decides whether our schedules are the ones the papers draw: their figures as text, kept as files beside this one.
+"""Schedules against the papers' figures, stored as text files.
 
 The papers print the pictures without numbers, so each drawing's missing choices are said here. A forward pass is one
 unit and a backward pass two (AxoNN Figure 1 and SAMO Figure 3 say so; PipeOptim Figure 1 prints no ratio).
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from baselines.gpipe import GPipe
-from suite.core.op import Work
+from suite.core.op import FlushInterval
 from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven
 from suite.schedule.check import Timeline, check
@@ -20,13 +20,13 @@ from suite.schedule.draw import chart
 
 GOLDEN = Path(__file__).parent / "golden"
 
-FIGURES: dict[str, tuple[Schedule, int, Work]] = {
+FIGURES: dict[str, tuple[Schedule, int, FlushInterval]] = {
     # the caption does not print the number of microbatches: we draw 8
-    "axonn_figure_1": (MessageDriven(), 4, Work(0, 8, None, 0)),
-    "samo_figure_3": (MessageDriven(), 3, Work(0, 5, None, 0)),
-    "pipeoptim_figure_1b": (GPipe(), 4, Work(0, 4, None, 0)),
+    "axonn_figure_1": (MessageDriven(), 4, FlushInterval(0, 8, None, 0)),
+    "samo_figure_3": (MessageDriven(), 3, FlushInterval(0, 5, None, 0)),
+    "pipeoptim_figure_1b": (GPipe(), 4, FlushInterval(0, 4, None, 0)),
     # one microbatch per mini-batch; two mini-batches after another
-    "pipeoptim_figure_1c": (GPipe(), 4, Work(0, 2, 1, 0)),
+    "pipeoptim_figure_1c": (GPipe(), 4, FlushInterval(0, 2, 1, 0)),
 }
 
 

@@ -1,4 +1,4 @@
-"""Decides whether a transport that cannot choose is given the checker's order, batch after batch."""
+"""Static order of a transport without wait-any, over several batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cases import gpt_case
 from baselines.gpipe import GPipe
 from suite.comm.p2p import threads
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, Work
+from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
@@ -22,7 +22,7 @@ from suite.schedule.static import fixed
 
 def test_ops_are_counted_on_from_the_work() -> None:
     order = [Op(1, Kind.FORWARD, 0), Op(1, Kind.FORWARD, 1), Op(1, Kind.BACKWARD, 0), Op(1, Kind.UPDATE, 0)]
-    program = fixed(order, Work(10, 2, None, 7))
+    program = fixed(order, FlushInterval(10, 2, None, 7))
     assert [str(op) for (op,) in program] == ["1F10", "1F11", "1B10", "1U7"]
 
 
@@ -46,7 +46,7 @@ def test_ranks_run_the_order_that_the_checker_found(schedule: Schedule, monkeypa
         return ran
 
     ran = threads.run(3, rank_main)
-    for batch, work in enumerate((Work(0, 6, None, 0), Work(6, 3, None, 1))):
+    for batch, work in enumerate((FlushInterval(0, 6, None, 0), FlushInterval(6, 3, None, 1))):
         order = check(schedule, 3, work)
         for stage in range(3):
             assert ran[stage][batch] == [op for op in order.order(stage) if op.kind is not Kind.UPDATE]

@@ -25,18 +25,18 @@ from suite.core.grid import Grid
 from suite.core.protocols import Schedule
 from suite.memory import resident
 from suite.schedule import MessageDriven, OneFOneB
-from suite.simulate.block_model import MOMENTS, Plan
+from suite.simulate.block_model import MOMENTS, SimulationPlan
 from suite.simulate.layer_model import LayerPlan
 from suite.workload import Transformer
 
 SHAPES = [TINY, replace(TINY, tied=False), Transformer(layers=6, hidden=16, heads=4, sequence=8, vocabulary=100)]
 
 
-def both(shape: Transformer, schedule: Schedule, grid: Grid) -> tuple[Plan, LayerPlan]:
+def both(shape: Transformer, schedule: Schedule, grid: Grid) -> tuple[SimulationPlan, LayerPlan]:
     """Eight microbatches of two sequences on each replica."""
     described = system(schedule=schedule, activation_checkpointing="none")
     batch = 16 * grid.data
-    blocks = Plan(shape, described, grid, batch, 2)
+    blocks = SimulationPlan(shape, described, grid, batch, 2)
     return blocks, LayerPlan(shape, described, grid, batch, 2, resident, MOMENTS, half="float16", split="even")
 
 

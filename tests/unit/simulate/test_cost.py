@@ -1,4 +1,4 @@
-"""Decides whether given costs are used as given, and whether one that is missing is refused and never a zero."""
+"""Given costs: used as given, and refused when missing."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from modelled import FREE, machine
 
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op, Work
+from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Chunk, CostModel
 from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, TIE, WAIT, Span, Trace
 from suite.runner.store import Store
 from suite.schedule import OneFOneB
 from suite.simulate.cost.measured import Fixed, Profiled, recorded
-from suite.simulate.worker import Network, simulate
+from suite.simulate.worker import NetworkModel, simulate
 
 
 def op(text: str) -> Op:
@@ -39,7 +39,7 @@ def test_one_per_stage() -> None:
     with pytest.raises(InvalidRequest, match="no cost of 2F0: costs for 2 stages; rule: one per stage; legal: 3 costs"):
         cost.compute(op("2F0"))
     with pytest.raises(InvalidRequest, match="no cost of 2F0"):
-        simulate(OneFOneB(), Grid(inter=3), Work(0, 1, None, 0), cost, FREE)
+        simulate(OneFOneB(), Grid(inter=3), FlushInterval(0, 1, None, 0), cost, FREE)
 
 
 @pytest.mark.parametrize("name", ["forward", "backward", "message_bytes", "step", "reduce_bytes"])
@@ -115,18 +115,18 @@ def test_a_missing_op_is_refused_by_name() -> None:
     with pytest.raises(InvalidRequest, match="in a table of 0 ops on 0 stages"):
         Profiled.of([], GRID).compute(op("0F0"))
     with pytest.raises(InvalidRequest, match="no cost of 0F2"):
-        simulate(OneFOneB(), Grid(inter=2), Work(0, 3, None, 0), cost, FREE)
+        simulate(OneFOneB(), Grid(inter=2), FlushInterval(0, 3, None, 0), cost, FREE)
 
 
 @pytest.mark.parametrize("replica", [0, 1])
 def test_the_costs_of_a_simulated_trace_give_that_simulation_again(replica: int) -> None:
     """Law 6 on the virtual clock: no op's time is lost on the way, whatever number its first microbatch has."""
     given = Fixed([1.0, 2.0, 0.5], [2.0, 3.5, 1.25], message_bytes=30, step=0.25)
-    network = Network(lambda first, second: machine(between=machine().within).link(first, second))
-    grid, work = Grid(data=2, inter=3), Work(12, 5, None, 3)
+    network = NetworkModel(lambda first, second: machine(between=machine().within).link(first, second))
+    grid, work = Grid(data=2, inter=3), FlushInterval(12, 5, None, 3)
     found = simulate(OneFOneB(), grid, work, given, network, symmetric=False, traced=True)
     again = simulate(
-        OneFOneB(), grid, Work(0, 5, None, 0), Profiled.of(found.trace, grid, replica), network, traced=True
+        OneFOneB(), grid, FlushInterval(0, 5, None, 0), Profiled.of(found.trace, grid, replica), network, traced=True
     )
     assert again.makespan == pytest.approx(found.makespan, rel=1e-12)
     assert again.sent == found.sent

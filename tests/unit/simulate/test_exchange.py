@@ -1,4 +1,4 @@
-"""Decides whether rows of a sparse product are under way as long as bytes, links and the form of the exchange say.
+"""Seconds of a row exchange, by bytes, links and form.
 
 Machines have round numbers, so that every time is counted by hand; NCCL's latencies are asked for by name.
 """

@@ -1,4 +1,4 @@
-"""Decides whether an epoch of full-graph training costs what its products, bytes and kernels add up to, by hand."""
+"""Epoch of full-graph training against hand sums."""
 
 from __future__ import annotations
 

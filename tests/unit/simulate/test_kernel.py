@@ -1,4 +1,4 @@
-"""Decides whether virtual time passes as it should: forwards, and at one instant in the order of entry.
+"""Event queue: order in time, and order of entry at one instant.
 
 A tie that fell otherwise would make another schedule, so two runs of one config would differ.
 """

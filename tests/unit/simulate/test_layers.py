@@ -1,4 +1,4 @@
-"""Decides whether a network of any layers costs what a person adds up, and what each system pays beside its passes.
+"""Layer model against hand sums, and overheads per system.
 
 Two layers by hand, float32, on 100 flop/s of products and 10 bytes/s of memory:
 
@@ -25,7 +25,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Op
-from suite.core.protocols import Carried
+from suite.core.protocols import ExecutorResult
 from suite.memory import resident
 from suite.runner.executors.registry import without_ranks
 from suite.schedule import OneFOneB
@@ -188,7 +188,7 @@ def simulated(*overrides: str, **changes: Any) -> tuple[Simulated, RunConfig]:
     return executor, config
 
 
-def rates(*overrides: str, **changes: Any) -> tuple[float, Carried]:
+def rates(*overrides: str, **changes: Any) -> tuple[float, ExecutorResult]:
     executor, config = simulated(*overrides, **changes)
     carried = executor.run(config)
     return carried.metrics["samples_per_second"].values[0], carried

@@ -1,4 +1,4 @@
-"""Decides whether machines are what their files say, and whether one that cannot be is refused with a legal value."""
+"""Machine files, and refusal of impossible machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether messages and collectives take the time that bytes, links and their neighbours on a link leave them.
+"""Seconds of messages and collectives, with contention on a link.
 
 Finish times are counted by hand: a share of an adapter that is wrong by a factor still looks like a plausible figure.
 """

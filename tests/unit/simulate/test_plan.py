@@ -1,4 +1,4 @@
-"""Decides whether a plan holds what it should where it should, and whether its memory is what the papers print.
+"""Simulated plans: placement, and memory as printed in the papers.
 
 Whether a plan fits decides which plans exist at all, so that a byte per parameter more moves a published figure.
 """
@@ -14,26 +14,28 @@ from modelled import TINY, names, shape, simulated, system, systems
 from baselines.gpipe import GPipe
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
-from suite.core.op import Work
+from suite.core.op import FlushInterval
 from suite.memory import offloaded, pruned, sparse
 from suite.memory.checkpointing import interval
 from suite.schedule import OneFOneB
-from suite.simulate.block_model import Holding, Modelled, Plan
+from suite.simulate.block_model import Modelled, SimulationPlan, StageBlocks
 from suite.workload import Transformer
 from suite.workload.split import divide
 
 
-def plan(inter: int = 1, *, data: int = 1, tensor: int = 1, batch: int = 8, microbatch: int = 1, **more: Any) -> Plan:
+def plan(
+    inter: int = 1, *, data: int = 1, tensor: int = 1, batch: int = 8, microbatch: int = 1, **more: Any
+) -> SimulationPlan:
     """Of TINY, unless told otherwise: 4 blocks of 872 parameters, an embedding of 160, a head of 16 + 128 tied."""
     usual: dict[str, Any] = {"shape": TINY, "system": system(tensor=tensor > 1)}
     grid = Grid(data=data, inter=inter, tensor=tensor)
-    return Plan(**{**usual, "grid": grid, "batch": batch, "microbatch": microbatch, **more})
+    return SimulationPlan(**{**usual, "grid": grid, "batch": batch, "microbatch": microbatch, **more})
 
 
 # -- what a stage holds ------------------------------------------------------------------------------------------------
 
 
-def held(found: Plan) -> list[tuple[float, bool, bool]]:
+def held(found: SimulationPlan) -> list[tuple[float, bool, bool]]:
     return [(one.blocks, one.embedding, one.head) for one in found.stages]
 
 
@@ -42,7 +44,7 @@ def test_even_splits_count_blocks() -> None:
     assert held(plan(2)) == [(2, True, False), (2, False, True)]
     assert held(plan(3)) == [(2, True, False), (1, False, False), (1, False, True)]
     assert held(plan(4)) == [(1, True, False), (1, False, False), (1, False, False), (1, False, True)]
-    assert plan(2).stages == (Holding(2, True, False), Holding(2, False, True))
+    assert plan(2).stages == (StageBlocks(2, True, False), StageBlocks(2, False, True))
 
 
 def test_splits_by_cost_weigh_the_head() -> None:
@@ -219,9 +221,9 @@ def test_a_compressed_gradient_is_dense_until_its_layer_is_done() -> None:
 @pytest.mark.parametrize("schedule", [GPipe(), OneFOneB()])
 def test_in_flight_is_the_schedules_promise(schedule: Any) -> None:
     found = plan(4, system=system(schedule=schedule))
-    promised = [schedule.in_flight(found.grid.place(stage), Work(0, 8, None, 0)) for stage in range(4)]
+    promised = [schedule.in_flight(found.grid.place(stage), FlushInterval(0, 8, None, 0)) for stage in range(4)]
     assert [found.budget(stage).in_flight for stage in range(4)] == promised
-    assert found.work == Work(0, 8, None, 0)
+    assert found.work == FlushInterval(0, 8, None, 0)
 
 
 @pytest.mark.parametrize("name", systems())
@@ -302,8 +304,8 @@ def test_another_grid_of_the_same_plan() -> None:
 # -- the papers' memory ------------------------------------------------------------------------------------------------
 
 
-def pipelines(model: str, modelled: Modelled, inter: int, gpus: int, batch: int) -> Plan:
-    return Plan(shape(model), modelled, Grid(data=gpus // inter, inter=inter), batch, 1)
+def pipelines(model: str, modelled: Modelled, inter: int, gpus: int, batch: int) -> SimulationPlan:
+    return SimulationPlan(shape(model), modelled, Grid(data=gpus // inter, inter=inter), batch, 1)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +320,7 @@ def pipelines(model: str, modelled: Modelled, inter: int, gpus: int, batch: int)
     ],
     ids=["axonn before", "axonn after", "samo before", "samo after"],
 )
-def test_the_papers_memory_within_5_percent(found: Plan, gpus: int, printed: float) -> None:
+def test_the_papers_memory_within_5_percent(found: SimulationPlan, gpus: int, printed: float) -> None:
     """520, 130.24, 80.16, 20.28 GB: bytes per parameter, checkpoints in flight and one segment; nothing is fitted."""
     total = found.total() * gpus / found.grid.size / 1e9
     assert total == pytest.approx(printed, rel=0.05)

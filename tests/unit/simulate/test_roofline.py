@@ -1,4 +1,4 @@
-"""Decides whether the seconds and bytes of a pass and of an update are those that its parts add up to, by hand.
+"""Roofline: seconds and bytes of passes and updates against hand sums.
 
 The model's numbers are small: a block is 6656 flops, moves 1856 bytes and puts out 64; the head is 1024 flops.
 """
@@ -15,7 +15,7 @@ from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.protocols import Chunk
 from suite.memory import mixed, offloaded, pruned, sparse
-from suite.simulate.block_model import Modelled, Plan
+from suite.simulate.block_model import Modelled, SimulationPlan
 from suite.simulate.cost.roofline import Roofline, of
 from suite.simulate.network.machine import Link
 from suite.workload import Transformer
@@ -38,7 +38,7 @@ def cost(
 ) -> Roofline:
     grid = Grid(data=data, inter=inter, tensor=tensor)
     used = modelled or system(activation_checkpointing="none", tensor=tensor > 1)
-    return Roofline(Plan(shape, used, grid, 8, microbatch, split), on, stack(**software))
+    return Roofline(SimulationPlan(shape, used, grid, 8, microbatch, split), on, stack(**software))
 
 
 def seconds(found: Roofline) -> list[float]:
@@ -145,7 +145,7 @@ def test_a_configs_own_model_and_grid() -> None:
     """What conf/cost names: the plan is made here."""
     grid, used = Grid(inter=2), system(activation_checkpointing="none")
     found = of(machine=FAST, stack=stack(), system=used, shape=TINY, grid=grid, batch=8, microbatch=2, split="share")
-    assert found.plan == Plan(TINY, used, grid, 8, 2, "share")
+    assert found.plan == SimulationPlan(TINY, used, grid, 8, 2, "share")
     assert seconds(found) == [26.0, 28.0, 52.0, 56.0]
 
 

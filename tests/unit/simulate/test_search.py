@@ -1,4 +1,4 @@
-"""Decides whether the plan that a search finds is the quickest that fits, as trying every one of them shows."""
+"""Plan search against exhaustive trial."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from suite.core.op import Op
 from suite.core.protocols import Schedule
 from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate import search
-from suite.simulate.block_model import Plan
+from suite.simulate.block_model import SimulationPlan
 from suite.simulate.cost.roofline import Roofline
 from suite.simulate.network.machine import Link
 from suite.simulate.search import (
@@ -141,7 +141,7 @@ def test_where_nothing_divides_there_is_nothing_to_fit() -> None:
 
 
 def test_a_plan_that_does_not_fit_is_refused_with_both_numbers() -> None:
-    plan = Plan(TINY, system(), Grid(inter=2), 8, 2)
+    plan = SimulationPlan(TINY, system(), Grid(inter=2), 8, 2)
     assert plan.peak == 43456
     check_memory(plan, machine(memory=43456))
     with pytest.raises(
@@ -174,7 +174,7 @@ def test_a_plan_that_does_not_fit_is_refused_with_both_numbers() -> None:
     ],
 )
 def test_the_estimate_is_near_what_is_simulated(model: str, name: str, grid: Grid, microbatch: int) -> None:
-    plan = Plan(shape(model), simulated(name), grid, 8192, microbatch)
+    plan = SimulationPlan(shape(model), simulated(name), grid, 8192, microbatch)
     for software in (SAMO, conf("stack", "usual")):
         assert 1 / NEAR < estimate(plan, SUMMIT, software) / run(plan, SUMMIT, software).makespan < NEAR
 
@@ -187,7 +187,7 @@ def test_without_messages_the_estimate_of_equal_stages_is_the_pipelines(
 ) -> None:
     """(m + S - 1) passes, but for the head, a hundredth of a block; and a step."""
     headless = Transformer(layers=4, hidden=8, heads=2, sequence=4, vocabulary=1)
-    plan = Plan(
+    plan = SimulationPlan(
         headless, system(schedule=schedule, activation_checkpointing="none"), Grid(inter=inter), microbatches, 1
     )
     free = machine(within=Link(0.0, 1e30), between=Link(0.0, 1e30))
@@ -200,7 +200,9 @@ def test_without_messages_the_estimate_of_equal_stages_is_the_pipelines(
 @pytest.mark.parametrize("microbatches", [1, 3, 4, 9, 32])
 def test_a_limit_of_microbatches_in_flight_counts_once_it_is_reached(microbatches: int) -> None:
     """Messages of 1 s both ways over three links, passes of 0.3 s: with four in flight the first stage waits."""
-    plan = Plan(TINY, system(activation_checkpointing="none", device_initiated=True), Grid(inter=4), microbatches, 1)
+    plan = SimulationPlan(
+        TINY, system(activation_checkpointing="none", device_initiated=True), Grid(inter=4), microbatches, 1
+    )
     far = machine(peak={"float16": 66560.0}, within=Link(1.0, 1e30), between=Link(1.0, 1e30), memory_bandwidth=1e9)
     assert estimate(plan, far, stack()) == pytest.approx(run(plan, far, stack()).makespan, rel=0.06)
 
@@ -208,27 +210,29 @@ def test_a_limit_of_microbatches_in_flight_counts_once_it_is_reached(microbatche
 @pytest.mark.parametrize("data", [1, 2, 4])
 def test_the_estimate_of_replicas_alone_is_exact(data: int) -> None:
     """Passes, one reduction and one step, one after the other."""
-    plan = Plan(TINY, system(), Grid(data=data), 8, 1)
+    plan = SimulationPlan(TINY, system(), Grid(data=data), 8, 1)
     assert estimate(plan, machine(), stack()) == pytest.approx(run(plan, machine(), stack()).makespan, rel=1e-9)
 
 
 def test_the_estimate_of_an_update() -> None:
     """Two rings of a node share its adapter; in buckets the longer of reduction and step counts, else both."""
-    passes = estimate(Plan(TINY, system(allreduces_per_update=0), Grid(data=2, inter=2), 8, 1), machine(), stack())
+    passes = estimate(
+        SimulationPlan(TINY, system(allreduces_per_update=0), Grid(data=2, inter=2), 8, 1), machine(), stack()
+    )
     sent, step = 2 * 1888, 38 * 1888 / 500  # of the second stage
     for changes, update in (
         ({}, sent / 5 + step),
         ({"bucket_numel": 100, "buckets_per_reduction": 4}, sent / 5),
         ({"bucket_numel": 100, "buckets_per_reduction": 4, "allreduces_per_update": 0}, step),
     ):
-        plan = Plan(TINY, system(**changes), Grid(data=2, inter=2), 8, 1)
+        plan = SimulationPlan(TINY, system(**changes), Grid(data=2, inter=2), 8, 1)
         assert estimate(plan, machine(), stack()) - (passes - step) == pytest.approx(update, abs=1)
 
 
 def test_a_send_that_blocks_counts_once_per_direction() -> None:
     """Four equal stages and a slow network: a stage inside sends two messages a microbatch, an end one."""
     blocks = system(activation_checkpointing="none", blocking_sends=True, device_initiated=True, schedule=OneFOneB())
-    plan = Plan(TINY, blocks, Grid(inter=4), 64, 1)
+    plan = SimulationPlan(TINY, blocks, Grid(inter=4), 64, 1)
     slow = machine(peak={"float16": 1e6}, devices_per_node=1, memory_bandwidth=1e9)  # 6.4 s a message, 20 ms a pass
     cost = Roofline(plan, slow, stack())
     assert cost.message(Op.parse("0F0")) == 64
@@ -240,7 +244,7 @@ def test_a_send_that_blocks_counts_once_per_direction() -> None:
 @pytest.mark.parametrize("field", ["blocking_sends", "sync_before_update", "device_initiated"])
 def test_a_run_obeys_its_system(field: str) -> None:
     """Blocking sends and phases apart cost time, and so does a host that comes round to messages late."""
-    plan = Plan(TINY, system(), Grid(data=2, inter=4), 16, 1)
+    plan = SimulationPlan(TINY, system(), Grid(data=2, inter=4), 16, 1)
     late = stack(delay=1.0)
     usual = run(plan, machine(), late).makespan
     other = run(replace(plan, system=system(**{field: True})), machine(), late).makespan

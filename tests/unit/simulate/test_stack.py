@@ -1,4 +1,4 @@
-"""Decides whether software reaches no more than a machine has, and whether every constant says where it is from."""
+"""Efficiency constants: never above the machine, each with its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether what a weight policy asks of a stage is what its paper says: counted by hand for four stages."""
+"""Overheads of weight policies, counted by hand for four stages."""
 
 from __future__ import annotations
 

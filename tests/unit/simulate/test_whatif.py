@@ -1,4 +1,4 @@
-"""Decides whether a simulated run of a config is a record like any other: its numbers, or why it has none."""
+"""Records of simulated runs, and reasons for missing numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from suite.runner import interleave
 from suite.runner.launch import processes
 from suite.runner.progress import Progress
 from suite.runner.runs import freeze
-from suite.simulate.block_model import Plan
+from suite.simulate.block_model import SimulationPlan
 from suite.simulate.cost.roofline import Roofline
 from suite.simulate.executor import dominating, first_replica
 from suite.simulate.search import best, plans, run
@@ -73,8 +73,8 @@ def measured(made: dict[str, Any]) -> Record:
     return record
 
 
-def plan(grid: Grid, microbatch: int = 1, batch: int = 128) -> Plan:
-    return Plan(shape("gpt3_xl"), simulated("axonn"), grid, batch, microbatch)
+def plan(grid: Grid, microbatch: int = 1, batch: int = 128) -> SimulationPlan:
+    return SimulationPlan(shape("gpt3_xl"), simulated("axonn"), grid, batch, microbatch)
 
 
 SUMMIT, SAMO = conf("machine", "summit"), conf("stack", "samo")
@@ -239,20 +239,20 @@ def test_what_dominates_is_told() -> None:
     )
 
 
-def split_layers() -> Plan:
-    return Plan(shape("gpt3_xl"), simulated("megatron_lm"), Grid(inter=2, tensor=4), 16, 1)
+def split_layers() -> SimulationPlan:
+    return SimulationPlan(shape("gpt3_xl"), simulated("megatron_lm"), Grid(inter=2, tensor=4), 16, 1)
 
 
 @pytest.mark.parametrize(
     "made",
     [
         split_layers(),
-        Plan(shape("gpt3_xl"), simulated("axonn_samo"), Grid(data=2, inter=4), 16, 1),
-        Plan(shape("gpt3_xl"), replace(simulated("megatron_lm"), tied_embeddings=True), Grid(inter=4), 16, 1),
+        SimulationPlan(shape("gpt3_xl"), simulated("axonn_samo"), Grid(data=2, inter=4), 16, 1),
+        SimulationPlan(shape("gpt3_xl"), replace(simulated("megatron_lm"), tied_embeddings=True), Grid(inter=4), 16, 1),
     ],
     ids=("split layers", "compressed states", "shared embedding"),
 )
-def test_every_second_of_a_pass_is_booked_under_its_category(made: Plan) -> None:
+def test_every_second_of_a_pass_is_booked_under_its_category(made: SimulationPlan) -> None:
     stack = replace(SAMO, message=1.0e-4)
     found = run(made, SUMMIT, stack, traced=True)
     assert found.makespan == run(made, SUMMIT, stack).makespan

@@ -1,4 +1,4 @@
-"""Decides whether ranks in virtual time start, wait, send, meet and step when they should, by hand.
+"""Ranks in virtual time: start, wait, send and step at hand-computed times.
 
 The laws of whole schedules stand in tests/laws/test_simulated.py.
 """
@@ -13,24 +13,24 @@ from modelled import FREE, machine, stack
 
 from suite.core.errors import IllegalSchedule
 from suite.core.grid import Grid
-from suite.core.op import Op, Place, Program, Work
+from suite.core.op import FlushInterval, Op, Place, Program
 from suite.core.protocols import Chunk, CostModel
 from suite.core.trace import REDUCE, STEP, WAIT, Trace
 from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
-from suite.simulate.worker import Network, simulate
+from suite.simulate.worker import NetworkModel, simulate
 
 
-def network(latency: float, bandwidth: float, *, blocking: bool = False) -> Network:
-    return Network(lambda first, second: Link(latency, bandwidth), blocking=blocking)
+def network(latency: float, bandwidth: float, *, blocking: bool = False) -> NetworkModel:
+    return NetworkModel(lambda first, second: Link(latency, bandwidth), blocking=blocking)
 
 
 def told(trace: Trace, rank: int) -> list[str]:
     return [f"{s.category} {s.op} {s.start:g}-{s.end:g}" for s in trace if s.rank == rank]
 
 
-TWO, FLUSH = Grid(inter=2), Work(0, 2, None, 0)
+TWO, FLUSH = Grid(inter=2), FlushInterval(0, 2, None, 0)
 MESSAGES = Fixed(1.0, 2.0, message_bytes=5)  # 0.5 s on a link of 10 bytes/s
 
 
@@ -73,7 +73,7 @@ def test_messages_both_ways_do_not_wait_for_one_another() -> None:
     found = simulate(
         OneFOneB(),
         Grid(inter=3),
-        Work(0, 4, None, 0),
+        FlushInterval(0, 4, None, 0),
         Fixed(1.0, 1.0, message_bytes=40),
         network(0.0, 10.0),
         traced=True,
@@ -89,7 +89,7 @@ def test_of_what_is_ready_the_program_prefers() -> None:
     orders = {}
     for prefer in ("backward", "forward"):
         schedule = MessageDriven(pipeline_limit=3, prefer=prefer)
-        trace = simulate(schedule, TWO, Work(0, 3, None, 0), cost, FREE, traced=True).trace
+        trace = simulate(schedule, TWO, FlushInterval(0, 3, None, 0), cost, FREE, traced=True).trace
         orders[prefer] = [str(s.op) for s in trace if s.rank == 0 and s.category not in (WAIT, REDUCE, STEP)]
     assert orders["backward"] == ["0F0", "0F1", "0B0", "0F2", "0B1", "0B2"]
     assert orders["forward"] == ["0F0", "0F1", "0F2", "0B0", "0B1", "0B2"]
@@ -114,7 +114,7 @@ class Chunked(CostModel):
         return self.chunks
 
 
-RINGS = Network.of(machine(devices_per_node=1), stack(), 2)  # two nodes: 10 bytes/s, no latency
+RINGS = NetworkModel.of(machine(devices_per_node=1), stack(), 2)  # two nodes: 10 bytes/s, no latency
 
 
 @pytest.mark.parametrize(
@@ -134,40 +134,40 @@ def test_a_chunk_is_stepped_once_it_is_reduced(
 ) -> None:
     cost = Chunked([Chunk(*chunk) for chunk in chunks])
     for symmetric in (True, False):
-        found = simulate(OneFOneB(), Grid(data=2), Work(0, 1, None, 0), cost, RINGS, symmetric=symmetric)
+        found = simulate(OneFOneB(), Grid(data=2), FlushInterval(0, 1, None, 0), cost, RINGS, symmetric=symmetric)
         assert (found.drained, found.reduced, found.finished) == ([2.0], [2 + reduced], [2 + finished])
 
 
 def test_a_reduction_is_one_call_of_two_steps_for_each_other_rank() -> None:
     """0.5 s for the call and 0.25 s for each of 2 (3 - 1) steps, then 2 s for 20 bytes; for none no call."""
-    slow = Network.of(machine(devices_per_node=1), stack(collective=0.5, hop=0.25), 3)
+    slow = NetworkModel.of(machine(devices_per_node=1), stack(collective=0.5, hop=0.25), 3)
     for chunk, reduced in ((Chunk(20, 0.0), 3.5), (Chunk(0, 0.0), 0.0)):
-        found = simulate(OneFOneB(), Grid(data=3), Work(0, 1, None, 0), Chunked([chunk]), slow)
+        found = simulate(OneFOneB(), Grid(data=3), FlushInterval(0, 1, None, 0), Chunked([chunk]), slow)
         assert found.reduced == [2 + reduced]
 
 
 def test_the_rings_of_a_split_layer_share_the_adapter() -> None:
     """Two ranks of a layer on each node: both rings leave it at once, at 5 bytes/s."""
-    split = Network.of(machine(devices_per_node=2), stack(), 4)
-    found = simulate(OneFOneB(), Grid(data=2, tensor=2), Work(0, 1, None, 0), Chunked([Chunk(20, 0.0)]), split)
+    split = NetworkModel.of(machine(devices_per_node=2), stack(), 4)
+    found = simulate(OneFOneB(), Grid(data=2, tensor=2), FlushInterval(0, 1, None, 0), Chunked([Chunk(20, 0.0)]), split)
     assert found.reduced == [2 + 4.0]
 
 
 def test_without_replicas_nothing_is_reduced() -> None:
-    found = simulate(OneFOneB(), Grid(), Work(0, 1, None, 0), Chunked([Chunk(1000, 0.5)] * 2), RINGS)
+    found = simulate(OneFOneB(), Grid(), FlushInterval(0, 1, None, 0), Chunked([Chunk(1000, 0.5)] * 2), RINGS)
     assert (found.reduced, found.finished) == ([2.0], [3.0])
 
 
 def test_each_stage_updates_when_it_has_drained_or_when_all_have() -> None:
     """Stage 1 drains at 3, stage 0 at 4. Of one node's two rings each has half of its adapter."""
-    cost, grid, work = Chunked([Chunk(20, 0.25)]), Grid(data=2, inter=2), Work(0, 1, None, 0)
+    cost, grid, work = Chunked([Chunk(20, 0.25)]), Grid(data=2, inter=2), FlushInterval(0, 1, None, 0)
     on = machine(devices_per_node=2)
-    own = simulate(OneFOneB(), grid, work, cost, Network.of(on, stack(), 4))
+    own = simulate(OneFOneB(), grid, work, cost, NetworkModel.of(on, stack(), 4))
     # stage 1's ring has sent 10 of its 20 bytes at 4 s; then both have 5 bytes/s, and from 6 s stage 0's is alone
     assert own.drained == [4.0, 3.0]
     assert own.reduced == pytest.approx([7.0, 6.0])
     assert own.finished == pytest.approx([7.25, 6.25])
-    apart = simulate(OneFOneB(), grid, work, cost, Network.of(on, stack(), 4, apart=True))
+    apart = simulate(OneFOneB(), grid, work, cost, NetworkModel.of(on, stack(), 4, apart=True))
     assert apart.drained == [4.0, 4.0]
     assert apart.reduced == pytest.approx([8.0, 8.0])
 
@@ -179,7 +179,9 @@ def test_an_update_waits_for_the_slowest_replica() -> None:
         return 3.0 if rank == 1 else 1.0
 
     cost, grid = Chunked([Chunk(10, 0.5)]), Grid(data=2)
-    found = simulate(OneFOneB(), grid, Work(0, 2, None, 0), cost, RINGS, symmetric=False, slower=slower, traced=True)
+    found = simulate(
+        OneFOneB(), grid, FlushInterval(0, 2, None, 0), cost, RINGS, symmetric=False, slower=slower, traced=True
+    )
     assert (found.drained, found.finished) == ([12.0], [13.5])
     assert told(found.trace, 0)[-2:] == ["reduce 0U0 12-13", "step 0U0 13-13.5"]
     assert told(found.trace, 1)[-2:] == ["reduce 0U0 12-13", "step 0U0 13-13.5"]
@@ -191,7 +193,7 @@ def test_the_peak_is_that_of_the_fullest_replica() -> None:
     found = simulate(
         MessageDriven(pipeline_limit=4),
         Grid(data=2, inter=2),
-        Work(0, 6, None, 0),
+        FlushInterval(0, 6, None, 0),
         Fixed(1.0, 1.0),
         FREE,
         symmetric=False,
@@ -203,7 +205,7 @@ def test_the_peak_is_that_of_the_fullest_replica() -> None:
 def test_several_updates_before_the_drain() -> None:
     """An update after each microbatch: the ring is used three times."""
     cost = Chunked([Chunk(10, 0.5)])
-    found = simulate(OneFOneB(), Grid(data=2), Work(4, 3, 1, 7), cost, RINGS, traced=True)
+    found = simulate(OneFOneB(), Grid(data=2), FlushInterval(4, 3, 1, 7), cost, RINGS, traced=True)
     assert found.makespan == 3 * (2 + 1 + 0.5)
     assert [span.op.index for span in found.trace if span.category == STEP and span.op] == [7, 8, 9]
 
@@ -214,43 +216,43 @@ def test_several_updates_before_the_drain() -> None:
 def test_a_full_stream_is_as_quick_as_its_slowest_stage_and_fills_and_drains_besides() -> None:
     """Four stages of 3 s a microbatch: a stream of 40 takes 3 more of them to fill and drain. A stage of 5 s sets the
     pace of all; a flush of 4 takes seven passes."""
-    stream = Work(0, 40, 1, 0)
+    stream = FlushInterval(0, 40, 1, 0)
     found = simulate(OneFOneB(), Grid(inter=4), stream, Fixed(1.0, 2.0), FREE)
     assert (found.period, found.makespan) == (3.0, 40 * 3.0 + 3 * 3.0)
     assert [len(steps) for steps in found.steps] == [40] * 4
     slow = simulate(OneFOneB(), Grid(inter=4), stream, Fixed([1.0, 1.0, 2.0, 1.0], [2.0, 2.0, 3.0, 2.0]), FREE)
     assert slow.period == 5.0
-    flush = simulate(OneFOneB(), Grid(inter=4), Work(0, 4, None, 0), Fixed(1.0, 2.0), FREE)
+    flush = simulate(OneFOneB(), Grid(inter=4), FlushInterval(0, 4, None, 0), Fixed(1.0, 2.0), FREE)
     assert flush.period == flush.makespan == 7 * 3.0
 
 
 def test_a_stream_waits_for_what_goes_round() -> None:
     """With as many microbatches under way as stages, a quarter of the way round sets the pace: six messages of 0.5 s
     and four stages of 3 s take 15 s for four microbatches."""
-    found = simulate(OneFOneB(), Grid(inter=4), Work(0, 64, 1, 0), Fixed(1.0, 2.0, 5), network(0.0, 10.0))
+    found = simulate(OneFOneB(), Grid(inter=4), FlushInterval(0, 64, 1, 0), Fixed(1.0, 2.0, 5), network(0.0, 10.0))
     assert found.period == pytest.approx((4 * 3 + 6 * 0.5) / 4)
 
 
 def test_every_update_of_a_stream_is_reduced_and_stepped() -> None:
     """Two replicas: 10 bytes at 10 bytes/s and half a second, after each microbatch of 3 s; or after every second."""
     cost = Fixed(1.0, 2.0, step=0.5, reduce_bytes=10)
-    reducing = Network.of(machine(between=Link(0.0, 10.0), devices_per_node=1), stack(), 4)
-    each = simulate(OneFOneB(), Grid(data=2, inter=2), Work(0, 40, 1, 0), cost, reducing)
+    reducing = NetworkModel.of(machine(between=Link(0.0, 10.0), devices_per_node=1), stack(), 4)
+    each = simulate(OneFOneB(), Grid(data=2, inter=2), FlushInterval(0, 40, 1, 0), cost, reducing)
     assert each.period == pytest.approx(3.0 + 1.0 + 0.5)
-    second = simulate(OneFOneB(), Grid(data=2, inter=2), Work(0, 40, 2, 0), cost, reducing)
+    second = simulate(OneFOneB(), Grid(data=2, inter=2), FlushInterval(0, 40, 2, 0), cost, reducing)
     assert second.period == pytest.approx(2 * 3.0 + 1.0 + 0.5)
-    both = simulate(OneFOneB(), Grid(data=2, inter=2), Work(0, 40, 2, 0), cost, reducing, symmetric=False)
+    both = simulate(OneFOneB(), Grid(data=2, inter=2), FlushInterval(0, 40, 2, 0), cost, reducing, symmetric=False)
     assert (both.period, both.makespan) == (second.period, second.makespan)
 
 
 def test_what_a_stack_reaches_bounds_messages() -> None:
     """Inside a node 100 bytes/s, between nodes 10; a message is late by the delay, and no quicker than the lane."""
     on, software = machine(), stack(delay=0.5, lane=40.0)
-    usual, direct = (Network.of(on, software, 4, direct=direct) for direct in (False, True))
+    usual, direct = (NetworkModel.of(on, software, 4, direct=direct) for direct in (False, True))
     assert (usual.link(0, 1), usual.link(1, 2)) == (Link(0.5, 40.0), Link(0.5, 10.0))
     assert (direct.link(0, 1), direct.link(1, 2)) == (Link(0.0, 100.0), Link(0.0, 10.0))
     assert not usual.blocking
-    assert Network.of(on, software, 4, blocking=True).blocking
+    assert NetworkModel.of(on, software, 4, blocking=True).blocking
 
 
 # -- what goes wrong --------------------------------------------------------------------------------------------------
@@ -263,11 +265,11 @@ class Script:
     stages: Sequence[Sequence[str]]
     promise: int = 9
 
-    def program(self, place: Place, work: Work) -> Program:
+    def program(self, place: Place, work: FlushInterval) -> Program:
         for text in self.stages[place.stage]:
             yield tuple(map(Op.parse, text.split("|")))
 
-    def in_flight(self, place: Place, work: Work) -> int:
+    def in_flight(self, place: Place, work: FlushInterval) -> int:
         return self.promise
 
 
@@ -282,7 +284,7 @@ def test_a_deadlock_names_who_waits_for_what() -> None:
 
 def test_replicas_that_do_not_all_update_are_a_deadlock() -> None:
     class Lazy(Script):
-        def program(self, place: Place, work: Work) -> Program:
+        def program(self, place: Place, work: FlushInterval) -> Program:
             yield (Op.parse("0F0"),)
             yield (Op.parse("0B0"),)
             if place.replica == 0:

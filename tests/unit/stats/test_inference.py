@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from suite.stats.inference import (
+    ChangeVerdict,
     Effect,
-    Verdict,
     delta,
     difference_interval,
     directed,
@@ -30,7 +30,7 @@ def times(values: list[list[float]], factor: float) -> list[list[float]]:
     return [[value * factor for value in samples] for samples in values]
 
 
-def judged(a: list[list[float]], b: list[list[float]], better: str = "lower") -> Verdict:
+def judged(a: list[list[float]], b: list[list[float]], better: str = "lower") -> ChangeVerdict:
     found = effect(a, b)
     return verdict(found, found.p, better, threshold=0.05)
 
@@ -38,39 +38,39 @@ def judged(a: list[list[float]], b: list[list[float]], better: str = "lower") ->
 @pytest.mark.parametrize(
     ("factor", "better", "expected"),
     [
-        (1.10, "lower", Verdict.WORSE),
-        (0.90, "lower", Verdict.BETTER),
-        (0.90, "higher", Verdict.WORSE),
-        (1.10, "higher", Verdict.BETTER),
-        (1.10, "", Verdict.CHANGED),
-        (1.03, "lower", Verdict.SAME),  # sure, and too small to matter
-        (1.00, "lower", Verdict.SAME),
+        (1.10, "lower", ChangeVerdict.WORSE),
+        (0.90, "lower", ChangeVerdict.BETTER),
+        (0.90, "higher", ChangeVerdict.WORSE),
+        (1.10, "higher", ChangeVerdict.BETTER),
+        (1.10, "", ChangeVerdict.CHANGED),
+        (1.03, "lower", ChangeVerdict.SAME),  # sure, and too small to matter
+        (1.00, "lower", ChangeVerdict.SAME),
     ],
 )
-def test_size_and_direction_decide(factor: float, better: str, expected: Verdict) -> None:
+def test_size_and_direction_decide(factor: float, better: str, expected: ChangeVerdict) -> None:
     assert judged(STEADY, times(STEADY, factor), better) is expected
 
 
 def test_what_is_noisy_is_undecided() -> None:
     random = np.random.default_rng(0)
     a, b = (np.exp(random.normal(0, 0.5, (10, 4))).tolist() for _ in range(2))
-    assert judged(a, b) is Verdict.UNDECIDED
+    assert judged(a, b) is ChangeVerdict.UNDECIDED
 
 
 @pytest.mark.parametrize("few", [1, 2, 3])
 def test_few_repeats_decide_nothing(few: int) -> None:
     found = effect(STEADY[:few], times(STEADY[:few], 2.0))
     assert found.p >= found.least > 0.01
-    assert verdict(found, found.p, "lower", threshold=0.05) is Verdict.UNDECIDED
+    assert verdict(found, found.p, "lower", threshold=0.05) is ChangeVerdict.UNDECIDED
 
 
 def test_batches_of_one_repeat_are_no_evidence_of_their_own() -> None:
     """A hundred batches in each of ten repeats, all alike within: without blocks nearly all would be changes."""
-    random, verdicts = np.random.default_rng(0), Counter[Verdict]()
+    random, verdicts = np.random.default_rng(0), Counter[ChangeVerdict]()
     for _ in range(60):
         a, b = (np.exp(random.normal(0, 0.08, (10, 1)) + random.normal(0, 0.002, (10, 100))).tolist() for _ in "ab")
         verdicts[judged(a, b)] += 1
-    assert verdicts[Verdict.WORSE] + verdicts[Verdict.BETTER] <= 1
+    assert verdicts[ChangeVerdict.WORSE] + verdicts[ChangeVerdict.BETTER] <= 1
 
 
 def test_delta_counts_pairs() -> None:
@@ -98,23 +98,23 @@ def test_the_interval_covers_the_ratio() -> None:
 
 def test_spread_ignores_an_outlier() -> None:
     assert spread([1.0, 1.01, 0.99, 1.0, 50.0]) < 0.02
-    assert directed(2.0, "lower") is Verdict.WORSE
+    assert directed(2.0, "lower") is ChangeVerdict.WORSE
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, Verdict.WORSE),
-        ({"low": 0.99}, Verdict.UNDECIDED),  # the interval holds "equal"
-        ({"ratio": 1.04}, Verdict.UNDECIDED),  # too small to matter, and not sure to be
-        ({"delta": 0.4}, Verdict.UNDECIDED),  # a medium effect
-        ({"p": 0.02}, Verdict.UNDECIDED),
-        ({"low": 0.96, "high": 1.04, "ratio": 1.0}, Verdict.SAME),
-        ({"low": 0.94, "high": 1.04, "ratio": 1.0}, Verdict.UNDECIDED),
-        ({"low": 1.0, "high": 1.0, "ratio": 1.0, "repeats": (1, 1)}, Verdict.UNDECIDED),
+        ({}, ChangeVerdict.WORSE),
+        ({"low": 0.99}, ChangeVerdict.UNDECIDED),  # the interval holds "equal"
+        ({"ratio": 1.04}, ChangeVerdict.UNDECIDED),  # too small to matter, and not sure to be
+        ({"delta": 0.4}, ChangeVerdict.UNDECIDED),  # a medium effect
+        ({"p": 0.02}, ChangeVerdict.UNDECIDED),
+        ({"low": 0.96, "high": 1.04, "ratio": 1.0}, ChangeVerdict.SAME),
+        ({"low": 0.94, "high": 1.04, "ratio": 1.0}, ChangeVerdict.UNDECIDED),
+        ({"low": 1.0, "high": 1.0, "ratio": 1.0, "repeats": (1, 1)}, ChangeVerdict.UNDECIDED),
     ],
 )
-def test_a_change_wants_all_four(changes: dict[str, Any], expected: Verdict) -> None:
+def test_a_change_wants_all_four(changes: dict[str, Any], expected: ChangeVerdict) -> None:
     usual = Effect(ratio=1.1, low=1.06, high=1.2, delta=0.9, p=0.001, least=1e-5, repeats=(10, 10))
     found = dataclasses.replace(usual, **changes)
     assert verdict(found, found.p, "lower", threshold=0.05) is expected

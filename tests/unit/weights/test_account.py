@@ -1,10 +1,10 @@
-"""Decides whether Table II's columns are read off ledgers as they are by hand, on two stages."""
+"""Columns of Table II from ledgers, by hand on two stages."""
 
 from __future__ import annotations
 
 import pytest
 
-from suite.core.op import Kind, Op, Work
+from suite.core.op import FlushInterval, Kind, Op
 from suite.weights import Latest, Ledger, Predict
 from suite.weights.version_table import ahead, entries, follow, one, staleness
 
@@ -12,7 +12,7 @@ ORDER = [
     Op.parse(text) for text in ("0F0", "0F1", "0B0", "0U0", "0F2", "0B1", "0U1", "0F3", "0B2", "0U2", "0B3", "0U3")
 ]
 LAST = [Op.parse(text) for i in range(4) for text in (f"1F{i}", f"1B{i}", f"1U{i}")]
-WORK = Work(0, 4, 1, 0)
+WORK = FlushInterval(0, 4, 1, 0)
 
 
 def first(policy: Latest | Predict) -> Ledger:
@@ -24,7 +24,7 @@ def test_steady_mini_batches_found_a_full_pipeline() -> None:
     assert [entry.op.index for entry in entries(ledger, Kind.FORWARD)] == [2, 3]
     assert len(entries(ledger, Kind.FORWARD, steady=False)) == 4
     order = [Op.parse(text) for i in range(4, 9) for text in (f"0F{i}", f"0B{i}", *(["0U1"] if i == 6 else []))]
-    (summed,) = follow(Latest("recompute"), [order], Work(4, 9, 3, 1))
+    (summed,) = follow(Latest("recompute"), [order], FlushInterval(4, 9, 3, 1))
     assert [entry.op.index for entry in entries(summed, Kind.FORWARD)] == [7, 8]  # three sum to the first update
 
 

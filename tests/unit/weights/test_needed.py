@@ -9,7 +9,7 @@ import pytest
 
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
-from suite.core.op import Kind, Op, Work
+from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule, WeightPolicy
 from suite.engine.replay import Lean, Versions
 from suite.schedule import MessageDriven, OneFOneB
@@ -33,7 +33,7 @@ def policies(stages: int, every: int | None) -> Iterator[WeightPolicy]:
             yield DoubleBuffer(graph)
 
 
-def orders(schedule: Schedule, stages: int, work: Work) -> list[Sequence[Op]]:
+def orders(schedule: Schedule, stages: int, work: FlushInterval) -> list[Sequence[Op]]:
     timeline = check(schedule, stages, work)
     return [timeline.order(stage) for stage in range(stages)]
 
@@ -63,7 +63,7 @@ def test_exactly_the_versions_with_a_reader_are_held_at_every_size(schedule: Sch
     compare_all(schedule, stages, range(1, 13))
 
 
-def shuffled(work: Work, rng: random.Random) -> list[Op]:
+def shuffled(work: FlushInterval, rng: random.Random) -> list[Op]:
     """An order that no schedule has: forward passes overtake one another, at most one update ahead of their own."""
     order, ready, opened, updates = [], list(range(work.first, work.end)), [], work.update
     left = {work.update + number: 0 for number in range(work.updates)}
@@ -103,5 +103,5 @@ def test_exactly_the_versions_with_a_reader_are_held_in_any_order() -> None:
 )
 def test_a_short_stream_stashes_what_it_reads_twice(stages: int, microbatches: int, copies: list[int]) -> None:
     """Only a stream that fills the pipeline has a version for every stage to come (PipeOptim Table II)."""
-    ledgers = follow(Stash(), stages, Work(0, microbatches, 1, 0), exact=True)
+    ledgers = follow(Stash(), stages, FlushInterval(0, microbatches, 1, 0), exact=True)
     assert [ledger.peak for ledger in ledgers] == copies

@@ -1,11 +1,11 @@
-"""Decides whether a prediction looks as far ahead as its backward pass is away, at every depth and in every epoch."""
+"""Prediction distance at every depth and in every epoch."""
 
 from __future__ import annotations
 
 import pytest
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.core.op import Kind, Work
+from suite.core.op import FlushInterval, Kind
 from suite.weights import Latest, Predict
 from tests.support.ledgers import DEPTHS, entries, epochs, follow
 
@@ -34,7 +34,7 @@ def test_the_papers_count_is_right_in_a_full_pipeline_and_too_large_while_it_fil
 
 @pytest.mark.parametrize("stages", DEPTHS)
 def test_the_authors_count_is_one_too_many_everywhere(stages: int) -> None:
-    for stage, ledger in enumerate(follow(Predict("authors"), stages, Work(0, 2 * stages + 3, 1, 0))):
+    for stage, ledger in enumerate(follow(Predict("authors"), stages, FlushInterval(0, 2 * stages + 3, 1, 0))):
         assert {entry.read.ahead for entry in entries(ledger, Kind.FORWARD)} == {stages - stage}
         assert [entry.staleness for entry in entries(ledger, Kind.FORWARD)][stages:] == [-1] * (stages + 3)
         assert {entry.staleness for entry in entries(ledger, Kind.BACKWARD)} == {0}
@@ -44,7 +44,7 @@ def test_the_authors_count_is_one_too_many_everywhere(stages: int) -> None:
 @pytest.mark.parametrize("graph", ["recompute", "swap", "keep"])
 def test_only_a_graph_that_is_kept_holds_what_was_predicted(graph: str) -> None:
     """At D = 4 a kept graph holds the predicted weights of every forward pass in flight beside the newest."""
-    ledgers = follow(Predict("inflight", graph), 4, Work(0, 12, 1, 0))
+    ledgers = follow(Predict("inflight", graph), 4, FlushInterval(0, 12, 1, 0))
     assert [ledger.peak for ledger in ledgers] == ([5, 4, 3, 1] if graph == "keep" else [2, 2, 2, 1])
     for ledger in ledgers:
         assert {entry.read.graph for entry in ledger.entries} == {graph}
@@ -53,7 +53,7 @@ def test_only_a_graph_that_is_kept_holds_what_was_predicted(graph: str) -> None:
 
 @pytest.mark.parametrize("policy", [Predict(), Predict("inflight"), Latest("recompute")], ids=str)
 def test_one_stage_trains_serially(policy: Predict | Latest) -> None:
-    (ledger,) = follow(policy, 1, Work(3, 6, 1, 3))
+    (ledger,) = follow(policy, 1, FlushInterval(3, 6, 1, 3))
     assert [(entry.read.version, entry.read.ahead) for entry in ledger.entries] == [(n // 2 + 3, 0) for n in range(12)]
     assert ledger.peak == 1
 

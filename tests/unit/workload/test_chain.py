@@ -1,4 +1,4 @@
-"""Decides whether a chain of steps is counted as a hand counts it: weights, flops, sides, and what is alive when."""
+"""Counts of convolution chains: weights, flops, sizes, and live activations."""
 
 from __future__ import annotations
 

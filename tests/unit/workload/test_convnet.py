@@ -1,4 +1,4 @@
-"""Decides whether the convolutional networks have the published numbers of parameters, and layers as a hand counts."""
+"""Published parameter counts of the convolutional networks."""
 
 from __future__ import annotations
 

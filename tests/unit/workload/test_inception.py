@@ -1,4 +1,4 @@
-"""Decides whether AlexNet, GoogLeNet and Inception-V3 have the published weights and flops, layer by layer."""
+"""Published weights and flops of AlexNet, GoogLeNet and Inception-V3, layer by layer."""
 
 from __future__ import annotations
 

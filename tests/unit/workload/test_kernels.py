@@ -1,4 +1,4 @@
-"""Decides whether what kernels keep and move is what their papers count: the memory and the traffic of a block."""
+"""Memory and traffic of a transformer block against published formulas."""
 
 from __future__ import annotations
 

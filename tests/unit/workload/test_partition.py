@@ -1,4 +1,4 @@
-"""Decides whether PipeDream's rule finds the best plan of all, and which plans can be run here.
+"""PipeDream's rule against exhaustive search, and plans that can run here.
 
 The brute force below shares nothing with the programme but the cost of a stage and of a cut, written out again.
 """

@@ -1,4 +1,4 @@
-"""Decides whether a mean and a deviation of colours are read as their data sets publish them."""
+"""Published mean and deviation of image data sets."""
 
 from __future__ import annotations
 

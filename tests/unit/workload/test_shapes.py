@@ -1,4 +1,4 @@
-"""Decides whether our GPTs are the published ones, by their parameter counts.
+"""Published parameter counts of the GPTs.
 
 Flops, memory and percent of peak all start from these shapes. The printed counts are AxoNN Table I (rounded to a
 billion, with 512 tokens and 51200 words), and SAMO Table I with the shapes of Brown et al. Table 2.1 (2048 tokens, the

@@ -1,4 +1,4 @@
-"""Decides whether stages are cut where the slowest is quickest, against every possible cut.
+"""Split of stages against every possible cut.
 
 An uneven split is the commonest reason for a slow pipeline, and a dynamic programme is easily almost right.
 """

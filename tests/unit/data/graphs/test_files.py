@@ -1,4 +1,4 @@
-"""Decides whether a graph of one's own is read from each form of file, and a bad file refused with what is wrong."""
+"""Readers of a user's graph: each file format, and messages for bad files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether graphs that are drawn have the counts, the structure and the sameness that their sources promise."""
+"""Generated graphs: counts, structure and reproducibility."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from suite.data.graphs import Graph, operator
 from suite.data.graphs.communities import Communities
 from suite.data.graphs.generate import RMAT, AmazonLike, PapersLike, Planted, ProteinLike, RedditLike
 from suite.data.graphs.stable_rng import Draws, blocks
-from suite.data.graphs.synthetic_attributes import Drawn
+from suite.data.graphs.synthetic_attributes import SyntheticGraph
 
 CONF = Path(__file__).resolve().parents[4] / "conf" / "graph"
-SMALL: dict[str, Drawn] = {
+SMALL: dict[str, SyntheticGraph] = {
     "rmat": RMAT(vertices=1024, degree=12, features=5, classes=3),
     "amazon_like": AmazonLike(vertices=1500, features=5, classes=3),
     "protein_like": ProteinLike(vertices=1500, degree=14, features=5, classes=3),
@@ -252,6 +252,6 @@ def test_every_graph_of_the_configs_is_built(path: Path) -> None:
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert config["name"] == path.stem
     source = build({key: value if value != "???" else "FOLDER" for key, value in config["source"].items()})
-    if isinstance(source, Drawn):
+    if isinstance(source, SyntheticGraph):
         assert source.name == path.stem
         assert source.provenance()["vertices"] <= 1 << 15, "what two cores hold"

@@ -1,4 +1,4 @@
-"""Decides whether a graph is what its edges say, its operator the GCN's, and a bad edge list refused with numbers."""
+"""Graph: edges, the GCN operator, and refusal of bad edge lists."""
 
 from __future__ import annotations
 

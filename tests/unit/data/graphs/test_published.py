@@ -1,4 +1,4 @@
-"""Decides whether published data sets are read from files of their form, and whether a hostile or a broken one is not.
+"""Readers of published graph data sets, and refusal of hostile or broken files.
 
 Every test writes its own tiny files in the published form: what is tested is the reading, not the data.
 """

@@ -1,4 +1,4 @@
-"""Decides whether the refinement counts exactly what it moves, and whether gvb is never worse than its starts."""
+"""GVB refinement: exact counts, and never worse than its starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from suite.gnn.partition import Quality, gvb, partition, refine_numba
 from suite.gnn.partition.gvb import Gvb
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.pattern import Rows, directed, entries
-from suite.gnn.partition.refine import Level, Rule, cycle
+from suite.gnn.partition.refine import Level, MoveRule, cycle
 from suite.gnn.plan import volumes
 
 K = 8
@@ -80,7 +80,7 @@ def test_sends_are_what_the_blocks_count_after_any_moves(
     before, level = volumes(matrix, parts, k), Level.finest(directed(matrix), entries(matrix))
     cap = heaviest(matrix, parts, k)
     for penalty in (0, 8):
-        found, send = level.refined(parts, k, Rule(cap, FREE, 64), penalty=penalty, seed=seed)
+        found, send = level.refined(parts, k, MoveRule(cap, FREE, 64), penalty=penalty, seed=seed)
         after = volumes(matrix, found, k)
         assert (after.send == send).all()
         assert (after.send.max(), after.total) <= (before.send.max(), before.total)
@@ -99,7 +99,7 @@ def test_a_contracted_level_moves_what_its_clusters_move(n: int, k: int, seed: i
         assert level.weight.sum() == matrix.nnz
         assert all(a <= b for a, b in pairwise(level.owner))
         parts = rng.integers(0, k, len(level.weight)).astype(np.int32)
-        found, send = level.refined(parts, k, Rule(matrix.nnz, FREE, 64), penalty=8, seed=seed)
+        found, send = level.refined(parts, k, MoveRule(matrix.nnz, FREE, 64), penalty=8, seed=seed)
         assert (volumes(matrix, found[cluster], k).send == send).all()
 
 
@@ -119,7 +119,7 @@ def test_a_heavy_part_is_relieved_at_a_loss() -> None:
     """Six cliques against two, and no vertex leaves its clique for nothing."""
     matrix, parts = cliques(8, 8), (np.arange(64) >= 48).astype(np.int32)
     level, cap = Level.finest(directed(matrix), entries(matrix)), int(1.1 * matrix.nnz / 2)
-    found, send = level.refined(parts, 2, Rule(cap, FREE, 64), penalty=8, seed=0)
+    found, send = level.refined(parts, 2, MoveRule(cap, FREE, 64), penalty=8, seed=0)
     assert heaviest(matrix, parts, 2) > cap >= heaviest(matrix, found, 2)
     assert send.sum() > quality(matrix, parts, 2).total
 
@@ -158,7 +158,7 @@ def test_the_best_that_was_seen_stays_though_the_total_falls_further() -> None:
     before, cap = quality(matrix, parts, K), heaviest(matrix, parts, K)
     level = Level.finest(directed(matrix), entries(matrix))
     for seed in range(3):
-        found, _ = cycle(level, parts, K, Rule(cap, FREE, 64), penalty=0, seed=seed)
+        found, _ = cycle(level, parts, K, MoveRule(cap, FREE, 64), penalty=0, seed=seed)
         after = quality(matrix, found, K)
         assert (after.max_send, after.total) <= (before.max_send, before.total)
 
@@ -168,10 +168,10 @@ def test_a_ceiling_comes_before_the_busiest() -> None:
     matrix = AmazonLike(vertices=1024, features=0, classes=0).load(0).adjacency
     level, parts = Level.finest(directed(matrix), entries(matrix)), Metis().parts(matrix, K, 0)
     for seed in range(4):
-        parts, send = level.refined(parts, K, Rule(FREE, 0, 64), penalty=0, seed=seed)
+        parts, send = level.refined(parts, K, MoveRule(FREE, 0, 64), penalty=0, seed=seed)
     before, most = int(send.sum()), {}
     for ceiling in (before, FREE):
-        _, send = cycle(level, parts, K, Rule(FREE, ceiling, 64), penalty=1000, seed=9)
+        _, send = cycle(level, parts, K, MoveRule(FREE, ceiling, 64), penalty=1000, seed=9)
         most[ceiling] = int(send.max())
         assert (send.sum() > before) == (ceiling == FREE)
     assert most[FREE] < most[before]

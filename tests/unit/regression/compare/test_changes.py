@@ -18,8 +18,8 @@ from suite.core.exit_codes import Exit
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.regression.compare import format, record_sets
 from suite.regression.compare.changes import Comparison, compare
-from suite.regression.compare.metrics import Change, Rule
-from suite.stats.inference import Verdict
+from suite.regression.compare.metrics import Change, ChangeRule
+from suite.stats.inference import ChangeVerdict
 
 
 def repeats(factor: float = 1.0, count: int = 8, **changes: Any) -> list[Record]:
@@ -28,7 +28,7 @@ def repeats(factor: float = 1.0, count: int = 8, **changes: Any) -> list[Record]
 
 
 def beside(
-    a: list[Record], b: list[Record], rule: Rule | None = None, slow: Sequence[Sequence[float]] = ((), ())
+    a: list[Record], b: list[Record], rule: ChangeRule | None = None, slow: Sequence[Sequence[float]] = ((), ())
 ) -> Comparison:
     return compare(samples(a, "A", slow[0]), samples(b, "B", slow[1]), rule)
 
@@ -41,23 +41,25 @@ def only(found: Comparison, metric: str) -> Change:
 def test_a_slower_run_is_a_regression_with_its_size_interval_and_commits() -> None:
     found = beside(repeats(), repeats(1.1, provenance={"commit": {"hash": "b" * 40, "dirty": False}}))
     change = only(found, "batch_time")
-    assert (change.verdict, found.exit) == (Verdict.WORSE, Exit.REGRESSION)
+    assert (change.verdict, found.exit) == (ChangeVerdict.WORSE, Exit.REGRESSION)
     assert change.effect is not None
     assert 1.05 < change.effect.low < change.ratio < change.effect.high < 1.15
     text = format.text(found)
     assert "slower" in text
     assert "+10.0 %" in text
     assert f"REGRESSION in {'a' * 12}..{'b' * 12}" in text
-    assert {c.verdict for c in found.changes if c.metric != "batch_time"} == {Verdict.SAME}
+    assert {c.verdict for c in found.changes if c.metric != "batch_time"} == {ChangeVerdict.SAME}
 
 
 def test_a_faster_run_is_none() -> None:
     found = beside(repeats(1.1), repeats())
-    assert (only(found, "batch_time").verdict, found.exit) == (Verdict.BETTER, Exit.OK)
+    assert (only(found, "batch_time").verdict, found.exit) == (ChangeVerdict.BETTER, Exit.OK)
 
 
-@pytest.mark.parametrize(("b", "expected"), [(4096.0, Verdict.SAME), (4097.0, Verdict.WORSE), (4095.0, Verdict.BETTER)])
-def test_what_is_counted_has_no_noise(b: float, expected: Verdict) -> None:
+@pytest.mark.parametrize(
+    ("b", "expected"), [(4096.0, ChangeVerdict.SAME), (4097.0, ChangeVerdict.WORSE), (4095.0, ChangeVerdict.BETTER)]
+)
+def test_what_is_counted_has_no_noise(b: float, expected: ChangeVerdict) -> None:
     """One byte more is a change, of one record alone."""
     other = record(metrics={"peak_memory": Metric("B", "lower", (b,))})
     assert only(beside([record()], [other]), "peak_memory").verdict is expected
@@ -71,7 +73,7 @@ def test_what_is_counted_but_differs_between_repeats_goes_by_chance() -> None:
 def test_simulated_times_are_exact() -> None:
     a, b = (record([value], source=Source.SIMULATED) for value in (1.0, 1.0001))
     change = only(beside([a], [b]), "batch_time")
-    assert (change.verdict, change.effect) == (Verdict.WORSE, None)
+    assert (change.verdict, change.effect) == (ChangeVerdict.WORSE, None)
 
 
 PLAN = {"config": {"measure": {"rounds": 6, "batches": 2}}}
@@ -84,10 +86,10 @@ def six_turns(factor: float) -> Record:
 @pytest.mark.parametrize("factor", [1.0, 1.2, 0.5])
 def test_what_drifts_between_two_calls_is_no_change_and_no_proof_of_none(factor: float) -> None:
     """Six turns of one call share its minute: 2 in 924 orders say nothing of the code."""
-    found = beside([six_turns(1.0)], [six_turns(factor)], Rule(metrics=("batch_time",)))
+    found = beside([six_turns(1.0)], [six_turns(factor)], ChangeRule(metrics=("batch_time",)))
     change = only(found, "batch_time")
     assert change.effect is not None
-    assert (change.effect.repeats, change.verdict) == ((6, 6), Verdict.UNDECIDED)
+    assert (change.effect.repeats, change.verdict) == ((6, 6), ChangeVerdict.UNDECIDED)
     assert found.exit is Exit.NOT_COMPARABLE
     apart = int(factor != 1)
     assert f"undecided: 1, {apart} of them more than 5 % apart: one record on a side" in format.text(found)
@@ -96,7 +98,7 @@ def test_what_drifts_between_two_calls_is_no_change_and_no_proof_of_none(factor:
 def test_turns_of_one_side_are_not_mixed_with_records_of_the_other() -> None:
     change = only(beside([six_turns(1.0)], [six_turns(1.2)] * 8), "batch_time")
     assert change.effect is not None
-    assert (change.effect.repeats, change.verdict) == ((1, 8), Verdict.UNDECIDED)
+    assert (change.effect.repeats, change.verdict) == ((1, 8), ChangeVerdict.UNDECIDED)
 
 
 def test_a_folder_of_reports_folders_holds_several_records(tmp_path: Path) -> None:
@@ -111,8 +113,8 @@ def test_a_first_repeat_without_metrics_hides_none() -> None:
     broken = record(outcome=Outcome.FAILED, reason="why", metrics={}, series={})
     for sides in (([broken, *repeats()], repeats(1.2)), (repeats(), [broken, *repeats(1.2)])):
         found = beside(*sides)
-        assert only(found, "batch_time").verdict is Verdict.WORSE
-        assert only(found, "peak_memory").verdict is Verdict.SAME
+        assert only(found, "batch_time").verdict is ChangeVerdict.WORSE
+        assert only(found, "peak_memory").verdict is ChangeVerdict.SAME
 
 
 NAN = math.nan
@@ -151,13 +153,13 @@ def test_what_is_never_anything_is_not_told_of() -> None:
 
 def test_a_clock_that_is_zero_in_one_batch_is_judged() -> None:
     a = [record([0.0, 0.1, 0.1, 0.1]), *repeats()]
-    assert only(beside(a, repeats(1.3)), "batch_time").verdict is Verdict.WORSE
+    assert only(beside(a, repeats(1.3)), "batch_time").verdict is ChangeVerdict.WORSE
 
 
 def test_a_number_that_is_none_any_more_is_worse() -> None:
     found = beside([record(**clock(0.1, 0.2))], [record(**clock(NAN, NAN))])
     change = only(found, "time_tie")
-    assert (change.verdict, found.exit) == (Verdict.WORSE, Exit.REGRESSION)
+    assert (change.verdict, found.exit) == (ChangeVerdict.WORSE, Exit.REGRESSION)
     assert "to no number" in format.text(found)
     assert "none of 2 values in B is a finite number" in format.sentence(change)
     assert json.loads(format.as_json(found))["changes"][0]["b"] is None
@@ -165,9 +167,9 @@ def test_a_number_that_is_none_any_more_is_worse() -> None:
 
 @pytest.mark.parametrize(
     ("good", "odd", "expected"),
-    [(0, 1, Verdict.WORSE), (8, 1, Verdict.UNDECIDED), (8, 2, Verdict.WORSE)],
+    [(0, 1, ChangeVerdict.WORSE), (8, 1, ChangeVerdict.UNDECIDED), (8, 2, ChangeVerdict.WORSE)],
 )
-def test_a_loss_that_is_no_number_any_more_is_worse(good: int, odd: int, expected: Verdict) -> None:
+def test_a_loss_that_is_no_number_any_more_is_worse(good: int, odd: int, expected: ChangeVerdict) -> None:
     b = [record()] * good + [record(series={"loss": [3.0, NAN, NAN]})] * odd
     change = only(beside([record()], b), "loss")
     assert change.verdict is expected
@@ -182,16 +184,16 @@ def test_what_failed_left_no_metrics_and_that_is_told_once() -> None:
 @pytest.mark.parametrize(
     ("b", "expected"),
     [
-        (LOSS, Verdict.SAME),
-        ([3.0, 2.5, 2.25 * (1 + 1e-7)], Verdict.SAME),
-        ([3.0, 2.6, 2.35], Verdict.WORSE),
-        ([3.0, 2.4, 2.15], Verdict.CHANGED),
+        (LOSS, ChangeVerdict.SAME),
+        ([3.0, 2.5, 2.25 * (1 + 1e-7)], ChangeVerdict.SAME),
+        ([3.0, 2.6, 2.35], ChangeVerdict.WORSE),
+        ([3.0, 2.4, 2.15], ChangeVerdict.CHANGED),
     ],
 )
-def test_a_seed_trains_one_network(b: list[float], expected: Verdict) -> None:
+def test_a_seed_trains_one_network(b: list[float], expected: ChangeVerdict) -> None:
     change = only(beside([record()], [record(series={"loss": b})]), "loss")
     assert change.verdict is expected
-    assert "from batch 1 on" in change.why or expected is Verdict.SAME
+    assert "from batch 1 on" in change.why or expected is ChangeVerdict.SAME
 
 
 def test_an_end_that_is_undecided_decides_nothing() -> None:
@@ -202,17 +204,17 @@ def test_an_end_that_is_undecided_decides_nothing() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "verdict", "status"),
     [
-        (["ok"], ["failed"], Verdict.WORSE, Exit.REGRESSION),
-        (["ok"] * 9, ["ok"] * 8 + ["failed"], Verdict.UNDECIDED, Exit.OK),
-        (["ok"] * 9, ["ok"] * 7 + ["failed"] * 2, Verdict.WORSE, Exit.REGRESSION),
-        (["ok"], ["cancelled"], Verdict.UNDECIDED, Exit.OK),
-        (["failed"], ["ok"], Verdict.BETTER, Exit.OK),
-        (["ok", "failed"], ["failed"], Verdict.WORSE, Exit.REGRESSION),
-        (["ok", "failed"], ["cancelled"], Verdict.CHANGED, Exit.OK),
-        (["failed"], ["timeout"], Verdict.CHANGED, Exit.OK),
+        (["ok"], ["failed"], ChangeVerdict.WORSE, Exit.REGRESSION),
+        (["ok"] * 9, ["ok"] * 8 + ["failed"], ChangeVerdict.UNDECIDED, Exit.OK),
+        (["ok"] * 9, ["ok"] * 7 + ["failed"] * 2, ChangeVerdict.WORSE, Exit.REGRESSION),
+        (["ok"], ["cancelled"], ChangeVerdict.UNDECIDED, Exit.OK),
+        (["failed"], ["ok"], ChangeVerdict.BETTER, Exit.OK),
+        (["ok", "failed"], ["failed"], ChangeVerdict.WORSE, Exit.REGRESSION),
+        (["ok", "failed"], ["cancelled"], ChangeVerdict.CHANGED, Exit.OK),
+        (["failed"], ["timeout"], ChangeVerdict.CHANGED, Exit.OK),
     ],
 )
-def test_outcomes_change_by_name(a: list[str], b: list[str], verdict: Verdict, status: Exit) -> None:
+def test_outcomes_change_by_name(a: list[str], b: list[str], verdict: ChangeVerdict, status: Exit) -> None:
     ours, theirs = ([record(outcome=Outcome(kind), reason="why") for kind in side] for side in (a, b))
     found = beside(ours, theirs)
     [ended] = found.ended
@@ -227,10 +229,10 @@ def test_nothing_comparable_has_a_status_of_its_own_and_names_the_key() -> None:
 
 
 def test_metrics_may_be_chosen_and_unknown_ones_are_refused() -> None:
-    found = beside(repeats(), repeats(1.1), Rule(metrics=("peak_memory",)))
+    found = beside(repeats(), repeats(1.1), ChangeRule(metrics=("peak_memory",)))
     assert [change.metric for change in found.changes] == ["peak_memory"]
     with pytest.raises(InvalidRequest, match=r"no run has a metric speed; rule: one of batch_time, loss"):
-        beside(repeats(), repeats(), Rule(metrics=("speed",)))
+        beside(repeats(), repeats(), ChangeRule(metrics=("speed",)))
 
 
 def test_a_slow_machine_is_told_from_slow_code_by_its_reference() -> None:
@@ -241,10 +243,10 @@ def test_a_slow_machine_is_told_from_slow_code_by_its_reference() -> None:
     found = beside(a, b, slow=(slow, [1.3 * f for f in slow]))
     change = only(found, "batch_time")
     assert change.scaled
-    assert change.verdict is Verdict.SAME
+    assert change.verdict is ChangeVerdict.SAME
     assert change.ratio == pytest.approx(1.0)
     assert change.other == pytest.approx(1.3)
-    assert not only(beside(a, b, Rule(scale=False), (slow, slow)), "batch_time").scaled
+    assert not only(beside(a, b, ChangeRule(scale=False), (slow, slow)), "batch_time").scaled
 
 
 def test_a_reference_that_tells_nothing_is_not_used() -> None:
@@ -254,7 +256,7 @@ def test_a_reference_that_tells_nothing_is_not_used() -> None:
 
 def test_nothing_times_nothing_is_no_ratio() -> None:
     empty = [record(metrics={"time_tie": Metric("s", "lower", (0.0, value))}) for value in (0.0, 1.0, math.nan)]
-    assert beside(empty, empty).of(Verdict.WORSE, Verdict.BETTER) == ()
+    assert beside(empty, empty).of(ChangeVerdict.WORSE, ChangeVerdict.BETTER) == ()
 
 
 # -- the command line -----------------------------------------------------------------------------------------------

@@ -12,12 +12,12 @@ import pytest
 from nights import Shaky
 
 from suite.regression.compare import rounds
-from suite.regression.compare.rounds import LOOKS, Turned, cleared, lowest, planned, turned
+from suite.regression.compare.rounds import LOOKS, RoundsResult, cleared, lowest, planned, turned
 
 LEVEL, THRESHOLD = 0.005, 0.05
 
 
-def taken(seed: int, slower: float, *, busy: bool = False, better: str = "lower") -> tuple[str, Turned]:
+def taken(seed: int, slower: float, *, busy: bool = False, better: str = "lower") -> tuple[str, RoundsResult]:
     """What confirm does with one suspicion, with made-up runs in place of processes."""
     machine, count = Shaky(seed, busy=busy), planned(1, LEVEL, 12)
     old: list[list[float]] = []
@@ -119,7 +119,7 @@ def recorded() -> list[list[float]]:
     return [list(map(float, run)) for run in json.loads(file.read_text())]
 
 
-def dealt(runs: list[list[float]], slower: float) -> Turned:
+def dealt(runs: list[list[float]], slower: float) -> RoundsResult:
     """Those runs as turns of old and new code, as confirm orders them."""
     pairs = [runs[n : n + 2][:: 1 if n % 4 == 0 else -1] for n in range(0, len(runs), 2)]
     return turned([old for old, _ in pairs], [[(1 + slower) * v for v in new] for _, new in pairs], "lower")

@@ -10,19 +10,19 @@ from nights import record, samples
 
 from suite.regression.compare.matching import Name, config_key
 from suite.regression.compare.metrics import Change
-from suite.regression.compare.rounds import Turned
+from suite.regression.compare.rounds import RoundsResult
 from suite.regression.nightly import confirm, settings
-from suite.regression.nightly.confirm import Finding, Suspect
-from suite.stats.inference import Effect, Verdict
+from suite.regression.nightly.confirm import Confirmation, Suspect
+from suite.stats.inference import ChangeVerdict, Effect
 
 SETTINGS = settings.read([])  # a threshold of 5 %, a level of 0.005
-CHANGE = Change(Name("single", "axonn 2x1"), "batch_time", "s", "lower", 1.0, 1.1, Verdict.WORSE)
-TURNED = Turned(ratio=1.1, low=1.05, high=1.2, p=0.001, turns=12, quiet=False, most=1.2)
+CHANGE = Change(Name("single", "axonn 2x1"), "batch_time", "s", "lower", 1.0, 1.1, ChangeVerdict.WORSE)
+TURNED = RoundsResult(ratio=1.1, low=1.05, high=1.2, p=0.001, turns=12, quiet=False, most=1.2)
 
 
-def findings(*changes: dict[str, Any]) -> list[Finding]:
+def findings(*changes: dict[str, Any]) -> list[Confirmation]:
     suspect = Suspect(CHANGE, "system=axonn", "2026-11-01")
-    return [Finding(suspect, False, "", dataclasses.replace(TURNED, **change)) for change in changes]
+    return [Confirmation(suspect, False, "", dataclasses.replace(TURNED, **change)) for change in changes]
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ from suite.core.record import Metric, Outcome, Source
 from suite.regression.compare.matching import Name
 from suite.regression.compare.metrics import Change
 from suite.regression.nightly import confirm, history, judge, page, reference_workload, repeat, run, settings
-from suite.regression.nightly.run import Night
-from suite.regression.nightly.settings import Settings
-from suite.stats.inference import Effect, Verdict
+from suite.regression.nightly.run import NightlyResult
+from suite.regression.nightly.settings import NightlySettings
+from suite.stats.inference import ChangeVerdict, Effect
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -66,11 +66,11 @@ class House:
         stored(folder, record(times, **self.of.get(command, {}), **({} if old else self.changes)))
         return repeat.Made(command, self.status, 1.0, "what it said", 1)
 
-    def settings(self, **changes: Any) -> Settings:
+    def settings(self, **changes: Any) -> NightlySettings:
         told = {"repeated": "[system=axonn]", "once": "[]", "reports": self.folder / "nights", **changes}
         return settings.read([f"{key}={value}" for key, value in told.items()])
 
-    def night(self, **changes: Any) -> Night:
+    def night(self, **changes: Any) -> NightlyResult:
         return run.run(self.settings(**changes), self.folder / "new", lambda text: None)
 
 
@@ -139,7 +139,7 @@ def test_what_a_night_could_not_have_seen_is_left_to_turns(
     better: str, low: float, high: float, expected: bool, house: House
 ) -> None:
     effect = Effect(ratio=1.0, low=low, high=high, delta=0.0, p=1.0, least=0.001, repeats=(10, 10))
-    change = Change(Name("single", "axonn 2x1"), "m", "s", better, 1.0, 1.0, Verdict.UNDECIDED, effect=effect)
+    change = Change(Name("single", "axonn 2x1"), "m", "s", better, 1.0, 1.0, ChangeVerdict.UNDECIDED, effect=effect)
     assert judge.blind(change, house.settings()) is expected
     assert not judge.suspicious(change, house.settings())
 
