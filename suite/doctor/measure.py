@@ -132,7 +132,9 @@ def measure(folder: Path) -> str:
 
 
 def _quietest() -> tuple[MachineMeasurement, float]:
-    """The least disturbed of at most TRIES measurements, and the cores that others used meanwhile. Raises CheckFailed."""
+    """The least disturbed of at most TRIES measurements, and the cores that others used meanwhile. Raises
+    CheckFailed.
+    """
     begin, best = time.monotonic(), None
     for _ in range(TRIES):
         before, started = load.cpu_time(), time.monotonic()

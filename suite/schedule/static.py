@@ -8,6 +8,8 @@ from suite.core.op import FlushInterval, Kind, Op, Program
 
 
 def fixed(order: Sequence[Op], work: FlushInterval) -> Program:
-    """The ops of one stage, one at a time. `order` is the order of FlushInterval(0, n, ..., update=0), counted on from `work`."""
+    """The ops of one stage, one at a time. `order` is the order of FlushInterval(0, n, ..., update=0), counted on
+    from `work`.
+    """
     for op in order:
         yield (op._replace(index=op.index + (work.update if op.kind is Kind.UPDATE else work.first)),)
