@@ -86,7 +86,9 @@ class Command:
         return shell_line(self.name, words)
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
-        """Run with these arguments (default: those of the process). Returns the exit status, whatever ends it."""
+        """Run with these arguments (default: the arguments of the process). Returns the exit status, whatever ends
+        it.
+        """
         given = sys.argv[1:] if arguments is None else list(arguments)
         return answered(self._main, given, resumes=self.resumes)
 

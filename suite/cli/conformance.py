@@ -48,7 +48,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def told(finding: LawResult) -> str:
-    """A line; of what is broken the rest stands below it."""
+    """One line per law; details of a broken law follow below it."""
     law = finding.law
     head, *rest = finding.said.splitlines() or [""]
     below = "".join(f"\n{'':32}{line}" for line in rest[:12])

@@ -19,7 +19,7 @@ def doctor(arguments: Arguments) -> int:
 
 
 def examined(checks: Iterable[ComponentCheck], last: ComponentCheck | None = None) -> int:
-    """Prints a line per check. `last` is asked when the others are done: it measures, and would suffer beside them."""
+    """Prints a line per check. `last` runs after the other checks: it measures, and they would disturb it."""
     from suite.doctor import probe
 
     bad = []

@@ -8,8 +8,8 @@ suite draw system=sparsity_aware_metis graph=amazon_like grid.data=4 draw.plan=p
 A system that brings its own order (PyTorch's pipelines, DeepSpeed, Megatron-LM) is drawn in that order. A key that the
 drawing does not depend on is refused.
 
-A system that updates without draining also shows which version of its weights each pass reads, `2+3` for version 2
-predicted 3 updates ahead, and PipeOptim's Table II at this depth, all from the ledgers that a run keeps. A system that
+For an asynchronous system the drawing also shows the weight version of each pass, for example `2+3` for version 2
+predicted 3 updates ahead. PipeOptim's Table II at this depth follows, from the ledgers of a run. A system that
 trains a whole graph shows its plan instead: which rows each process needs. `draw.plan` keeps it in a file, or reads it.
 """
 
@@ -160,7 +160,9 @@ def account(policy: WeightPolicy, timeline: Timeline, work: FlushInterval) -> li
 
 
 def versions(ledgers: Sequence[Ledger]) -> str:
-    """What each pass reads, a column per microbatch, and the copies of the weights that a stage holds at most."""
+    """The versions that each pass reads, a column per microbatch, and the maximum number of weight copies on each
+    stage.
+    """
     count = ledgers[0].work.microbatches
     rows = [["weights read by microbatch", *(str(index) for index in range(count)), "copies"]]
     for stage, ledger in enumerate(ledgers):

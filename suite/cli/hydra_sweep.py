@@ -1,9 +1,8 @@
 """Jobs of `suite sweep`: Hydra parses the sweep, and each job is a separate process.
 
-A job that dies hard, by the kernel's out-of-memory killer or a fault in a library, so ends itself alone, under any of
-Hydra's launchers; its runs that have no record get one that says how it ended. Jobs tell their ends in files, because a
-launcher may put them anywhere.
-"""
+A job that is killed by the out-of-memory killer or crashes in a library ends alone, under any of Hydra's launchers.
+Its runs without a record get one with the reason. Jobs tell their ends in files, because a launcher may put them
+anywhere."""
 
 from __future__ import annotations
 
@@ -124,8 +123,9 @@ class SweepJob(TypedDict):
 def _job(
     folder: Path, config: DictConfig, dry: bool, sweeper: _Sweeper, line: tuple[Sequence[str], Sequence[str]]
 ) -> None:
-    """What Hydra calls for every job, in this process or in a worker of its launcher's. line: the arguments of the
-    sweep's command line, and the keys that every label shows."""
+    """Hydra calls this for every job, in this process or in a worker of a launcher. line: the arguments of the
+    sweep's command line, and the keys that every label shows.
+    """
     overrides = list(HydraConfig.get().overrides.task)
     overrides += label_flags(overrides, *line)
     number = int(HydraConfig.get().job.num)
@@ -150,7 +150,7 @@ def _job(
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a dry run finds. lines: one per run; the counts are of runs"""
+    """Result of a dry run. lines: one per run; the counts are counts of runs"""
 
     lines: tuple[str, ...]
     would_run: int = 0
@@ -159,7 +159,7 @@ class DryRun:
 
     @property
     def exit(self) -> Exit:
-        """What the runs would end with as far as it is known before they start."""
+        """Exit status of the runs, as far as it is known before they start."""
         if not self.refused:
             return Exit.OK
         return Exit.SOME_FAILED if self.would_run or self.recorded else Exit.NOTHING
@@ -195,7 +195,7 @@ def _unwritable(run: Run) -> InvalidRequest | None:
 
 
 def plan_of(overrides: Sequence[str]) -> DryRun:
-    """As planned, of one command line; one that does not compose is a refusal."""
+    """The plan of one command line; a command line that does not compose counts as refused."""
     try:
         return planned(expand(overrides))
     except SuiteError as error:
@@ -252,8 +252,9 @@ def together(codes: Sequence[int]) -> int:
 
 
 def isolated(overrides: Sequence[str], sweeper: _Sweeper) -> int:
-    """Makes the runs of one command line in a process of its own; its exit status. If it dies without a word, those of
-    its runs that have no record get one. It ends with its sweep."""
+    """Makes the runs of one command line in a process of its own; its exit status. If the process dies, its runs
+    without a record get one. It ends with its sweep.
+    """
     command = [sys.executable, "-m", "suite", "run", *overrides]
     process = subprocess.Popen(command, preexec_fn=partial(die_with_parent, signal.SIGTERM))  # noqa: PLW1509
     try:
@@ -292,7 +293,7 @@ def ended(status: int) -> tuple[Outcome, str]:
 
 
 def leave_records(overrides: Sequence[str], outcome: Outcome, reason: str) -> None:
-    """For every run of a command line that has no record, one that says why."""
+    """Write a record with the reason for every run of a command line that has none."""
     for run in expand(overrides):
         store, key = Store(Path(run.outline.reports)), provenance.key(run)
         if store.find(key) is None and store.standing(run.settings, key, run.outline.rerun) is None:

@@ -7,9 +7,8 @@
 
 An entry of a scale is an experiment's name, or that and overrides of its own: "samo_fig1 launch.device=cuda".
 
-What already has a record is not run again; killed at any moment, the same command goes on where it stopped. A run that
-this machine cannot make is a row of the page with its reason, and no failure.
-"""
+Runs that have a record are not repeated. After a kill, the same command continues. A run that this machine cannot
+make is a row of the page with its reason, and no failure."""
 
 from __future__ import annotations
 
@@ -39,8 +38,9 @@ if TYPE_CHECKING:
 
 
 def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
-    """The command line that an entry of a scale stands for; `overrides` come last. Raises InvalidRequest for what is
-    none."""
+    """The command line that an entry of a scale stands for; `overrides` come last. Raises InvalidRequest for an
+    unknown scale.
+    """
     try:
         name, *own = shlex.split(entry) if isinstance(entry, str) else []
     except ValueError as error:
@@ -51,8 +51,9 @@ def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
 
 
 def shared(entries: Sequence[Any], overrides: Sequence[str]) -> list[list[str]]:
-    """The command line of each entry of a scale, with those of `overrides` that some run of it reads. Raises
-    InvalidRequest for an override that none of the entries reads."""
+    """The command line of each entry of a scale, with the `overrides` that at least one of its runs reads. Raises
+    InvalidRequest for an override that none of the entries reads.
+    """
     from suite.config.compose import key_of
     from suite.runner.runs import expand
 

@@ -49,7 +49,7 @@ def made(runs: Sequence[Run], progress: Progress | None = None) -> list[Record]:
 
 
 def summary(record: Record) -> str:
-    """One line: label, outcome, and what the run has found, or the reason why it has not."""
+    """One line: label, outcome, and the result of the run or the reason of its failure."""
     head = f"  {record.label:<18} {record.outcome.value:<12}"
     if record.outcome is Outcome.OK:
         return f"{head} {result(record)}"

@@ -61,7 +61,9 @@ def here(
 
 
 def check_transport(transport: str, order: str, *, device: str, launcher: str) -> None:
-    """Raises UnknownName, and Unsupported for what the device or the launcher does not have. Loads no torch."""
+    """Raises UnknownName, and Unsupported for a transport that the device or the launcher does not provide. Loads no
+    torch.
+    """
     for name, value, known in (("transport", transport, TRANSPORTS), ("order", order, ORDERS)):
         if value not in known:
             raise UnknownName(name, value, known)

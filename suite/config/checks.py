@@ -60,19 +60,19 @@ class Listed(BaseModel):
 
 
 class Tuning(Settings):
-    """What the tuner reads besides the keys of a run."""
+    """Keys of the tuner, in addition to the keys of a run."""
 
     tune: Tune
 
 
 class Profiling(Settings):
-    """What `suite profile-split` reads besides the keys of a run."""
+    """Keys of `suite profile-split`, in addition to the keys of a run."""
 
     machine: Plugin[Machine]
 
 
 class Drawing(Settings):
-    """What a drawing reads besides the keys of a run."""
+    """Keys of a drawing, in addition to the keys of a run."""
 
     draw: Draw
     graph: GraphConfig
@@ -113,7 +113,7 @@ def checked_run(config: Mapping[str, Any]) -> RunConfig:
 
 
 def outline_of(config: Mapping[str, Any]) -> Outline:
-    """The keys that every record needs. Raises InvalidRequest for one that is missing or has a wrong value."""
+    """The keys that every record needs. Raises InvalidRequest for a missing key or a wrong value."""
     system = config.get("system")
     if isinstance(system, Mapping):  # a record needs nothing of system.simulation
         system = {key: value for key, value in system.items() if key != "simulation"}
@@ -130,7 +130,9 @@ def check_runs(config: Mapping[str, Any]) -> None:
 
 
 def checked(model: type[G], config: Mapping[str, Any]) -> G:
-    """The keys of a command besides those of a run. Raises InvalidRequest for the first key with a wrong value."""
+    """Keys of a command, in addition to the keys of a run. Raises InvalidRequest for the first key with a wrong
+    value.
+    """
     data = {key: config.get(key) for key in model.model_fields}
     for _, refused in _faults(model, data):
         raise refused

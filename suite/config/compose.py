@@ -115,7 +115,7 @@ def plain(config: DictConfig, resolved: bool = True) -> dict[str, Any]:
 
 
 def groups(overrides: Sequence[str] = ()) -> dict[str, list[str]]:
-    """The config groups and their choices, those of the command line's own folders included."""
+    """The config groups and their choices, including those in the folders of the command line."""
     found = {folder.name: _choices(folder) for folder in CONF.iterdir() if folder.is_dir()}
     for own in own_folders(overrides):
         for group, names in found.items():
@@ -135,8 +135,9 @@ def _choices(folder: Path) -> list[str]:
 
 
 def own_folders(overrides: Sequence[str]) -> list[Path]:
-    """The folders of `launch.python_path`: modules, and YAMLs in folders named as those of conf/. Raises
-    InvalidRequest."""
+    """The folders of `launch.python_path`. They hold modules, and YAML files in folders named like the folders of
+    conf/. Raises InvalidRequest.
+    """
     named: list[Any] = []
     for override in overrides:
         if override.partition("=")[0] == "launch.python_path":
@@ -175,7 +176,7 @@ def parsed(override: str) -> Override:
 
 
 def searched(overrides: Sequence[str]) -> list[str]:
-    """What tells Hydra to look for configs in the command line's own folders too."""
+    """The override that adds the folders of the command line to Hydra's search path."""
     quoted = ["'file://{}'".format(str(folder).replace("'", r"\'")) for folder in own_folders(overrides)]
     return [f"hydra.searchpath=[{','.join(quoted)}]"] if quoted else []
 
@@ -198,7 +199,7 @@ def check_names(overrides: Sequence[str]) -> None:
 
 @cache
 def _default_choice(group: str) -> str:
-    """The choice of a group that a run has by default; empty for what is no such group."""
+    """The default choice of a group; empty for an unknown group."""
     defaults = [each for each in OmegaConf.load(CONF / "config.yaml").defaults if isinstance(each, Mapping)]
     return next((str(each[group]) for each in defaults if group in each), "")
 

@@ -24,7 +24,7 @@ def defaults() -> Mapping[str, Any]:
 
 
 def defaults_of(model: type[Settings]) -> dict[str, Any]:
-    """The keys of a group that have a default, by their names in YAML, those of the groups inside it included."""
+    """The keys of a group with a default, by their names in YAML, including nested groups."""
     found: dict[str, Any] = {}
     for name, info in model.model_fields.items():
         groups = [each for each in (info.annotation, *get_args(info.annotation)) if _is_group(each)]

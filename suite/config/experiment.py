@@ -17,7 +17,7 @@ def _runs(value: Any) -> Any:
 
 
 class Experiment(Settings):
-    """Runs that are compared, and what is expected of them. The report reads further keys."""
+    """Runs to compare, and expectations on them. The report reads further keys."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -1,4 +1,4 @@
-"""Keys of what is trained: model, data, precision, pruning, memory layout."""
+"""Keys of the trained network: model, data, precision, pruning, memory layout."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Model(Settings):
 
 
 class DataConfig(Settings):
-    """What the network learns from."""
+    """Data that the network learns from."""
 
     name: Name
     folder: Annotated[Name | None, name_like(None)]

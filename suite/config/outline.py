@@ -26,7 +26,7 @@ def _claim(value: Any) -> Any:
 
 
 class ExecutorOutline(_Part):
-    """What would have carried a run out."""
+    """The executor that would have carried out a refused run."""
 
     kind: Name
     name: Name | None = None
@@ -58,7 +58,7 @@ class LaunchOutline(Launch):
 
 
 class DataOutline(_Part):
-    """What a run would have read."""
+    """The keys that a refused run would have read."""
 
     folder: Name | None
 

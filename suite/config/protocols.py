@@ -51,12 +51,13 @@ class PartitionMethod(Protocol):
     def parts(self, matrix: Any, k: int, seed: int) -> Sequence[int]: ...
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader of its partitions should know, such as a part of it that is not installed."""
+        """Notes for readers of its partitions, such as an optional part that is not installed."""
         return ()
 
 
 class System(Protocol):
-    """One thing compared, as each of its ranks runs it. Ours and third parties' stand behind the same methods.
+    """One thing compared, as each of its ranks runs it. The suite's systems and third-party systems implement the same
+    methods.
 
     A class that implements it is built on every rank as `cls(world=..., config=...)`; `probe` is asked first. A batch
     is what Data gives. A class that inherits from this one has the defaults below.
@@ -104,8 +105,9 @@ class System(Protocol):
 
 
 class Executor(Protocol):
-    """What carries out a run that starts no ranks. With kind=plugin it is built from its YAML in conf/executor: its
-    `_target_`, called with the keys that are not those of every executor."""
+    """Executor of a run without ranks. With kind=plugin it is built from its YAML in conf/executor: the class at
+    `_target_` is called with the keys that are not common to all executors.
+    """
 
     def check(self, config: RunConfig) -> None:
         """Raises InvalidRequest for a config that it cannot carry out."""
@@ -132,7 +134,7 @@ class Sampler(Protocol):
     def train_batch(self, batch: Value | None = None) -> None: ...
 
     def samples(self) -> Mapping[str, object]:
-        """The "sweeps" since the last call, and what a reader of the record must know."""
+        """The "sweeps" since the last call, and notes for readers of the record."""
 
     def evaluate(self, batches: Sequence[Value]) -> None: ...
 

@@ -33,7 +33,7 @@ def page() -> str:
 
 
 def _tables(path: str, group: type[Settings], title: str = "") -> Iterator[str]:
-    """The table of a group, and those of the groups inside it."""
+    """The table of a group, and of the groups inside it."""
     yield _table(title or path or "Run", group, f"{path}." if path else "")
     for name, info in group.model_fields.items():
         at = f"{path}.{name}".lstrip(".")

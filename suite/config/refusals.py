@@ -71,7 +71,7 @@ def _refusal(fault: Any, model: type[BaseModel], keys: Sequence[str], path: str)
 
 
 def of_other_member(model: type[BaseModel], path: str, what: str) -> InvalidRequest | None:
-    """The refusal of a key that another member of a union has than the one that is selected; None for other keys."""
+    """The refusal of a key that belongs to a member of the union other than the selected one; None for other keys."""
     for name, info in model.model_fields.items():
         for tag, each in variants(info).items():
             if path in every_key(each, name):
@@ -97,7 +97,7 @@ def _refusal_of_tag(fault: Any, tags: Mapping[str, Any], path: str) -> InvalidRe
 
 
 def _legal_below(info: FieldInfo | None, path: str) -> str:
-    """A legal value of a key of a group; empty for what is no group."""
+    """A legal value of a key of a group; empty for an unknown group."""
     group: Any = member(info.annotation) if info else None
     if info is not None and (tags := variants(info)):
         return f"{path}.{info.discriminator}={next(iter(tags))}"
@@ -206,7 +206,7 @@ def _own_names(group: type[BaseModel]) -> list[str]:
 
 
 def groups_of(info: FieldInfo) -> Sequence[type[BaseModel]]:
-    """The models that a field may hold: none, one, or those of a union."""
+    """The models that a field may hold: none, one, or the members of a union."""
     below = member(info.annotation)
     return [*variants(info).values()] or ([below] if _is_model(below) else [])
 

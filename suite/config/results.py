@@ -60,7 +60,7 @@ def _example(key: str, wanted: Any) -> str:
 
 
 def object_mismatch(value: Any, wanted: Any) -> str:
-    """What an object lacks that is not of the type `wanted`."""
+    """Members that an object lacks for the type `wanted`."""
     wanted = plain(wanted)
     kinds = get_args(wanted) if is_union(wanted) else (wanted,)
     missing = lacking(value, kinds[0]) if is_protocol(kinds[0]) else []

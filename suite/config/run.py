@@ -28,8 +28,9 @@ from suite.workload.transformer import Network
 
 
 class RunConfig(Settings):
-    """What one run trains (model, data, optimizer), by which system (schedule, weights, memory), where (grid, launch),
-    and how it is measured."""
+    """One run: training (model, data, optimizer), system (schedule, weights, memory), place (grid, launch), and
+    measurement.
+    """
 
     seed: Annotated[int, Field(ge=0, le=MOST_SEED, examples=[0])] = 0
     """Selects initial weights, dropout masks, samples and partitions."""

@@ -2,8 +2,7 @@
 
 Each annotation becomes a strict pydantic type. A protocol requires its members, and a class of the suite or of the user
 an object of it; of other classes nothing is checked, as a config cannot name them. A plug-in that is not built yet
-stands for what it will return.
-"""
+has the type of its future object."""
 
 from __future__ import annotations
 
@@ -106,7 +105,7 @@ def example(target: Callable[..., Any], name: str, hint: Any) -> str:
 
 @cache
 def _parameters(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
-    """By name; None for what does not say, such as a class that is written in C."""
+    """By name; None where the annotation is unknown, such as for a class written in C."""
     try:
         return inspect.signature(target).parameters
     except (TypeError, ValueError):
@@ -248,7 +247,7 @@ def _strict(hint: Any) -> Any:
 
 
 def _list(hint: Any) -> Any:
-    """Any sequence but text, as configs know no tuples."""
+    """Any sequence except text, as configurations have no tuples."""
     inner = get_args(hint)
     fixed = get_origin(hint) is tuple and Ellipsis not in inner
     kind: Any = list[_checked(inner[0])] if inner and not fixed else list[Any]  # type: ignore[misc]

@@ -19,8 +19,9 @@ MIXED = {TARGET: "suite.memory.mixed", PARTIAL: True}
 
 
 class SimulationConfig(Settings):
-    """What a simulator of a system cannot take from its other keys. A value that another key has too is overridden
-    here, with the reason in its YAML."""
+    """Settings of a system's simulation that do not follow from its other keys. A value that another key has too is
+    overridden here, with the reason in its YAML.
+    """
 
     layout: Plugin[Callable[..., Layout]] | None = None
     """Layout of the model states of a GPT's blocks; null: mixed precision, 20 bytes per parameter."""
@@ -47,7 +48,7 @@ class SimulationConfig(Settings):
 
 
 class SystemConfig(Settings):
-    """A compared system: its class, its name, and what it can do. Its class may read further keys."""
+    """A compared system: its class, its name, and its capabilities. Its class may read further keys."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -122,8 +123,9 @@ class SystemConfig(Settings):
         return self.on_engine if self.supports_checkpoints is None else self.supports_checkpoints
 
     def modelled(self, schedule: Mapping[str, Any]) -> dict[str, Any]:
-        """The system as simulators build it, with the schedule of its configuration. Raises Unsupported for one that
-        is not simulated."""
+        """The system as simulators build it, with the schedule of its configuration. Raises Unsupported for a system
+        without a simulation.
+        """
         if self.simulation is None:
             rule = "a system with a block system.simulation is simulated"
             legal = "system=axonn" if self.name != "axonn" else "executor=real"

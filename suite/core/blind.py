@@ -29,7 +29,7 @@ def active() -> bool:
 
 
 def mark() -> dict[str, str]:
-    """What the provenance of a record says of the mode."""
+    """The provenance entry of a record for this mode."""
     return {MARK: OPEN} if active() else {}
 
 

@@ -29,7 +29,7 @@ MODELLED = (Evidence.EMULATED, Evidence.SIMULATED)
 
 
 class Verdict(StrEnum):
-    """What our value says about a claim. The ordered rules that lead to it stand in suite.report.verdict_rules."""
+    """Verdict on a claim, given our value. The ordered rules that lead to it stand in suite.report.verdict_rules."""
 
     REPRODUCED = "reproduced"  # measured or derived, as published, within the tolerance
     MATCHED = "matched by the model"  # simulated or emulated, within the tolerance, by no constant of the same table
@@ -86,7 +86,7 @@ NUMBER_TOLERANCE = 0.08  # relative, for a printed number without a reason for a
 
 
 class Role(StrEnum):
-    """What kind of statement a claim is in its paper."""
+    """Kind of statement that a claim makes in its paper."""
 
     MEASUREMENT = "measurement"  # the authors ran it
     SETTING = "setting"  # they chose it
@@ -227,7 +227,7 @@ class Claim:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The least and the greatest value of ours that the claim allows; those of a range are the printed ones."""
+        """The least and the greatest of our values that the claim allows; for a range, the printed bounds."""
         if isinstance(self.value, str):
             raise InvalidRequest(f"claim {self.id} is {self.value!r}", rule="only numbers and ranges have a tolerance")
         if isinstance(self.value, tuple):

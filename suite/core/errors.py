@@ -153,7 +153,7 @@ class IllegalSchedule(SuiteError):
 
 
 class Fault(SuiteError):
-    """An exception that nobody raised on purpose, as its traceback."""
+    """Text of an unexpected exception: its traceback."""
 
 
 class Diverged(SuiteError):

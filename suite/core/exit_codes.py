@@ -24,7 +24,7 @@ class Exit(IntEnum):
 
 
 def exit_code(records: Sequence[Record], on_error: str = "record") -> Exit:
-    """What a command ends with that leaves these records."""
+    """Exit status of a command that leaves these records."""
     if on_error == "stop" and any(record.outcome not in (Outcome.OK, *CANNOT) for record in records):
         return Exit.STOPPED
     if not any(record.outcome is Outcome.OK for record in records):

@@ -41,8 +41,7 @@ def symbols(expression: str) -> frozenset[str]:
 
 
 def evaluate(expression: str, values: Mapping[str, float]) -> float:
-    """What `expression` gives where its symbols have these values. Raises InvalidRequest where that is no finite
-    number."""
+    """Value of `expression` with these values of its symbols. Raises InvalidRequest where that is no finite number."""
     missing = sorted(symbols(expression) - set(values))
     if missing:
         raise InvalidRequest(

@@ -18,8 +18,8 @@ _LEFT = 3600.0  # seconds after which its writer was killed
 def write_atomically(path: Path, data: bytes, *, inside: Path | None = None) -> Path:
     """The file is there whole, or as it was before. A link in its place is replaced. Returns `path`.
 
-    inside: a folder out of which no link among the file's own folders leads. Raises InvalidRequest for one that does.
-    """
+    inside: a folder out of which no link among the file's own folders leads. Raises InvalidRequest for a path
+    outside the folder."""
     if inside is not None and not path.parent.resolve().is_relative_to(inside.resolve()):
         raise InvalidRequest(f"{path.parent} leads out of {inside}", rule="files are written inside their folder")
     path.parent.mkdir(parents=True, exist_ok=True)

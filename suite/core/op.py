@@ -16,7 +16,7 @@ from suite.core.errors import InvalidRequest
 
 
 class Kind(StrEnum):
-    """What an op does on its stage. The set is open: a split backward pass adds a letter and a line in `needs`."""
+    """Kind of an op on its stage. The set is open: a split backward pass adds a letter and a line in `needs`."""
 
     FORWARD = "F"
     BACKWARD = "B"

@@ -25,7 +25,9 @@ class Schedule(Protocol):
     """The order of ops: one generator per stage, without clock, tensors or I/O."""
 
     def program(self, place: Place, work: FlushInterval) -> Program:
-        """Yields the ops acceptable next, the preferred first; is sent the one that ran. Ends with the last update."""
+        """Yields the acceptable ops, the preferred one first, and receives the op that ran. Ends with the last
+        update.
+        """
 
     def in_flight(self, place: Place, work: FlushInterval) -> int:
         """A promised bound on forwards whose backward has not run; every driver asserts it."""
@@ -168,10 +170,10 @@ class Transport(Protocol):
         """Of the neighbours' ops in `wish` that are here, the first; waits `timeout` s (None: for ever, 0: polls)."""
 
     def progress(self) -> None:
-        """Move messages. Whoever waits for anything else keeps calling it."""
+        """Move messages. A rank that waits for anything else keeps calling it."""
 
     def close(self) -> None:
-        """Wait for what was sent, and withdraw what was posted."""
+        """Wait until all sends are complete, and cancel posted receives."""
 
 
 class Handle(Protocol):
@@ -214,13 +216,13 @@ class World(Protocol):
         """Lanes to the ranks of the stage before and the stage after."""
 
     def group(self, ranks: Sequence[int]) -> Group:
-        """Collective over the world: every rank asks for the same groups in the same order."""
+        """Collective over the world: every rank requests the same groups in the same order."""
 
     def total(self, number: float, progress: Callable[[], None]) -> float:
         """The sum of one number per rank, the same on every rank."""
 
     def largest(self, number: float, progress: Callable[[], None]) -> float:
-        """The largest of one number per rank, none of them not-a-number, the same on every rank."""
+        """The maximum of one number per rank, none of them NaN; equal on every rank."""
 
     def buffer(self, size: int) -> Tensor:
         """`size` bytes on the host that its lanes and groups take, whatever is in them."""
@@ -244,7 +246,7 @@ class Chunk:
 
 
 class CostModel(Protocol):
-    """What an op costs on a modelled machine. Raises InvalidRequest for an op that it has no cost for."""
+    """Costs of ops on a modelled machine. Raises InvalidRequest for an op that it has no cost for."""
 
     def compute(self, op: Op) -> Seconds:
         """Of a forward, backward or evaluation pass."""
@@ -274,7 +276,7 @@ class Missing:
 
 
 class DataSource(Protocol):
-    """What a run learns from, as every rank reads it; built from `data.source`. A batch is a tuple of numpy arrays,
+    """Data source of a run, which every rank reads; built from `data.source`. A batch is a tuple of numpy arrays,
     (inputs, targets), or of tuples of them where a network has several, samples first; `shape` is the network's, which
     says how long or how large a sample is. A source may also have `samples` and `held_out`, how many it trains on (an
     epoch is each of them once) and validates with. A class that inherits from this one has the defaults below.
@@ -287,10 +289,10 @@ class DataSource(Protocol):
         """Training batch `number`: a function of (seed, number), the same on all ranks, at any time, in any order."""
 
     def validation_batches(self, *, size: int, shape: Any) -> Iterator[Value]:
-        """Every whole batch of what is held out, in its order."""
+        """All full batches of the validation data, in order."""
 
     def provenance(self) -> dict[str, str | int]:
-        """Name, bytes and a hash: what a record says of it."""
+        """Name, size and hash of the data, for the record."""
 
     def score(self, decoded: Sequence[Any], batches: Sequence[Value]) -> dict[str, float]:
         """Numbers by name, such as BLEU, of the token ids that a network has decoded from validation batches;

@@ -37,7 +37,7 @@ CANNOT = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY)  # nothing was tried:
 
 
 class Source(StrEnum):
-    """Where a number comes from. Shown beside every number."""
+    """Where a number comes from. The page shows it next to every number."""
 
     MEASURED = "measured"
     EMULATED = "emulated"

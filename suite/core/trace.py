@@ -13,8 +13,8 @@ Some spans are parts of others: compressing a gradient is part of a backward pas
 split layer. Their time is taken from the whole's. A part is the sum of many short pieces, and stands as one span at the
 end of its whole.
 
-Ranks meet in a reduction. What it costs is the time of its quickest member, the last to come; the others were idle.
-"""
+Ranks meet in a reduction. The cost of a barrier is the time of its fastest member, which arrives last; the other
+ranks were idle."""
 
 from __future__ import annotations
 

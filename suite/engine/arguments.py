@@ -244,7 +244,7 @@ def not_a_mean(loss: Any, how: str) -> InvalidRequest:
 
 
 def named(function: Any) -> str:
-    """A function by its name, anything else by that of its class."""
+    """The name of a function, or the class name of any other object."""
     while isinstance(function, partial):
         function = function.func
     own = isinstance(function, type) or inspect.isroutine(function)

@@ -72,7 +72,7 @@ def check_flush(update_every: int | None, what: str) -> None:
 
 
 def check_stream(microbatches: int, stages: int, update_every: int | None, drained: bool) -> None:
-    """Raises InvalidRequest for a stream that does not fill the pipeline, and after one that was broken off."""
+    """Raises InvalidRequest for a stream that does not fill the pipeline, and after an interrupted stream."""
     if update_every is None:
         return
     if not drained:

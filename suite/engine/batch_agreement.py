@@ -6,9 +6,9 @@ grid, which names the call:
 
 - at the start of every `train`, `evaluate` and `score`: the number of batches where it is known, and the sizes and
   types of the first batch, or of all batches of a list. Every rank waits for it before it computes;
-- for each further batch, `train_batch` and `gradients`: whether there is a batch, its sizes and types. In training
-  nobody waits for it: ranks look at it while they wait for messages, and before the update;
-- of batch 1 of an engine every byte. Of the first batch of each call with several, of batches 2, 4, 8, ... and of every
+- for each further batch, `train_batch` and `gradients`: whether there is a batch, its sizes and types. In training no
+rank waits for it: ranks check it while they wait for messages, and before the update; - of batch 1 of an engine every
+byte. Of the first batch of each call with several, of batches 2, 4, 8, ... and of every
   EVERY-th up to SAMPLE elements of each tensor, other ones each time. Streams send these with their losses, and end
   when the next losses are sent; otherwise every rank waits for them before it computes;
 - at the start of `save`, `load` and `prune`: the call.
@@ -315,14 +315,14 @@ def _contents(contents: Sequence[float], number: int) -> InvalidRequest | None:
 
 
 def _apart(values: Sequence[float]) -> str:
-    """The ranks that do not hold what most ranks hold, and one that does; empty if there are none."""
+    """The ranks whose row differs from the most common row, and one rank with the common row; empty if all agree."""
     usual, _ = Counter(values).most_common(1)[0]  # of several as common ones the first rank's
     ranks = [rank for rank, value in enumerate(values) if value != usual]
     return f"{_names(ranks)} than on rank {values.index(usual)}" if ranks else ""
 
 
 def _names(ranks: Sequence[int], verb: str = "") -> str:
-    """Ranks, and what they do: `verb` is that of one rank."""
+    """Ranks, and their action: `verb` is that of one rank."""
     more = f" and {len(ranks) - _MOST} more" if len(ranks) > _MOST else ""
     names = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:_MOST]))}{more}"
     first, _, rest = verb.partition(" ")

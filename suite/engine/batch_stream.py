@@ -80,7 +80,7 @@ class BatchStream:
         return bisect_right(self.ends, index - self.first)
 
     def reach(self, index: int) -> None:
-        """Read the batches up to that of microbatch `index`."""
+        """Read the batches up to the batch of microbatch `index`."""
         number = self.batch_of(index)
         while self.read <= number:
             self._read(self.read)

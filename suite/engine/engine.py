@@ -3,11 +3,10 @@
     engine = Engine(layers, loss=cross_entropy, optimizer=AdamW(lr=1e-3), grid=Grid(inter=2), microbatch=4)
     for loss in engine.train(batches): ...
 
-Every rank of the grid runs the same lines. A batch is (inputs, targets), each a tensor or a tuple of tensors with the
-samples in the first dimension; every rank is given the whole batch and takes its own rows: chunk
-(microbatch * replicas + replica) of `microbatch` rows. Losses are means over the batch, known on every rank. Batches
-that differ between ranks are refused (engine.batch_agreement); user code sees its own random state (engine.random).
-"""
+Every rank of the grid runs the same lines. A batch is (inputs, targets), each a tensor or a tuple of tensors with
+the samples in the first dimension. Every rank receives the whole batch and takes its own rows: chunk (microbatch *
+replicas + replica) of `microbatch` rows. Losses are means over the batch, known on every rank. Batches that differ
+between ranks are refused (engine.batch_agreement); user code sees its own random state (engine.random)."""
 
 from __future__ import annotations
 
@@ -66,10 +65,10 @@ class Engine:
     microbatch: samples per microbatch
     split: which layers make a stage; None divides them evenly
     tied: pairs of weights that are one, as (first layer, name, last layer, name), both trained or both frozen; a
-        weight that two modules of the list share is found by itself. Ties join the first stage and the last
-    seed: selects dropout masks and, for functions, initial weights
-    half: "bfloat16" or "float16", the type of passes, messages and reductions in mixed precision, on copies of the
-        modules. The modules in `layers` hold the full-precision weights; a pruned one is rounded until `close`
+        weight that two modules of the list share is found by itself. Ties join the first stage and the last seed:
+        selects dropout masks and, for functions, initial weights half: "bfloat16" or "float16", the type of passes,
+        messages and reductions in mixed precision, on copies of the modules. The modules in `layers` hold the
+        full-precision weights; a pruned one is rounded until `close`
     scaler: the loss scale of mixed precision; None: 1
     bucket, chunk: entries per step, and buckets per reduction, which runs beside the step before (AxoNN V-B, V-C)
     clip: the largest norm of all gradients; checkpoints: layers between activation checkpoints (V-A)

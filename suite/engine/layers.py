@@ -6,8 +6,7 @@ input part first. So the ends may stand on any two stages, and one stage adds in
 
 The user's modules train in place. Two cases need a copy of a module: a layer whose weight an earlier layer of this
 stage holds too (a second leaf), and mixed precision (passes compute in half precision). A copy shares every other
-tensor with its original, and what it computes is written back, so the user's modules always hold the trained weights.
-"""
+tensor with its original, and new values are written back, so the user's modules always hold the trained weights."""
 
 from __future__ import annotations
 
@@ -116,7 +115,7 @@ def make(
     device: torch.device | str = "cpu",
     half: torch.dtype | None = None,
 ) -> tuple[list[nn.Module], Copies]:
-    """The modules of the layers `own` on `device`, and those of them that are copies of the user's.
+    """The modules of the layers `own` on `device`, and the modules among them that are copies of the user's.
 
     Raises InvalidRequest for what makes no module, and for a weight that functions share (it would be one on some
     splits and two on others)."""
@@ -247,7 +246,7 @@ def find_ties(layers: Sequence[Layer], named: Sequence[Tie], split: Sequence[ran
 
 
 def _check_statistics(layers: Sequence[Layer], split: Sequence[range]) -> None:
-    """Raises InvalidRequest for running statistics that two stages would keep, each its own."""
+    """Raises InvalidRequest for running statistics that two stages would each keep."""
     at: dict[int, int] = {}  # the stage of a module
     for stage, own in enumerate(split):
         for layer in (layers[number] for number in own):
@@ -300,7 +299,7 @@ def agree(
 
 
 def _described(weight: nn.Parameter) -> tuple[float, ...]:
-    """What the ends of a tie have in common, as numbers: whether they train, bytes of an entry, shape."""
+    """Properties that both ends of a tie must share, as numbers: trainable or not, bytes per entry, shape."""
     numbers = (weight.requires_grad, weight.element_size(), weight.dim(), *weight.shape, *[0] * _DIMENSIONS)
     return tuple(map(float, numbers[: 3 + _DIMENSIONS]))
 

@@ -1,9 +1,8 @@
 """Memory tracker for a CPU: bytes of live tensors, counted at allocation.
 
 Inside the context every tensor that torch makes is counted once, by its storage, until the storage dies.
-Resident-set size would count allocator caches and libraries. What a fused kernel uses inside itself is not seen. On
-CUDA `torch.cuda.max_memory_allocated` is the measure.
-"""
+Resident-set size would count allocator caches and libraries. Memory inside fused kernels is not counted. On CUDA
+`torch.cuda.max_memory_allocated` is the measure."""
 
 from __future__ import annotations
 

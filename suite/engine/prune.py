@@ -43,7 +43,7 @@ class Pruning:
         self.method, self.sparsity, self.what = method, check_sparsity(sparsity), what
 
     def remembered(self) -> dict[str, torch.Tensor]:
-        """What a search that goes on in another process needs; nothing where the method remembers nothing."""
+        """State that a search in another process needs to continue; empty where the method has none."""
         if not self.method.searches:
             return {}
         asked = torch.tensor([self.sparsity, WHAT.index(self.what)], dtype=torch.float64)
@@ -63,7 +63,7 @@ class Pruning:
         self.method.check(_remembered(kept))
 
     def recall(self, kept: Mapping[str, torch.Tensor]) -> None:
-        """Goes on from what was remembered, which `check` has found to fit."""
+        """Continue from the saved state, which `check` has accepted."""
         self.method.recall(_remembered(kept))
 
     def look(self, engine: Engine, *, since: int | None = None) -> bool:
@@ -111,7 +111,7 @@ def _remembered(kept: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _mirrored(engine: Engine, indices: Mapping[tuple[int, str], torch.Tensor]) -> Indices:
-    """The indices of tied weights at the output's end, which are those of the input's end."""
+    """The indices of tied weights at the output end, equal to the indices at the input end."""
     found: Indices = {}
     for first, first_name, last, last_name in engine.ties:
         own = indices.get((first, first_name))
@@ -141,8 +141,7 @@ def numbered(engine: Engine) -> Iterator[tuple[int, nn.Module]]:
 
 
 def checked(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """The indices of this stage's weights by the weights' ids. Raises InvalidRequest for one that is not of this
-    model."""
+    """The indices of this stage's weights by the weights' ids. Raises InvalidRequest for a mask of another model."""
     if not isinstance(indices, Mapping):
         raise InvalidRequest(f"a ticket that is {shown(indices)}", rule="indices by (layer, name of its weight)")
     own, kept = dict(numbered(engine)), {}
@@ -161,8 +160,9 @@ def checked(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> dict[int, to
 
 
 def prunes(engine: Engine, indices: Mapping[Key, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """The places that stay, by the ids of this stage's weights, once all is known to fit; see prune for what does
-    not. One rank's part: nothing is asked of the others."""
+    """The kept indices, by the ids of this stage's weights, after all checks; `prune` lists the refusals. One rank's
+    part: nothing is asked of the others.
+    """
     if engine.pruned is not None:
         raise InvalidRequest("a network pruned twice", rule="one ticket per training", legal="a new engine")
     kept = checked(engine, indices)

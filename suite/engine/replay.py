@@ -1,9 +1,8 @@
 """Replay in one process: run every op of every stage and replica with the code of the ranks.
 
-Numbers do not depend on time, only on the order of ops on each rank and on the version that each pass read. So a replay
-of an order is bit-identical to the ranks' run, at any depth, and what it leaves out (processes, messages, waiting)
-costs nothing: studies of accuracy run by it. An order that was recorded replays by its own list of ops and versions.
-"""
+Numbers do not depend on time, only on the order of ops on each rank and on the version that each pass read. So a
+replay of an order is bit-identical to the run on ranks, at any depth, without the cost of processes, messages and
+waiting. Accuracy studies use it. An order that was recorded replays by its own list of ops and versions."""
 
 from __future__ import annotations
 
@@ -98,7 +97,9 @@ class Replay:
         return self.score(batches)["loss"]
 
     def outputs(self, inputs: torch.Tensor | Sequence[torch.Tensor]) -> Value:
-        """What the network gives for `inputs`, in evaluation mode, by the newest weights and replica 0's statistics."""
+        """Outputs of the network for `inputs` in evaluation mode, with the newest weights and replica 0's
+        statistics.
+        """
         first = self.engines[0]
         value = as_value(inputs)
         value = tuple(t.to(first.half) if first.half and t.is_floating_point() else t for t in value)

@@ -14,8 +14,9 @@ from suite.engine.system import EngineSystem, decoded, network, tensors
 
 
 class Replayed:
-    """Any system on the suite's engine, at any depth, on one rank: losses, scores and versions are those of its ranks;
-    times are not."""
+    """Runs any system on the suite's engine, at any depth, on one rank. Losses, scores and versions equal those on
+    ranks; times do not.
+    """
 
     def __init__(self, made: type[EngineSystem], world: World, config: RunConfig) -> None:
         self.network = network(config)

@@ -3,10 +3,9 @@
 A value is a tuple of tensors. Every floating tensor of a forward's value has one gradient in the backward's (zeros
 where the stage does not use it); integers pass forward only. Loss divisors are the caller's: the stage scales as told.
 
-With activation checkpoints a stage is a chain of segments. One that is checkpointed keeps its inputs alone, and its
-backward pass computes it again, with the same random numbers. Layers that say `checkpointed = False` (an embedding, a
-head) keep their graphs: Equation 3 of AxoNN counts no second pass of a head either.
-"""
+With activation checkpoints a stage is a chain of segments. A checkpointed layer keeps only its inputs, and its
+backward pass recomputes it with the same random numbers. Layers that say `checkpointed = False` (an embedding, a
+head) keep their graphs: Equation 3 of AxoNN counts no second pass of a head either."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ class Segment(NamedTuple):
 
 
 class _ForwardPass(NamedTuple):
-    """What one forward pass left for its backward pass."""
+    """Tensors kept from one forward pass for its backward pass."""
 
     inputs: tuple[Value, ...]  # of each segment
     outputs: tuple[Value | None, ...]  # of each; None: compute it again

@@ -1,9 +1,8 @@
 """Run one flush interval of an engine: the computation of each op, and the losses.
 
-In a pipeline that drains for every update a batch is a work, and its loss is added up at the end. Of a stream losses
-travel every few batches, by a reduction that nobody waits for: a rank begins it when its backward passes of those
-batches are done, and tells the losses once it has ended.
-"""
+In a pipeline that drains for every update a batch is a work, and its loss is added up at the end. In a stream the
+losses are reduced every few batches, without blocking: a rank begins the reduction after its backward passes of
+those batches, and returns the losses when it is complete."""
 
 from __future__ import annotations
 
@@ -96,7 +95,7 @@ class Running:
                 engine.pruning.look(engine, since=work.update)
 
     def execute(self, op: Op, value: Value) -> Generator[None, None, Value]:
-        """What `op` computes, by the weights that the store gives it; what to send."""
+        """Result of `op` with the weights that the policy selects; what to send."""
         engine, work, place = self.engine, self.work, self.engine.place
         read = engine.store.run(op)
         if op.kind is Kind.UPDATE:

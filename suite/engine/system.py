@@ -36,13 +36,13 @@ def tensors(batch: Value) -> tuple[Any, ...]:
 
 
 def pruning_of(config: RunConfig) -> Pruning | None:
-    """What a config's `pruning` takes away, None where nothing."""
+    """The pruning that a configuration describes, None where it has none."""
     settings = config.pruning
     return Pruning(settings.ticket.build(), settings.sparsity, settings.scope) if settings.ticket else None
 
 
 def decoded(made: NetworkModule, forward: Any, batches: Sequence[Value]) -> list[Any] | None:
-    """What a network that has `decode` says of the inputs of batches, as arrays."""
+    """Decoded outputs for the inputs of batches, as arrays, for a network with `decode`."""
     if made.decode is None:
         return None
     with torch.no_grad():
@@ -105,14 +105,14 @@ class EngineSystem(System):
         return layers
 
     def told(self) -> dict[str, Any]:
-        """What the record says beside the numbers: how updates overlapped, and how many batches overflowed."""
+        """Notes of the record: overlap of updates, and the number of overflowed batches."""
         scaler = self.engine.scaler
         scale = {"loss_scale": scaler.scale, "skipped": self.engine.update.skipped} if scaler else {}
         host = self.engine.state.allocated("host")
         return {"overlap": self.engine.update.overlap, "host": host, **scale, **self._ticket()}
 
     def _ticket(self) -> dict[str, Any]:
-        """What was pruned, and when; of a search the distances between its masks."""
+        """The pruned weights and the time of pruning; for a search also the distances between its masks."""
         pruning = self.engine.pruning
         if pruning is None:
             return {}

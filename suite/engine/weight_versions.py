@@ -1,9 +1,9 @@
 """Weight versions of a stage: hold the versions that its policy may read, and predict future ones.
 
-The account of versions is weights.ledger's; the store has the tensors of what the ledger counts, and no others. The
-newest version stands in the layers; older ones stand aside, as does a version that somebody still holds when a step
-comes, so that a step writes in place only what nobody reads again. A prediction goes into one buffer that is used again
-and again (PipeOptim Algorithm 1 caches the live weights instead), or, where a graph keeps it, into one of its own. Live
+weights.ledger counts the versions; this store holds exactly the tensors of the counted versions. The newest version is
+in the layers; older versions are stored separately, as is a version that is still needed when a step comes. So a step
+only overwrites weights that no op reads again. A prediction goes into one buffer that is used again and again
+(PipeOptim Algorithm 1 caches the live weights instead), or, where a graph keeps it, into one of its own. Live
 weights are never written by a pass: it is lent the tensors that it reads.
 """
 
@@ -75,8 +75,10 @@ class WeightVersions:
         return sum(tensor.numel() * tensor.element_size() for weights in held for tensor in weights)
 
     def run(self, op: Op) -> Read | None:
-        """What `op` reads; None for an update, before which it is called, and for a backward that keeps its forward's
-        graph. Raises InvalidRequest for a version that is not held, and a prediction from any but the newest."""
+        """Weights that `op` reads; None for an update, before which it is called, and for a backward that keeps its
+        forward's graph. Raises InvalidRequest for a version that is not held, and a prediction from any but the
+        newest.
+        """
         assert self.ledger is not None, "begin a work first"
         newest = self.ledger.updates
         read = self.ledger.run(op)
@@ -131,7 +133,7 @@ class WeightVersions:
                 parameter.data = tensor
 
     def _weights(self, read: Read) -> Weights | None:
-        """The tensors of what is read; None where they are the layers' own."""
+        """The tensors of a version; None where they are the layers' own."""
         assert self.ledger is not None
         key = read.version, read.ahead
         if key in self.aside:
@@ -171,7 +173,7 @@ class WeightVersions:
         self.state.moved()
 
     def _release(self) -> None:
-        """What the ledger counts no more may be written again."""
+        """Versions that the ledger no longer counts may be overwritten."""
         if self.aside:
             assert self.ledger is not None
             for key in self.aside.keys() - self.ledger.alive:

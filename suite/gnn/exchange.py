@@ -55,7 +55,7 @@ class Watch:
 
 def groups(world: World, placement: Placement) -> tuple[Group, Group]:
     """The groups of this rank's column, which exchanges rows and reduces weights, and of its row, which sums products.
-    Every rank asks for all of them in one order."""
+    Every rank requests all of them in one order."""
     if world.size != placement.processes:
         raise InvalidRequest(
             f"a placement of {placement.processes} processes in a world of {world.size}", rule="one each"
@@ -131,7 +131,7 @@ class Exchange:
 
     @property
     def matrices(self) -> Iterable[torch.Tensor | None]:
-        """What it multiplies with."""
+        """The local matrices."""
         raise NotImplementedError
 
     @property

@@ -37,7 +37,7 @@ def room_bytes(share: Share, widths: Sequence[int], *, form: str, width: int) ->
 
 
 class _Walk:
-    """What lives, in numbers of values, and the most that ever did."""
+    """Live values, and their maximum so far."""
 
     def __init__(self) -> None:
         self.live = self.peak = 0

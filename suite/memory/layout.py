@@ -216,7 +216,7 @@ def zero_1(replicas: int) -> Transform:
 def resident(
     entries: int, moments: Sequence[str], dtype: str = "float32", *, half: str | None = None, kept: int = 0, of: int = 0
 ) -> Layout:
-    """Every state on the device: with Adam 16 bytes per parameter, or 20 beside `half` copies."""
+    """Every state on the device: with Adam 16 bytes per parameter, or 20 with half-precision copies."""
     if of:
         what = f"{kept} of {of} entries in a layout that keeps all"
         raise InvalidRequest(what, rule="compressed", legal="memory=compressed")
@@ -277,7 +277,7 @@ def compressed(
 def pruned(
     entries: int, moments: Sequence[str], dtype: str = "float32", *, sparsity: float, half: str = "float16"
 ) -> Layout:
-    """SAMO: mixed precision of which `1 - sparsity` is kept, beside all half-precision weights."""
+    """SAMO: mixed precision of which `1 - sparsity` is kept, in addition to all half-precision weights."""
     if not 0 <= sparsity <= 1:
         raise InvalidRequest(f"sparsity={sparsity}", rule="a share from 0 to 1", legal="sparsity=0.9")
     return samo(min(entries, round((1 - sparsity) * entries)))(mixed(entries, moments, dtype, half=half))

@@ -1,7 +1,6 @@
 """Flat states of an optimizer, from its configuration and without torch.
 
-Budgets and simulations are made in processes that load no torch; a test holds this to what the rules say themselves.
-"""
+Budgets and simulations run in processes that load no torch. A test compares this table with the rules themselves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Top-1 and top-5 accuracy of a classifier (PipeOptim V-B, Figures 2 and 3).
 
-Every network of classes reports them beside its loss, in percent as the paper prints them.
-"""
+Every classifier reports them next to its loss, in percent as the paper prints them."""
 
 from __future__ import annotations
 

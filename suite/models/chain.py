@@ -1,9 +1,8 @@
 """Modules of AlexNet, GoogLeNet and Inception-V3, whose layers suite.workload counts.
 
-A network is described once (workload.chain) and built from the same steps, so that a count cannot drift from what is
-trained. Images come as bytes, 0 to 255, or normalised by their data set, and have no gradient. A batch norm's running
-statistics are each replica's own. A layer says with `draws` whether it uses random numbers.
-"""
+A network is described once (workload.conv_spec) and built from the same steps, so that counts and modules cannot
+differ. Images come as bytes, 0 to 255, or normalised by their data set, and have no gradient. A batch norm's running
+statistics are each replica's own. A layer says with `draws` whether it uses random numbers."""
 
 from __future__ import annotations
 

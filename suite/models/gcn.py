@@ -1,8 +1,7 @@
 """Graph convolution on a distributed sparse product: forward and backward pass, in either order of products.
 
-The sparse product is given; how many processes do it, and what they send, is another's business. `A^T` multiplies
-forward and `A` backward (Section 2.1); of a symmetric graph they are one.
-"""
+The sparse product is an argument; the graph convolution does not depend on the number of processes or their
+messages. `A^T` multiplies forward and `A` backward (Section 2.1); of a symmetric graph they are one."""
 
 from __future__ import annotations
 

@@ -3,9 +3,8 @@
 It is GNMT as its second reference version has it (PipeOptim V-A): a bidirectional first encoder layer, residual
 connections from the third layer of either side on, and normalised Bahdanau attention behind the first decoder layer,
 whose context enters every later decoder layer. One layer per LSTM; the first one of the decoder holds the decoder's
-embedding and the attention too. What later layers need travels with the value, so that a pipeline can cut anywhere:
-
-    encoder:  (x [b, s, h], lengths [b], tokens [b, t])     lengths and the decoder's tokens are integers
+embedding and the attention too. State that later layers need travels with the value, so that a pipeline can cut
+anywhere: encoder:  (x [b, s, h], lengths [b], tokens [b, t])     lengths and the decoder's tokens are integers
     decoder:  (y [b, t, h], context [b, t, h])
 
 Both sides have the fixed length `sequence`, padded behind their end, so that every message has one size.

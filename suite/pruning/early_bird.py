@@ -1,8 +1,7 @@
 """Early-bird tickets (You et al., Drawing Early-Bird Tickets, ICLR 2020): when the mask has converged.
 
-Which weights are large is known long before they are trained: after each epoch the mask at the wanted sparsity is
-drawn, and once it differs little from those of the epochs before it is the ticket. SAMO prunes so (Section VI-A).
-"""
+Large weights are known long before training ends: after each epoch a mask is drawn at the requested sparsity, and
+once it differs little from earlier masks it is the ticket. SAMO prunes so (Section VI-A)."""
 
 from __future__ import annotations
 
@@ -112,8 +111,9 @@ class EarlyBird(MaskMethod):
         }
 
     def check(self, kept: Mapping[str, torch.Tensor]) -> None:
-        """Changes nothing. Raises InvalidRequest for what no search remembered, and for a search by other settings;
-        when it ends (`distance`, `latest`) may be another."""
+        """Changes nothing. Raises InvalidRequest for malformed state, and for a search with other settings; only the
+        end of the search (`distance`, `latest`) may differ.
+        """
         if missing := [name for name in _TOLD if name not in kept]:
             raise InvalidRequest(f"a search for a ticket without {missing[0]}", rule="what EarlyBird.remembered gave")
         numbers = kept["settings"].tolist()
@@ -127,7 +127,7 @@ class EarlyBird(MaskMethod):
                 raise InvalidRequest(what, rule="it goes on as it began", legal=f"EarlyBird({name}={first})")
 
     def recall(self, kept: Mapping[str, torch.Tensor]) -> None:
-        """Goes on from what was remembered. Raises InvalidRequest as check does, before anything changes."""
+        """Continue from the saved state. Raises InvalidRequest as check does, before anything changes."""
         self.check(kept)
         self.epochs, count = map(int, kept["epochs"])
         self.distances = kept["distances"].tolist()

@@ -1,8 +1,7 @@
 """Mask of a stage from a file, checked against the model and the requested sparsity.
 
-A ticket is drawn once and trained often: on other grids, by other systems, beside a sparse baseline. What kind of
-ticket it is, and how sparse, the whole file says: every stage decides alike, and so does a layer that is asked alone.
-"""
+A mask is drawn once and used often: on other grids, by other systems, with a sparse baseline. Kind and sparsity of
+the mask follow from the whole file, so every stage and every single layer decide alike."""
 
 from __future__ import annotations
 
@@ -21,9 +20,8 @@ from suite.pruning.mask import Indices, Key, View, check_model, density, load
 class Saved(MaskMethod):
     """The ticket that suite.pruning.mask.save wrote to `path`, which every rank sees.
 
-    What was drawn by channels names batch norms, and leaves other weights dense; any other names all that may be
-    pruned.
-    """
+    A mask drawn by channels names batch norms and leaves other weights dense; any other mask names all prunable
+    weights."""
 
     path: str
 

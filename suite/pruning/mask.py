@@ -56,14 +56,15 @@ class View:
 
 
 def check_some(view: View, what: str = "weights that may be pruned", *, legal: str = "pruning=None") -> None:
-    """Raises InvalidRequest, on every stage alike, where none of them has a key. Every stage calls it equally often."""
+    """Raises InvalidRequest on every stage alike, where no stage has a key. Every stage calls it equally often."""
     if not view.total(len(view.keys)):
         raise InvalidRequest("nothing to prune: no stage has a key", rule=f"a model with {what}", legal=legal)
 
 
 def on_all(view: View, work: Callable[[], Found]) -> Found:
-    """What `work`, which takes no sums, finds on this stage. Its InvalidRequest on one stage is one on every stage, so
-    that none waits for a sum with another."""
+    """Result of `work`, which takes no sums, on this stage. An InvalidRequest on one stage is raised on every stage,
+    so that no stage waits for a sum with another.
+    """
     error, found = None, []
     try:
         found.append(work())
@@ -141,8 +142,9 @@ def density(indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int]) -> 
 
 
 def save(path: Path, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, int]) -> None:
-    """Writes a ticket: one index per weight, and how many entries each weight has. Whoever reads meanwhile, or after a
-    save that was broken off, finds the file that was there before."""
+    """Writes a ticket: one index per weight, and how many entries each weight has. A concurrent reader, or a reader
+    after an interrupted save, finds the previous file.
+    """
     sizes = {_name(key): entries[key] for key in indices}
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")

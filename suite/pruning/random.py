@@ -1,8 +1,7 @@
 """Random pruning: a mask that ignores the weights.
 
-Against it the other methods are measured. The chance is that of (run seed, layer in the whole model, name), so every
-grid draws the same.
-"""
+Against it the other methods are measured. The random numbers depend on (run seed, layer in the whole model, name),
+so every grid draws the same mask."""
 
 from __future__ import annotations
 

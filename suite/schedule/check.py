@@ -100,7 +100,7 @@ class _Stage:
             self.updates += 1
 
     def missing(self) -> str | None:
-        """What a program that has ended left undone."""
+        """Ops that a finished schedule left undone."""
         if self.bound is None:
             undone = self.work.microbatches - len(self.ran)
             return f"{undone} microbatches are not evaluated" if undone else None

@@ -1,9 +1,8 @@
 """Plan of a simulated GPT: model, batch, system and grid.
 
-A plan knows no machine and no clock. What a stage holds is counted in blocks, embedding and head; `share` gives every
-stage the same fraction of the blocks, which is what a published run must have come near where its stages do not divide
-its blocks.
-"""
+A plan knows no machine and no clock. The content of a stage is counted in blocks, embedding and head; `share` gives
+every stage the same fraction of the blocks, which is what a published run must have come near where its stages do
+not divide its blocks."""
 
 from __future__ import annotations
 
@@ -85,7 +84,7 @@ class Modelled:
 
 @dataclass(frozen=True, slots=True)
 class StageBlocks:
-    """What a stage holds: blocks (a fraction where the split is `share`), and whether embedding and head."""
+    """Content of a stage: blocks (a fraction where the split is `share`), and whether embedding and head."""
 
     blocks: float
     embedding: bool
@@ -93,7 +92,7 @@ class StageBlocks:
 
 
 def transformer(shape: object) -> Transformer:
-    """The shape of a GPT. Raises Unsupported for that of another network."""
+    """The shape of a GPT. Raises Unsupported for another kind of network."""
     if isinstance(shape, Transformer):
         return shape
     kind = type(shape).__name__

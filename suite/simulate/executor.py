@@ -109,7 +109,7 @@ class Simulated:
 
     def system(self, config: RunConfig) -> Modelled:
         """The config's system as it is simulated. The sparsity of a pruned one is the config's own: without a ticket
-        nothing is compressed. Raises Unsupported for one that is not simulated."""
+        nothing is compressed. Raises Unsupported for a system that is not simulated."""
         found, pruning = described(config), config.pruning
         if published_sparsity(found) is None:
             return found
@@ -265,7 +265,7 @@ def by_kind(plan: SimulationPlan | LayerPlan) -> dict[str, list[int]]:
 
 
 def dominating(parts: Mapping[str, float], makespan: float) -> str:
-    """The share of a batch that is computing, and what the rest is lost to."""
+    """Shares of the batch time: computing, and each kind of loss."""
     lost = {name: sum(parts.get(category, 0.0) for category in group) for name, group in LOST.items()}
     if not any(lost.values()):
         return "nothing is lost"

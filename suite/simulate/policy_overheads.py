@@ -1,10 +1,8 @@
 """Overheads of a weight policy: predictions and copies of weights, counted from its ledger.
 
-No system is named here: the policy that decides which version a real pass reads is driven through the order of its own
-schedule, and what it asks for is counted once the pipeline is full. PipeOptim predicts once per microbatch on all
-stages but the last, SpecTrain in both passes, PipeDream and 2BW write the step's result beside a version that is still
-to be read.
-"""
+No system is named here: the system's own policy is driven through the order of its own schedule, and its requests
+are counted once the pipeline is full. PipeOptim predicts once per microbatch on all stages but the last, SpecTrain
+in both passes. PipeDream and 2BW keep a previous version when a step writes a new one."""
 
 from __future__ import annotations
 

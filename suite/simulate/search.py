@@ -94,7 +94,7 @@ def plans(
 
 
 def no_plan(devices: int, batch: int) -> InvalidRequest:
-    """What a search is refused with where nothing divides."""
+    """Refusal of a search in which no plan divides evenly."""
     return InvalidRequest(
         f"there is no plan for {devices} devices and a batch of {batch}",
         rule=DIVIDES,
@@ -103,7 +103,7 @@ def no_plan(devices: int, batch: int) -> InvalidRequest:
 
 
 def estimate(plan: SimulationPlan, machine: Machine, stack: Stack) -> float:
-    """Seconds per batch by the closed form, near enough to what is simulated to sort by."""
+    """Seconds per batch by the closed form, accurate enough to sort plans."""
     cost, last = Roofline(plan, machine, stack), plan.grid.inter - 1
     both = [f + b for f, b in zip(cost.forward, cost.backward, strict=True)]
     link = machine.between if plan.grid.size > machine.devices_per_node else machine.within
@@ -122,7 +122,7 @@ def estimate(plan: SimulationPlan, machine: Machine, stack: Stack) -> float:
 
 
 def _update(plan: SimulationPlan, cost: Roofline, machine: Machine, stack: Stack) -> float:
-    """All rings of a node at once, and the step after or beside them."""
+    """All rings of a node at once, with the step after or overlapping them."""
     stage = min(1, plan.grid.inter - 1)
     chunks = cost.update(stage)
     sent, step = sum(chunk.reduce for chunk in chunks), sum(chunk.step for chunk in chunks)

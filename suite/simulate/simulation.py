@@ -13,7 +13,7 @@ from suite.core.trace import Trace
 
 @dataclass(slots=True)
 class Simulation:
-    """What a simulated work leaves, from drain to drain. Lists are by stage, times in seconds from its start.
+    """Result of a simulated flush interval. Lists are by stage, times in seconds from its start.
 
     drained: when the stage's last update begins; reduced: its gradients are reduced; finished: it has stepped
     steps: when each of its updates has stepped, in order

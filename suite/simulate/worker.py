@@ -1,9 +1,8 @@
 """Worker in virtual time: the schedules of real ranks, op by op on a modelled clock.
 
-A rank takes the first op of those its program accepts that is ready, as the engine's worker does; the cost model says
-how long it takes and how many bytes it sends, the network when they arrive. Data-parallel replicas do the same thing at
-the same time, so one of them is driven and stands for all; `symmetric=False` drives every rank, and the two agree.
-"""
+A rank takes the first ready op among those its program accepts, as the engine's worker does. The cost model gives
+its seconds and bytes, the network the arrival of its message. Data-parallel replicas do the same thing at the same
+time, so one of them is driven and stands for all; `symmetric=False` drives every rank, and the two agree."""
 
 from __future__ import annotations
 
@@ -247,7 +246,7 @@ class Simulator:
         return self.network.ring(ranks, self.grid.tensor) if self.network.ring and len(ranks) > 1 else None
 
     def _meet(self, rank: _Rank, op: Op) -> None:
-        """An update begins when every replica that is driven has come to it."""
+        """An update begins when every driven replica has reached it."""
         there = self.meeting.setdefault(op, [])
         there.append(rank)
         waiting = sum(map(len, self.meeting.values())) if self.network.apart else len(there)

@@ -26,14 +26,15 @@ def follow(policy: WeightPolicy, orders: Sequence[Sequence[Op]], work: FlushInte
 
 
 def entries(ledger: Ledger, kind: Kind, *, steady: bool = True) -> list[LedgerEntry]:
-    """What the passes of `kind` read, in order. steady: of mini-batches that found a full pipeline and, where an update
-    sums several, an update before theirs."""
+    """Versions read by the passes of `kind`, in order. steady: only mini-batches that met a full pipeline and, where
+    an update sums several mini-batches, a previous update.
+    """
     first = ledger.work.first + (max(ledger.stages, ledger.work.group) if steady else 0)
     return [entry for entry in ledger.entries if entry.op.kind is kind and entry.op.index >= first]
 
 
 def one(values: Sequence[float]) -> float:
-    """What is the same of every mini-batch; the mean where it is not."""
+    """The common value of all mini-batches, or their mean where they differ."""
     return values[0] if len(set(values)) == 1 else fmean(values)
 
 

@@ -1,10 +1,9 @@
 """Shapes of the papers' convolutional networks: parameters, flops and activation bytes per layer.
 
 VGG-19 and Wide-ResNet-101-2 (SAMO V-A), VGG-16 and ResNet-101 (PipeOptim, Table III) are torchvision's, for 1000
-classes at 224 x 224; narrower ones train on a laptop. Counts are per image, flops those of convolutions and dense
-layers only. A layer's ReLU writes over its input, as torchvision's do, so that it keeps nothing that the layer does not
-keep anyway.
-"""
+classes at 224 x 224; narrower ones train on a laptop. Counts are per image. Flops count convolutions and dense
+layers only. A layer's ReLU writes over its input, as torchvision's do, so that it keeps nothing that the layer does
+not keep anyway."""
 
 from __future__ import annotations
 
@@ -87,7 +86,7 @@ class VGG(ImageNetwork):
 
     @property
     def features(self) -> int:
-        """What enters the first dense layer, per image."""
+        """Input of the first dense layer, per image."""
         side = self.image >> len(self.channels)
         return self.channels[-1] * side * side
 
@@ -243,8 +242,9 @@ def _stem(colours: int, channels: int, image: int, width: int) -> LayerShape:
 
 
 def _bottleneck(name: str, inputs: int, inner: int, outputs: int, *, sides: tuple[int, int], width: int) -> LayerShape:
-    """1 x 1, 3 x 3 (which has the stride) and 1 x 1, each with a batch norm, and a way round; where the channels or the
-    side change, that is a convolution of 1 x 1 with a batch norm too. Each norm keeps what enters it."""
+    """Convolutions of 1 x 1, 3 x 3 (with the stride) and 1 x 1, each with a batch norm, and a shortcut. Where
+    channels or side change, the shortcut is a 1 x 1 convolution with a batch norm. Each norm keeps what enters it.
+    """
     before, after = sides[0] ** 2, sides[1] ** 2
     squeeze, middle, widen = inputs * inner, inner * inner * 9, inner * outputs
     round_ = inputs * outputs if inputs != outputs or before != after else 0

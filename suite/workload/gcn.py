@@ -90,8 +90,9 @@ class GCN:
     def flops(
         self, features: int, classes: int, *, vertices: int, entries: int, order: str = "paper", epoch: str = "paper"
     ) -> int:
-        """Multiplications and additions of an epoch: sparse products, and three dense ones of each layer, two of the
-        first, of whose input nobody asks the gradient."""
+        """Multiplications and additions of an epoch: sparse products, and three dense products per layer. The first
+        layer has two, as nobody needs the gradient of its input.
+        """
         sparse = sum(2 * entries * one.width for one in self.products(features, classes, order=order, epoch=epoch))
         dense = [2 * vertices * a * b for a, b in pairwise(self.widths(features, classes))]
         return sparse + 3 * sum(dense) - dense[0]

@@ -43,7 +43,7 @@ SEVENTHS = (128, 160, 160, 192)  # channels inside Inception-V3's modules of 7 x
 
 
 class Inception(ImageNetwork):
-    """What both networks are to those who count them: chains in order, and a dense layer on the mean of all points."""
+    """Common part of both networks: chains in order, and a dense layer on the mean over all positions."""
 
     classes: int
     narrow: int
@@ -71,7 +71,7 @@ class Inception(ImageNetwork):
 
     @property
     def last(self) -> Value:
-        """Channels and side of what the dense layer averages."""
+        """Channels and side of the input of the final average."""
         return after(self._steps(), self.entered)
 
     @property

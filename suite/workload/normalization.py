@@ -55,7 +55,7 @@ def check_pixels(shape: Coloured) -> None:
 
 
 def scaling(shape: Coloured) -> tuple[tuple[float, float], ...]:
-    """Of all colours, or of each: what a byte is divided by, and what is then taken from it."""
+    """Divisor of a byte and the mean that is then subtracted, for all colours or for each."""
     count = max(len(shape.mean), len(shape.deviation))
     means, deviations = (list(values) * (count // len(values)) for values in (shape.mean, shape.deviation))
     return tuple((255 * deviation, mean / deviation) for mean, deviation in zip(means, deviations, strict=True))

@@ -28,9 +28,10 @@ WIDTH = 4  # bytes of an entry
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a network's shape is turned into seconds with. flops: flop/s of products; memory: bytes/s of all other
-    kernels; link: bytes/s between stages. The defaults are round numbers of one GPU on a PCIe slot; only their ratios
-    decide a split."""
+    """Rates that turn the shape of a network into seconds. flops: flop/s of products; memory: bytes/s of all other
+    kernels; link: bytes/s between stages. The defaults are round numbers of one GPU on a PCIe slot; only their
+    ratios decide a split.
+    """
 
     flops: float = 5.0e12
     memory: float = 500.0e9
@@ -71,7 +72,9 @@ class Profile:
     @classmethod
     def of(cls, shape: Network, rates: Rates | None = None) -> Profile:
         """Of a network's shape, for one sample: products by their flops, the rest by the bytes that passes move. A
-        forward pass writes what it keeps and what it passes on, and reads as much; a backward pass does so twice."""
+        forward pass writes its saved activations and its output, and reads as much; a backward pass moves twice
+        that.
+        """
         rates, layers = rates or Rates(), shape.shapes(WIDTH)
         moved = [2 * (layer.saved + layer.output) for layer in layers]
         return cls(
@@ -140,8 +143,9 @@ class DevicePartition:
 
 
 def any_replicas(profile: Profile, devices: int) -> DevicePartition:
-    """The best plan for exactly `devices` devices, each stage with replicas of its own: of equally quick ones that with
-    the fewest stages, then the longer early ones. Raises InvalidRequest for no device."""
+    """The best plan for exactly `devices` devices, with replicas per stage. Among equally fast plans: the fewest
+    stages, then the longest early stages. Raises InvalidRequest for no device.
+    """
     if devices < 1:
         raise InvalidRequest(f"a plan for {devices} devices", rule="at least 1", legal="1")
     count, own, cut = profile.layers, _stage_seconds(profile), _cut_seconds(profile)
@@ -162,9 +166,10 @@ def any_replicas(profile: Profile, devices: int) -> DevicePartition:
 
 
 def equal(profile: Profile, stages: int, replicas: int = 1) -> DevicePartition:
-    """The best plan of `stages` stages with `replicas` each; one replica is a straight pipeline. Of equally quick ones
-    that whose stages differ least (sum of squares), then that with the longer early ones. Raises InvalidRequest for
-    more stages than layers."""
+    """The best plan of `stages` stages with `replicas` each; one replica is a straight pipeline. Among equally fast
+    plans: the smallest sum of squared stage times, then the longest early stages. Raises InvalidRequest for more
+    stages than layers.
+    """
     count = profile.layers
     if not 1 <= stages <= count:
         raise InvalidRequest(

@@ -1,10 +1,9 @@
 """Shapes of PipeOptim's recurrent networks: parameters, flops and activation bytes per layer.
 
 The Residual LSTM classifies texts, GNMT translates sentences (PipeOptim V-A). Counts are per sample: one text, or one
-pair of sentences. A text has the fixed length `sequence`, padded, so that every message has one size. Flops are those
-of matrix products only. What a backward pass needs is counted as torch's plain kernels keep it, of an LSTM its input,
-four gates, the cell's state and its tanh, and the hidden state; fused kernels have workspaces of their own size.
-"""
+pair of sentences. A text has the fixed length `sequence`, padded, so that every message has one size. Flops count
+matrix products only. What a backward pass needs is counted as torch's plain kernels keep it, of an LSTM its input,
+four gates, the cell's state and its tanh, and the hidden state; fused kernels have workspaces of their own size."""
 
 from __future__ import annotations
 

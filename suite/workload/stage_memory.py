@@ -1,8 +1,7 @@
 """Memory of a stage per microbatch: saved activations and the largest transient.
 
-The same account serves the budget of a run here (suite.runner.estimate) and that of a modelled one (suite.simulate).
-With activation checkpoints, or where a whole stage is computed again, what is kept shrinks and the transient grows.
-"""
+The budget of a run (suite.runner.estimate) and of a simulated run (suite.simulate) use this count. With activation
+checkpoints, or where a whole stage is computed again, what is kept shrinks and the transient grows."""
 
 from __future__ import annotations
 
@@ -14,8 +13,9 @@ from suite.workload.transformer import LayerShape
 
 @dataclass(frozen=True, slots=True)
 class StageMemory:
-    """Bytes of one microbatch on one stage. kept: until its backward pass; working: the largest transient beside all
-    that is kept; entering: of the value that the stage is sent."""
+    """Bytes of one microbatch on one stage. kept: saved until its backward pass; working: the largest transient in
+    addition to everything saved; entering: the message that the stage receives.
+    """
 
     kept: int
     working: int
@@ -54,8 +54,9 @@ def held_entries(own: Iterable[LayerShape]) -> int:
 
 
 def _working(own: Sequence[LayerShape], microbatch: int) -> int:
-    """The largest transient of a stage's passes beside all that it keeps: a layer's own, less what the layers behind it
-    have kept, which is gone when its backward pass runs."""
+    """The largest transient of a stage's passes in addition to its saved activations: the transient of one layer,
+    minus the activations of the layers behind it, which are freed by then.
+    """
     largest = gone = 0
     for layer in reversed(own):
         largest = max(largest, microbatch * (layer.working - gone) + layer.weight_working)

@@ -2,8 +2,7 @@
 
 Any network is a list of such layers (suite.workload.convnet has others). A GPT is embedding, `layers` blocks, head. The
 head shares its weight matrix with the embedding (tied) unless told otherwise. Counts are per sequence of `sequence`
-tokens; flops are those of matrix products only.
-"""
+tokens. Flops count matrix products only."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Collectives through torch.distributed with gloo (CPU) or NCCL (CUDA), and a world without MPI.
 
-MPI sums bfloat16 as bytes, silently; gloo and NCCL know the type. A gloo wait that does not move MPI's messages can
-deadlock with a pending rendezvous send, so a handle is polled (`done`), and whoever waits keeps messages moving.
-"""
+MPI sums bfloat16 as bytes, silently; gloo and NCCL know the type. A gloo wait that makes no MPI progress can
+deadlock with a pending rendezvous send. So a handle is polled (`done`), with message progress on every poll."""
 
 from __future__ import annotations
 
@@ -135,7 +134,7 @@ class ProcessGroups:
         atexit.register(self._at_exit)
 
     def group(self, ranks: Sequence[int]) -> Group:
-        """Every rank asks for the same groups in the same order."""
+        """Every rank requests the same groups in the same order."""
         key = tuple(ranks)
         if key not in self.known:
             self.known[key] = TorchGroup(key)

@@ -23,7 +23,7 @@ _END = object()
 
 
 class Desk:
-    """What the ranks share: values under way, meetings, and whose turn it is."""
+    """State shared by the ranks: values under way, collectives, and the rank that runs."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -33,7 +33,7 @@ class Desk:
         self.moves = 0  # sends, receipts and meetings: nothing moves in a deadlock
 
     def made(self, make: Callable[[CoroutineWorld], Any]) -> list[Any]:
-        """What every rank makes of its world, in threads; then turns begin."""
+        """The world-building functions of all ranks, run in threads; the turns begin afterwards."""
         found = threads.run(self.size, lambda world: make(CoroutineWorld(self, world)))
         self.begun = True
         return found
@@ -61,7 +61,7 @@ class Desk:
 
 
 class CoroutineTransport(Transport):
-    """Lanes as dictionaries: a value is handed over by reference, detached. Nobody waits here."""
+    """Lanes as dictionaries: a value is handed over by reference, detached. Nothing waits here."""
 
     any_order = turns = True
 

@@ -2,9 +2,8 @@
 
 gloo has no wait for the first of several messages, and its test for one is false until somebody waits. So a thread
 waits on every lane, and the rank itself waits on the mailbox. Because the other side always receives, a send is soon
-done, and nothing has to be moved in between. Messages are those of MPI: a header with the values inside or after it.
-A receiving thread must end before the interpreter does: one that wakes up in C++ after that aborts the process.
-"""
+done, and nothing has to be moved in between. Messages have MPI's format: a header with the values inside or after it.
+A receiving thread must end before the interpreter does: a thread that wakes up in C++ later aborts the process."""
 
 from __future__ import annotations
 
@@ -165,8 +164,9 @@ class GlooTransport(Transport):
             self.changed.notify_all()
 
     def _at_exit(self) -> None:
-        """A rank that an exception ends waits for nobody. Threads that no neighbour ends are ended by cutting the
-        lanes, which the neighbour hears as a closed connection."""
+        """A rank that ends with an exception waits for no other rank. Threads that no neighbour ends are ended by
+        cutting the lanes, which the neighbour hears as a closed connection.
+        """
         if not raised():
             with suppress(RuntimeError, RankError):  # RuntimeError: a neighbour is gone, or late
                 self.close(LEAVE)

@@ -1,8 +1,7 @@
 """Transport and ring collectives over plain host memory, for ranks without torch.
 
 An emulated rank computes nothing, and sixteen of them on two cores need 15 s to load torch and 2 s to start without it.
-Its messages are as large as a real rank's, and go the same way; only what they hold is nobody's.
-"""
+Its messages have the size and the path of a real rank's messages; their content is arbitrary."""
 
 from __future__ import annotations
 
@@ -58,8 +57,7 @@ class RingTraffic:
     """The traffic of one ring all-reduce of a buffer over n ranks. sent: bytes, by this rank so far.
 
     In each of 2 (n - 1) steps every rank sends the n-th part that it took last to the next rank. The bytes move and
-    nobody adds them: they are nobody's numbers, and what adding costs is in the model of the step.
-    """
+    are not added: their content is arbitrary, and the cost model includes the additions."""
 
     def __init__(self, comm: Any, ranks: Sequence[int], buffer: HostBuffer, tag: int) -> None:
         count, self.at = len(ranks), ranks.index(comm.Get_rank())

@@ -1,9 +1,8 @@
 """Wire format of a message: a header with op, dtypes and shapes, then the payload; and the rank that receives it.
 
 Nothing is pickled and no shape is remembered: a message says all there is to know. Payload starts at multiples of 64
-bytes: a float64 product changes its last bits when its input lies elsewhere. What a message holds is what its buffer
-is, torch's tensors or plain memory (suite/comm/p2p/host_memory.py); torch is loaded for the former only.
-"""
+bytes: a float64 product changes its last bits when its input lies elsewhere. A message holds torch tensors or plain
+memory (suite/comm/p2p/host_memory.py), depending on its buffer; torch is loaded for tensors only."""
 
 from __future__ import annotations
 
@@ -115,7 +114,7 @@ def pack(op: Op, value: Value, buffer: Tensor) -> tuple[int, Value]:
 
 
 def unpack(buffer: Tensor, view: memoryview, device: Any) -> tuple[Op, Value, Value]:
-    """The op and tensors of a message in `buffer`, whose bytes `view` shows, and those of them that are still to come.
+    """The op and tensors of a message in `buffer`, whose bytes `view` shows, and the tensors still to be received.
 
     Tensors are new, of the buffer's kind and on `device`; the ones to come have their exact size."""
     op, inline, described, at = decode(view)
@@ -134,7 +133,7 @@ def unpack(buffer: Tensor, view: memoryview, device: Any) -> tuple[Op, Value, Va
 
 
 def receiver(op: Op, stages: int, *, before: int | None, after: int | None) -> int | None:
-    """The neighbouring rank whose op consumes the output of `op`; None where nobody does."""
+    """The neighbouring rank whose op consumes the output of `op`; None where no rank does."""
     target = feeds(op, stages)
     if target is None:
         return None

@@ -206,7 +206,7 @@ class MpiTransport(Transport):
             self.comm.Free()
 
     def _at_exit(self) -> None:
-        """A rank that an exception ends waits for nobody: mpi4py aborts the others next."""
+        """A rank that ends with an exception waits for no other rank: mpi4py aborts the others next."""
         if not raised():
             self.close(timeout=LEAVE)
 

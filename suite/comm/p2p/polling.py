@@ -1,10 +1,9 @@
 """Polling with back-off: spin briefly, yield the core, then sleep between polls.
 
-Each poll also drives message progress. A rank that only spins beside a foreign busy process loses whole time slices per
-message. One that sleeps 50 us is back after 130 (the timer's slack, and a virtual machine's way out of a halted core),
-which is longer than most messages take. To offer the core costs half a microsecond where nobody wants it, and lets
-others run where somebody does.
-"""
+Each poll also drives message progress. Next to a foreign busy process, a rank that only spins loses whole time
+slices per message. A rank that sleeps 50 us returns after 130 us (timer slack, and the exit of a virtual machine
+from a halted core), which is longer than most messages take. Yielding the core costs half a microsecond on an idle
+machine, and lets other processes run on a busy one."""
 
 from __future__ import annotations
 
@@ -33,7 +32,9 @@ def short_sleeps() -> None:
 
 
 def pause(end: float, progress: Callable[[], None]) -> None:
-    """Until perf_counter says `end`: sleeps, and calls `progress` in between, as messages move beside a busy device."""
+    """Sleep until perf_counter reaches `end`, and call `progress` in between, as messages move while a device is
+    busy.
+    """
     while (left := end - time.perf_counter()) > 0:
         progress()
         if left > EARLY:

@@ -21,7 +21,7 @@ from suite.core.protocols import Group, Handle, Transport, Value
 
 
 class Hub:
-    """What the threads share: mailboxes, meetings, and the first failure, which wakes everybody."""
+    """State shared by the threads: mailboxes, collectives, and the first failure, which wakes all threads."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -169,7 +169,7 @@ class _ThreadCollective:
 
 
 class _Come:
-    """An exchange of one rank: done when all of what it receives has been put down by its senders."""
+    """An exchange of one rank: done when all its senders have delivered."""
 
     def __init__(self, hub: Hub, rank: int, wanted: Sequence[tuple[Any, torch.Tensor]]) -> None:
         self.hub, self.rank, self.wanted = hub, rank, list(wanted)

@@ -2,8 +2,7 @@
 
 A rank that closes an engine, or whose process ends, leaves a note in the store where the ranks met: how many calls it
 has made on that engine. A rank that waits for longer than `waiting.LOOK` seconds reads the notes. It raises where
-another rank has made fewer calls, because nobody will ever send the messages for which it waits.
-"""
+another rank has made fewer calls, because the messages for which it waits will never be sent."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def started(environment: Mapping[str, str] | None = None, *, launcher: str | Non
 
 
 def _said(told: Mapping[str, str]) -> Iterator[Start | None]:
-    """What each launcher has said, the nearest first."""
+    """Values set by each launcher, the innermost launcher first."""
     for launcher, rank, size, local, beside in _TOLD:
         if rank in told and size in told:
             yield _start(launcher, told, rank, size, local=local, beside=beside)
@@ -115,7 +115,7 @@ def _start(
     beside: str = "",
     on_host: int | None = None,
 ) -> Start:
-    """From the variables of these names. Raises InvalidRequest for what are no numbers of a rank."""
+    """From the variables of these names. Raises InvalidRequest for values that are no rank numbers."""
     names = [rank, size, *([local] if local in told else []), *([beside] if beside in told else [])]
     for name in names:
         if not told[name].isdigit():

@@ -13,7 +13,7 @@ ROOT_VARIABLES = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
 
 def find_mpiexec(configured: str | None) -> str | None:
-    """The launcher named in the config, the one beside this Python (a wheel's), or the one on PATH."""
+    """The launcher named in the config, the one next to this Python (from a wheel), or the one on PATH."""
     beside = Path(sys.executable).with_name("mpiexec")
     if configured:
         return shutil.which(configured)
@@ -39,8 +39,9 @@ def is_open_mpi(configured: str | None = None) -> bool:
 
 
 def flags(ranks: int) -> tuple[list[str], list[str]]:
-    """What this machine needs for so many ranks: variables to set before mpiexec, and options of mpiexec. Both are
-    empty where mpiexec is not Open MPI's."""
+    """Variables to set before mpiexec, and options of mpiexec, for this number of ranks on this machine. Both are
+    empty where mpiexec is not Open MPI's.
+    """
     if not is_open_mpi():
         return [], []
     root = os.geteuid() == 0

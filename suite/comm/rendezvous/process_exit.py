@@ -27,8 +27,9 @@ def deserted(wish: Sequence[Op], closed: Collection[int], *, before: int | None,
 
 
 def closed_early(rank: int, wish: Sequence[Op]) -> RankError:
-    """The error of a rank that waits for values which nobody sends any more. Raises that of comm.departures where the
-    rank that has closed has made fewer calls."""
+    """The error of a rank that waits for values which will never be sent. Raises the error of
+    comm.rendezvous.departures where the closed rank has made fewer calls.
+    """
     look_around()
     ops = ", ".join(map(str, wish))
     return RankError(f"rank {rank} waits for {ops} of a rank that has closed its lanes: all ranks train on each batch")

@@ -1,9 +1,7 @@
 """Rendezvous of ranks without MPI, and choice of the network interface.
 
 Rank 0 binds a port that the kernel chooses, and whoever started the ranks tells the others: no port is agreed on
-ahead, which another process could have. Ranks of a user's own srun have nobody who tells them; on one host they meet in
-a file.
-"""
+ahead, which another process could have. Ranks of a user's own srun have no parent; on one host they meet in a file."""
 
 from __future__ import annotations
 
@@ -57,7 +55,7 @@ class Meeting:
 
 
 def bound(address: str) -> tuple[int, int]:
-    """A socket on a port that the kernel chooses, and that port; whoever takes the descriptor closes it."""
+    """A socket on a port that the kernel chooses, and that port. The owner of the descriptor closes it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as server:
         server.bind((address, 0))
@@ -115,7 +113,7 @@ def of_a_step(start: Start, told: Mapping[str, str] | None = None) -> tuple[Any,
 
 
 def _own_folder() -> Path:
-    """A folder for temporary files that nobody else may write to."""
+    """A folder for temporary files that no other user may write to."""
     folder = Path(tempfile.gettempdir()) / f"suite-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()

@@ -2,8 +2,7 @@
 
 Each rule is a function that raises InvalidRequest for a configuration that breaks it. The modules hold them by subject;
 this one holds their order, as the first broken rule is what a user reads. Shapes, schedules and folders decide them:
-nothing here loads torch. What a machine can hold is checked by suite.runner.machine_memory.
-"""
+nothing here loads torch. suite.runner.machine_memory checks the memory of the machine."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
 """Rules about the order of ops that a system runs.
 
-Systems on the suite's engine run the schedule of their config; a system of one's own that does says
-`system.supports_schedules: true`. Other systems bring their own order. Their YAML names it as `system.order`, a class
-path, and `schedule` is the same class: every reader of `schedule` then has the order that runs, and another class is
-refused.
-The order of a user's system may have parameters, the other keys of `schedule`; those of the suite's peers have none.
-`system.processes` and `system.requires_full_pipeline` limit the grids and batches that the order serves.
-"""
+Systems on the suite's engine run the schedule of their config. A user's system that does so sets
+`system.supports_schedules: true`. Other systems bring their own order. Their YAML names it as `system.order`, a
+class path, and `schedule` is the same class: every reader of `schedule` then has the order that runs, and another
+class is refused. The order of a user's system may take parameters, which are the other keys of `schedule`. The
+orders of the suite's peers take none. `system.processes` and `system.requires_full_pipeline` limit the grids and
+batches that the order serves."""
 
 from __future__ import annotations
 
@@ -86,8 +85,7 @@ def grid_has_systems_processes(config: RunConfig) -> None:
 def microbatches_fill_pipeline(config: RunConfig, microbatches: int | None = None) -> None:
     """Where its order needs it, a system has at least as many microbatches as stages.
 
-    microbatches: per replica, of a drawing; None: those of the config's batch
-    """
+    microbatches: per replica, of a drawing; None: the microbatches of the config's batch"""
     batch, stages = config.batch, config.grid.inter
     count = config.microbatches if microbatches is None else microbatches
     if config.system.requires_full_pipeline and count < stages:

@@ -29,7 +29,7 @@ def learning_rate_is_not_negative(config: RunConfig) -> None:
 
 
 def half_precision_is_known(config: RunConfig) -> None:
-    """Passes beside full-precision weights are of a half-precision type."""
+    """Passes next to full-precision weights use a half-precision type."""
     if config.precision.half not in (None, *HALVES):
         raise UnknownName("precision.half", str(config.precision.half), HALVES)
 

@@ -1,8 +1,6 @@
 """Load a checkpoint, all of it or nothing, into an engine with the same fingerprint.
 
-An engine that is not pruned takes a ticket over with the states that belong to it; one that is pruned must have the
-same.
-"""
+An unpruned engine takes over a mask with its states; a pruned engine must have the same mask."""
 
 from __future__ import annotations
 
@@ -57,12 +55,11 @@ class Loaded:
 
 
 def load(engine: Engine, path: Path) -> Loaded:
-    """Takes over the newest whole checkpoint in a folder, or the one that `path` names; every rank calls it.
+    """Load the newest complete checkpoint in a folder, or the checkpoint that `path` names; every rank calls it.
 
-    Raises InvalidRequest, on all ranks and before anything has changed, where there is none, where the one that is
-    named is damaged, and where it is of another model, optimizer, precision or seed, or of microbatches that the
-    replicas here do not divide. Until all is checked this rank's part is held beside the engine's, on the host.
-    """
+    Raises InvalidRequest on all ranks, before anything has changed, where no checkpoint exists, where the named one
+    is damaged, or where model, optimizer, precision, seed or microbatches do not match. Until all checks have
+    passed, this rank's part is held on the host in addition to the engine's."""
     together = Together(engine)
     damaged: list[str] = []
     below = None
@@ -148,7 +145,7 @@ class _Loaded:
         return {}
 
     def _of_rank(self, stage: int, replica: int) -> Tensors:
-        """What one rank alone has kept."""
+        """State that only one rank saved."""
         name = rank_file(stage, replica)
         self.ranks[name] = self.ranks.get(name) or self._tensors(name)
         return self.ranks[name]

@@ -1,9 +1,8 @@
 """Fingerprint of a run: the settings that a checkpoint and the resuming engine must share.
 
-Whatever decides the numbers of a training and can be told as plain data: rule and arguments of the optimizer, seed,
+Everything that determines the numbers of a training run as plain data: rule and arguments of the optimizer, seed,
 precision, clipping. A schedule, a grid, a memory layout and the buckets of an update decide none (laws 2 and 8), but
-of an asynchronous pipeline its depth, its updates and which versions its passes read do.
-"""
+of an asynchronous pipeline its depth, its updates and which versions its passes read do."""
 
 from __future__ import annotations
 

@@ -6,10 +6,9 @@ The position is the number of microbatches over all replicas: with the run's see
 the data, on any grid. Half-precision copies are not kept: they follow from the full weights when those are loaded. Of
 pruned weights a checkpoint holds what their ticket keeps, and the ticket.
 
-A file per layer, written by replica 0, and one per rank: the folder is one that all ranks see. What one rank cannot
-write or read, no rank goes on from. The format is safetensors' (nothing is unpickled);
-suite.engine.checkpoint.storage keeps files.
-"""
+Replica 0 writes a file per layer, and each rank one file: all ranks must see the same folder. If one rank cannot
+write or read its part, all ranks raise. The format is safetensors' (nothing is unpickled);
+suite.engine.checkpoint.storage keeps files."""
 
 from __future__ import annotations
 
@@ -119,7 +118,7 @@ def shapes_of(engine: Engine, layer: nn.Module) -> dict[str, list[Any]]:
 
 
 def _write(engine: Engine, place: Path) -> dict[str, Any]:
-    """This rank's files, and what they hold."""
+    """This rank's files, and their content."""
     files: dict[str, storage.Written] = {}
     own: Tensors = {"random/cpu": torch.default_generator.get_state()}
     if engine.world.device.type == "cuda":

@@ -1,9 +1,8 @@
 """Folder of checkpoints: each is complete with a digest per file, or absent.
 
 A checkpoint is written below a hidden name and renamed once, when everything in it has reached the disk; its manifest,
-the last file, holds the digests of the others and its own. So whatever ends a process, what has a name is whole, and
-what was changed since is told by name. No tensor and no torch here.
-"""
+the last file, holds the digests of the others and its own. So a named checkpoint is always complete, and later
+changes are reported by file name. No tensor and no torch here."""
 
 from __future__ import annotations
 
@@ -92,7 +91,7 @@ def named(place: Path) -> Path:
 
 
 def begin(place: Path) -> None:
-    """Makes the place, empty. What processes that were killed left unfinished in its folder goes."""
+    """Makes the place, empty. Unfinished files of killed processes in its folder are removed."""
     place.parent.mkdir(parents=True, exist_ok=True)
     for left in place.parent.glob(f".step-*{_UNFINISHED}"):
         shutil.rmtree(left)
@@ -163,7 +162,7 @@ def path_of(folder: Path, order: int) -> Path:
 
 
 def manifest(path: Path) -> Manifest:
-    """What a checkpoint says of itself. Raises Damaged."""
+    """The manifest of a checkpoint. Raises Damaged."""
     body: Manifest
     try:
         _check_plain(path / MANIFEST, MOST)
@@ -193,8 +192,9 @@ def fetch(path: Path, name: str, told: Written) -> bytes:
 
 
 def _check_plain(path: Path, most: int) -> None:
-    """A link leads elsewhere, a pipe never ends, and what is larger than it should be need not be read. Raises Damaged,
-    OSError where there is nothing."""
+    """Links, pipes and oversized files are refused without being read. Raises Damaged, OSError where there is
+    nothing.
+    """
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode):
         raise Damaged(f"{path.parent.name}/{path.name} is no file of its own: a link, a folder or a device")

@@ -50,7 +50,7 @@ class Dynamic:
             raise Diverged(f"the gradients of {STUCK} batches in a row overflow at a loss scale of {self.least}")
 
     def state(self) -> dict[str, float]:
-        """What a checkpoint keeps."""
+        """State for a checkpoint."""
         return {"scale": self.scale, "clean": float(self.clean), "stuck": float(self.stuck)}
 
     def restore(self, state: dict[str, float]) -> None:

@@ -77,13 +77,13 @@ class Update:
 
     @property
     def overlaps(self) -> bool:
-        """Whether steps run beside reductions: there are several chunks to add, and no norm to wait for."""
+        """Whether steps overlap reductions: there are several chunks to reduce, and no norm to wait for."""
         several = self.chunk is not None and self.chunk * self.state.bucket < self.state.entries
         return several and self.reduces and not self.clip
 
     @property
     def overlap(self) -> str:
-        """What the record says of the step beside the reduction."""
+        """The record's note on the overlap of step and reduction."""
         if self.overlaps:
             return f"chunks of {self.chunk} buckets of {self.state.bucket}"
         if self.chunk is None:

@@ -50,8 +50,9 @@ class Order:
 def layout_of(
     layout: LayoutOf, order: Order, moments: Sequence[str], dtype: torch.dtype, half: torch.dtype | None
 ) -> Layout:
-    """The layout of weights in that order. Raises InvalidRequest for one that keeps every entry where weights are
-    pruned."""
+    """The layout of weights in that order. Raises InvalidRequest for a layout that keeps every entry where weights
+    are pruned.
+    """
     copies = str(half).removeprefix("torch.") if half else None
     of = {"kept": order.indexed, "of": order.of} if order.of else {}
     name = str(dtype).removeprefix("torch.")
@@ -65,8 +66,9 @@ def copied(layout: Layout, order: Order) -> ModelStateSpec | None:
 
 
 def check_buckets(layout: Layout, order: Order, bucket: int | None, device: torch.device) -> Shuttle | None:
-    """What carries states from the host and back, None where all are on the device. Raises InvalidRequest where a
-    layout does not fetch, or expand, what a step takes at a time."""
+    """The carrier of states between host and device, None where all are on the device. Raises InvalidRequest where a
+    layout does not fetch, or expand, what a step takes at a time.
+    """
     bucket = min(bucket or order.entries, order.entries)
     copy = copied(layout, order)
     if copy is not None and copy.entries < (needed := min(bucket, order.indexed)):

@@ -37,7 +37,7 @@ class Shuttle:
         self, kept: Mapping[str, torch.Tensor], pieces: Sequence[slice]
     ) -> Iterator[tuple[slice, dict[str, torch.Tensor]]]:
         """For each of `pieces` (at most a bucket each), in order: the device's copies of `kept` there, and scratch of
-        that size. What they hold when the next is asked for is written back."""
+        that size. Their content is written back when the next bucket is requested."""
         if not pieces:
             return
         buffers = {
@@ -106,7 +106,7 @@ class Streams:
         return _Marked(self, "here", number, self.come)
 
     def arrived(self, number: int) -> None:
-        """What follows on the step's stream finds bucket `number`."""
+        """Later work on the step's stream finds bucket `number`."""
         if self.cuda:
             self.step.wait_event(self.events["here", number])
 

@@ -1,13 +1,12 @@
 """Tensors behind memory.layout: one allocation per state, with exactly the layout's bytes, on the layout's device.
 
-What passes compute with stays the layers' own tensors (a product's last bits depend on their alignment). Gradients are
-views into one flat tensor, so that a reduction is one message. In mixed precision the layers' own weights become `half`
+Passes compute with the layers' own tensors (the last bits of a product depend on their alignment). Gradients are views
+into one flat tensor, so that a reduction is one message. In mixed precision the layers' own weights become `half`
 copies of flat full-precision ones, which are taken before the cast: the rounded copy is never read back. A step works
 on any slice of the flat order, and every slicing gives the same bits.
 
-Of a pruned network (SAMO III) the flat order holds what is kept, the pruned weights first. Their gradients are
-compressed as soon as a backward pass has made each, so that no two of them are ever dense at once.
-"""
+Of a pruned network (SAMO III) the flat order holds what is kept, the pruned weights first. Each gradient is
+compressed as soon as its backward pass has made it, so that at most one is dense at a time."""
 
 from __future__ import annotations
 
@@ -71,7 +70,7 @@ class ModelState:
         self.attach()
 
     def _index(self) -> None:
-        """One allocation for the indices of all pruned weights, and room for a step's copy of what is expanded."""
+        """One allocation for the indices of all pruned weights, and room for the expanded copy during a step."""
         self.pruned: dict[int, torch.Tensor] = {}  # the places of each, by its id
         self.copied: torch.Tensor | None = None  # while an update runs
         self.spent = {COMPRESS: 0.0, EXPAND: 0.0}  # seconds, on the host's clock
@@ -151,7 +150,7 @@ class ModelState:
             parameter.grad = view
 
     def part(self, parameter: nn.Parameter) -> torch.Tensor:
-        """What is kept of one weight's gradient, flat."""
+        """The kept part of one weight's gradient, flat."""
         return self._of(self.gradient, parameter)
 
     def span(self, parameter: torch.Tensor) -> slice:

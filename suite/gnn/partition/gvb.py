@@ -47,8 +47,8 @@ class Candidate(NamedTuple):
 class Gvb(Partitioner):
     """GVB-style: small total and maximum send volume of matrix @ X, exact for directed matrices too.
 
-    starts: METIS partitions, of the seeds seed, seed + 1, ...
-    kahip: starts by KaHIP beside them. None by default: after refinement they are no better than METIS' (a tenth
+    starts: METIS partitions, of the seeds seed, seed + 1, ... kahip: additional starts by KaHIP. None by default: after
+    refinement they are no better than METIS' (a tenth
       more or less on community graphs of 2^15 vertices into 4 to 64 parts), and not every machine has it
     imbalance: share by which the entries of a part may exceed the mean. Where every start exceeds it, and relieving it
       would cost more rows, no part grows beyond the fullest of its start. The paper calls Graph-VB's constraint rather
@@ -126,7 +126,7 @@ class Gvb(Partitioner):
 
 @dataclass(frozen=True)
 class _Search:
-    """What decides between partitions of one matrix. ceiling: rows in all that a partition should not exceed."""
+    """Criteria between partitions of one matrix. ceiling: rows in all that a partition should not exceed."""
 
     finest: Level
     k: int

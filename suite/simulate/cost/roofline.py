@@ -119,8 +119,9 @@ class Roofline:
         return self.plan.microbatch * flops / (share * self.machine.peak_of("float16"))
 
     def tensor_link(self) -> Link:
-        """What the ranks of one layer reduce over: the links inside a node where no group of them lies on two. A ring
-        with several ranks on a node leaves it through all adapters that the stack uses."""
+        """Links over which the ranks of one layer reduce: the links inside a node where no group spans two nodes. A
+        ring with several ranks on a node leaves it through all adapters that the stack uses.
+        """
         machine, stack = self.machine, self.stack
         if machine.devices_per_node % self.plan.grid.tensor == 0:
             return Link(stack.hop, machine.within.bandwidth * stack.within)

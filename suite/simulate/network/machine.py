@@ -1,8 +1,7 @@
 """Machine model: the vendor's figures as data, with nothing fitted.
 
-What software reaches of them is a Stack (suite/simulate/cost/efficiency.py), what runs on them a Plan. Units: bytes,
-seconds, flop/s, bytes/s; a bandwidth is one way.
-"""
+A cost model's efficiency (suite/simulate/cost/efficiency.py) says how much of them software reaches, and a
+SimulationPlan describes the run. Units: bytes, seconds, flop/s, bytes/s; a bandwidth is one way."""
 
 from __future__ import annotations
 
