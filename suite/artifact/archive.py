@@ -38,8 +38,9 @@ def pack(files: Mapping[str, bytes], top: str) -> bytes:
 
 
 def verify(path: Path) -> int:
-    """How many files of an archive are what its manifest says. Raises InvalidRequest for one that is not, that leads
-    out of its folder, or that says it is larger than any of ours."""
+    """How many files of an archive are what its manifest says. Raises InvalidRequest for an incomplete archive, an
+    entry outside its folder, or one larger than any of ours.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             return _verify(archive)
@@ -80,7 +81,7 @@ def _verify(archive: zipfile.ZipFile) -> int:
 
 
 def _inside(entry: zipfile.ZipInfo) -> str:
-    """The name below the archive's own folder. Raises InvalidRequest for what is no plain file in it."""
+    """The name below the archive's own folder. Raises InvalidRequest for an entry that is no plain file."""
     name, path = entry.filename, PurePosixPath(entry.filename)
     bad = name.startswith("/") or "\\" in name or ".." in path.parts or len(path.parts) < 2 or ":" in path.parts[0]
     if bad or "\0" in entry.orig_filename:

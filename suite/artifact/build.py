@@ -117,7 +117,7 @@ def _doctor(lines: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _source() -> tuple[str, dict[str, bytes]]:
-    """What is said of the source, and its archive; without a git checkout there is none."""
+    """Description of the source, and its archive; without a git checkout there is none."""
     found = provenance.commit()
     if not found:
         return "no git checkout, so that no source is in it", {}
@@ -131,7 +131,7 @@ def _source() -> tuple[str, dict[str, bytes]]:
 
 
 def doctor(reports: Path) -> list[str]:
-    """What make doctor finds, but for what it measures."""
+    """Report of make doctor, without its measurements."""
     from suite.doctor.checks import checks
 
     return [check.finding().line() for check in checks(reports)]

@@ -1,8 +1,7 @@
 """Claims as lines that an evaluator can follow.
 
 A line holds what the claim says, the command that gives our value, how long that takes, the place on the page and the
-verdict here. A claim without a record says what it needs.
-"""
+verdict here. A claim without a record lists its requirements."""
 
 from __future__ import annotations
 

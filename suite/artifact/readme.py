@@ -104,7 +104,7 @@ def machines_of(store: ReportStore) -> list[Hardware]:
 
 
 def _took(store: ReportStore, scale: str) -> str:
-    """What the records of a scale took here."""
+    """Duration of the records of a scale on this machine."""
     own = [
         entry.record.provenance.get("seconds")
         for entry in store.entries

@@ -1,8 +1,7 @@
 """Remove paths, users and hosts of this machine from records.
 
-A reason holds a traceback, and a command the folders that were typed. What stays of a path is what another machine has
-too: below the repository, below Python's own libraries, or else the last name alone.
-"""
+A reason holds a traceback, and a command the folders that were typed. The kept part of a path exists on other
+machines too: below the repository, below Python's own libraries, or else the last name alone."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _COMMON = ("root", "user", "users", "admin", "ubuntu", "runner", "localhost", "l
 
 
 def names_here() -> tuple[str, ...]:
-    """What this machine and its user are called, where that is no word of its own."""
+    """Names of this machine and its user, unless they are ordinary words."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

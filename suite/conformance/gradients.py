@@ -123,7 +123,7 @@ def check_engine(
     tolerance: float = 0.0,
 ) -> int:
     """Over several batches with evaluation between them: this rank's gradients against the reference (bit for bit at
-    tolerance 0), the loss that every rank is told, evaluation, running statistics. The number of tensors compared.
+    tolerance 0), the loss on every rank, evaluation, running statistics. The number of tensors compared.
 
     system: what trains, where that is not the engine itself; of one that streams each batch is a stream of microbatches
     expected: what is right of these batches, where they are not one update each

@@ -20,8 +20,9 @@ EPOCHS = 5
 
 
 def losses(overrides: Sequence[str], processes: int, replication: int, folder: Path) -> list[float]:
-    """Of some epochs and a validation, in float64, on threads. Raises AssertionError where ranks are told different
-    losses, or hand over other bytes than planned."""
+    """Of some epochs and a validation, in float64, on threads. Raises AssertionError where ranks receive different
+    losses, or send other bytes than planned.
+    """
     asked = [f"grid.data={processes}", f"exchange.replication={replication}", "model.dtype=float64"]
     config = resolve([*SMALL, *overrides, *asked, f"reports={folder}"])
     holdings = folder / f"{config.system.name}-{processes}-{replication}"
@@ -45,7 +46,7 @@ def losses(overrides: Sequence[str], processes: int, replication: int, folder: P
 
 
 def check_losses(overrides: Sequence[str], processes: int, replication: int, alone: Sequence[float], at: Path) -> None:
-    """Those of a system, against one process's, to rounding."""
+    """Losses of a system against one process, up to rounding."""
     found = losses(overrides, processes, replication, at)
     for epoch, (ours, right) in enumerate(zip(found, alone, strict=True)):
         said = f"epoch {epoch} on {processes} processes has loss {ours!r}, on one {right!r}"

@@ -64,8 +64,9 @@ class LawResult:
 
 
 def examine(subject: Subject, chosen: Sequence[str] = ()) -> Iterator[LawResult]:
-    """Each law in turn, as it is found out. chosen: names of those that are asked, all where there are none. What a
-    system refuses by name it does not break."""
+    """Each law in turn, as it is found out. chosen: names of those that are asked, all where there are none. A
+    refusal by name breaks no law.
+    """
     broken = ""
     for law in LAWS:
         if chosen and law.name not in chosen:
@@ -89,7 +90,7 @@ def examine(subject: Subject, chosen: Sequence[str] = ()) -> Iterator[LawResult]
 
 
 def reason_of(error: BaseException) -> str:
-    """What it says; of a fault that nobody has raised on purpose its kind, and its place in the user's file."""
+    """The error's message; for an unexpected error its type, and its place in the user's file."""
     said = str(error).strip()
     if isinstance(error, Fault):
         return headline(said)

@@ -37,7 +37,7 @@ def counted(world: World, config: RunConfig, made: Any = EngineSystem) -> Memory
 
 
 def check_counted(config: RunConfig, found: Sequence[MemoryCounts], what: str) -> float:
-    """What every rank counted, against what is predicted of it; the largest relative error of the ranks that were full.
+    """Counts of every rank against the prediction; the largest relative error of the ranks with a full pipeline.
 
     Short of a core, a message-driven stage holds less than it may, and fewer messages wait for it: then both ends are
     bounds."""

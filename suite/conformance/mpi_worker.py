@@ -24,7 +24,7 @@ DEADLINE = 120.0  # seconds
 
 
 def check_ranks(ranks: int, jobs: Mapping[str, RunConfig]) -> str:
-    """Law by law on ranks of mpiexec. Raises AssertionError with what the first rank that met a fault says."""
+    """Law by law on ranks of mpiexec. Raises AssertionError with the report of the first rank that found a fault."""
     launch = next(iter(jobs.values())).launch
     with tempfile.TemporaryDirectory() as folder:
         job = Path(folder) / "job.json"
@@ -53,7 +53,7 @@ def _said(job: Path, rank: int) -> dict[str, Any]:
 
 
 def main(job: Path) -> None:
-    """What each rank runs."""
+    """Program of each rank."""
     from suite.comm import here
     from suite.conformance.fixtures import case_of
     from suite.conformance.gradients import check_system

@@ -50,7 +50,7 @@ def _left(reports: Path, said: str) -> Record:
 
 
 def check_losses(overrides: Sequence[str], plain: Sequence[str], folder: Path) -> tuple[Record, float]:
-    """A run's losses against those of another system on the same data, within 1e-5; the record, and how far off it is.
+    """A run's losses against another system's on the same data, within 1e-5; the record, and the largest difference.
 
     Raises AssertionError for a run that did not go well, SuiteError where the other one did not."""
     found, right = run([*overrides, *SHORT], folder / "own"), run([*plain, *SHORT], folder / "plain")
@@ -66,7 +66,9 @@ def check_losses(overrides: Sequence[str], plain: Sequence[str], folder: Path) -
 
 
 def check_killed(overrides: Sequence[str], folder: Path) -> str:
-    """Kills one rank of a run while it trains: a record says so, and soon no process is left. What the record says."""
+    """Kill one rank of a run while it trains: a record reports it, and soon no process is left. Text of the record's
+    outcome.
+    """
     process = subprocess.Popen(
         _line([*overrides, *LONG], folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )

@@ -58,7 +58,7 @@ class Reference:
 
     def gradients(self, batch: tuple[Any, Any], first: int, scale: float = 1.0) -> tuple[float, list[torch.Tensor]]:
         """The mean loss and the gradients of a batch whose first microbatch is number `first`, both times `scale`.
-        Running statistics are each replica's own: those of replica 0 are kept."""
+        Each replica has its own running statistics: the reference keeps replica 0's."""
         size = self.case.microbatch
         count = as_tuple(batch[0])[0].shape[0] // (size * self.replicas)
         buffers = [b.clone() for layer in self.layers for b in layer.buffers()]

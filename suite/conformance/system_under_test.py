@@ -112,7 +112,7 @@ class Subject:
         return self.config(*sized, *STILL, f"optimizer.momentum={momentum}", *more)
 
     def parts(self) -> list[str]:
-        """What it is made of, a line each."""
+        """Parts of the system, one line each."""
         config = self.base
         lines = [f"{config.system.name}: {config.system.description or 'a system'}"]
         lines.append(f"class     {config.system.target}")

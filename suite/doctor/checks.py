@@ -79,7 +79,7 @@ def torch() -> str:
 
 
 def torch_says() -> dict[str, Any]:
-    """What torch says of itself. Raises CheckFailed where it says nothing."""
+    """Versions and devices that torch reports. Raises CheckFailed where it says nothing."""
     said = torch_ranks()
     if "torch" not in said.facts:
         raise CheckFailed("torch says nothing", "see torch", UNKNOWN)

@@ -15,7 +15,7 @@ INSTALL = "make install"
 
 @dataclass(frozen=True)
 class ComponentState:
-    """What is known of one component. state: WORKS, ABSENT, BROKEN or UNKNOWN; remedy: what to do unless it works."""
+    """State of one component. state: WORKS, ABSENT, BROKEN or UNKNOWN; remedy: what to do unless it works."""
 
     name: str
     state: str

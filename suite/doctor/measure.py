@@ -1,8 +1,7 @@
 """Measurement of this machine for the simulator: matrix products, copies, messages and sums of two ranks.
 
-It runs last and alone, as each number suffers next to another program. `machine=local` reads the file that it writes. A
-measurement that other programs disturbed is repeated, and never replaces one that was disturbed less.
-"""
+It runs last and alone, as each number suffers next to another program. `machine=local` reads the file that it
+writes. A disturbed measurement is repeated, and never replaces a less disturbed one."""
 
 from __future__ import annotations
 
@@ -82,7 +81,7 @@ class MeasuredLink(TypedDict):
 
 
 class MachineMeasurement(TypedDict):
-    """What two ranks print: flop/s of a core, bytes/s copied, messages, and each way of sending by operation."""
+    """Output of two ranks: flop/s of a core, bytes/s copied, messages, and each way of sending by operation."""
 
     rate: float
     copied: float

@@ -24,7 +24,7 @@ _ending = threading.Event()  # no further program is started
 
 
 class Said(NamedTuple):
-    """What a program printed. why: how it failed, empty if it did not; late: it was not done in time."""
+    """Output of a program. why: how it failed, empty if it did not; late: it exceeded the time limit."""
 
     text: str
     why: str = ""
@@ -32,7 +32,7 @@ class Said(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Its lines of JSON as one mapping; whatever libraries print beside them is passed over."""
+        """Its lines of JSON as one mapping; other output of libraries is ignored."""
         found: dict[str, Json] = {}
         for line in self.text.splitlines():
             with suppress(ValueError):
@@ -165,7 +165,7 @@ if rank == 0:
 
 @Once
 def torch_ranks() -> Said:
-    """What torch says of itself, then the sum of two gloo ranks, then DeepSpeed: what came before a hang stands."""
+    """Report of torch, then the sum of two gloo ranks, then DeepSpeed: everything before a hang is kept."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
         lines = [[sys.executable, "-c", _TORCH, str(Path(folder) / "store"), str(rank)] for rank in (0, 1)]
         try:
@@ -203,7 +203,7 @@ if comm.size == 2:
 
 @Once
 def mpi_ranks() -> Said:
-    """What two ranks under mpiexec say: library, size, and whether a large message moves while its sender sleeps."""
+    """Report of two ranks under mpiexec: library, size, and whether a large message moves while its sender sleeps."""
     from suite.comm.rendezvous.mpiexec_flags import find_mpiexec
     from suite.runner.launch.launch_command import environment, placing
 

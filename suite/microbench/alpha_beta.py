@@ -1,8 +1,7 @@
 """Fit latency and bandwidth (alpha and beta) to measured times, with least relative errors.
 
-The model is time = latency + size / bandwidth (alpha and beta, as Hockney has them). Sizes span six powers of ten, so
-that absolute errors would be those of the largest message alone: each error counts in units of its own time.
-"""
+The model is time = latency + size / bandwidth (alpha and beta, as Hockney has them). Sizes span six powers of ten,
+so absolute errors would be dominated by the largest message: each error counts relative to its own time."""
 
 from __future__ import annotations
 

@@ -43,7 +43,9 @@ def pattern(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def shift(number: int, rank: int) -> int:
-    """What `rank` adds to the pattern in its part of value `number`: 1, 2 or 3, so that no sum is anybody's part."""
+    """The number that `rank` adds to the pattern in its part of value `number`: 1, 2 or 3, so that no sum equals a
+    part.
+    """
     return 1 + (number + rank) % 3
 
 
@@ -62,11 +64,11 @@ class TimedOperation:
         self.came: torch.Tensor | None = None
 
     def part(self, rank: int) -> tuple[int, int]:
-        """What `rank` starts with, as (factor of the pattern, what is added to it)."""
+        """Initial data of `rank`, as (factor of the pattern, added number)."""
         return 1, shift(self.number, rank)
 
     def wanted(self) -> tuple[int, int] | None:
-        """What this rank must have in the end, as `part` says; None for nothing."""
+        """Final data that this rank must have, as `part` describes; None for nothing."""
         raise NotImplementedError
 
     def ready(self, size: int, number: int) -> None:
@@ -291,7 +293,9 @@ def _by(group: Group) -> Turn:
 
 
 def _buffer(tensor: Tensor) -> Any:
-    """What mpi4py takes soonest: of a tensor it asks ten microseconds' worth of questions, of numpy's view none."""
+    """The argument that mpi4py accepts fastest: it inspects a tensor for ten microseconds, and numpy's view not at
+    all.
+    """
     return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
 

@@ -90,8 +90,9 @@ def answering(judged: Judged) -> str:
 
 
 def command(judged: Judged) -> str:
-    """The command that gives our value: the answer's, that of the run that gave it, else that of the experiment which
-    would; empty where nothing here gives one."""
+    """The command that gives our value: of the answer, of the run, or else of the experiment; empty where no command
+    gives one.
+    """
     experiment = f"suite run experiment={judged.experiment}" if judged.experiment else ""
     return answering(judged) or judged.command or experiment
 

@@ -92,7 +92,7 @@ class ExperimentGroup:
 
 
 def groups(store: ReportStore) -> list[ExperimentGroup]:
-    """Experiments by name, those of this machine first."""
+    """Experiments by name, this machine's first."""
     found: dict[tuple[str, str], list[StoredRecord]] = {}
     for entry in store.entries:
         found.setdefault((entry.machine, entry.record.experiment), []).append(entry)
@@ -141,7 +141,9 @@ def comparable(record: Record) -> bool:
 
 
 def crowded(record: Record, metric: str) -> str:
-    """Why the times of `metric` may not stand beside others: what the record notes of ranks and cores, or nothing."""
+    """The reason why the times of `metric` are not comparable with others: the record's note on ranks and cores, or
+    nothing.
+    """
     notes = (note(record, BATCH_TIME), note(record, metric), *record.notes)
     return next((text for text in notes if text.startswith(OVERSUBSCRIBED)), "")
 
@@ -166,7 +168,8 @@ def percent_of_peak(record: Record, seconds: float) -> float:
 
 def useful_percent_of_peak(record: Record, seconds: float) -> float:
     """The same of the flops that sparse products do; nan of a system without any. Never mixed with percent_of_peak,
-    which counts a pruned network's flops as those of dense products (SAMO V-C)."""
+    which counts a pruned network's flops as dense (SAMO V-C).
+    """
     return 100 * ratio(samples(record, "useful_flops_per_batch").median, seconds * samples(record, "peak_flops").high)
 
 

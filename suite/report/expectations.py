@@ -1,7 +1,8 @@
 """Expectations of an experiment: a quantity, its limit, and whether it is met.
 
-An experiment's config says what it expects of its systems. A row is judged only from runs that ended well and whose
-times are comparable; everything else is "not comparable" and says why, never silently met. Times of a clock are judged
+An experiment's configuration lists the expectations on its systems. A row is judged only from runs that ended well and
+whose times are comparable; everything else is "not comparable" and says why, never silently met. Times of a clock are
+judged
 by their interval over the rounds of the run (suite.stats): where it spans the limit, or there are too few rounds, the
 row is undecided. Losses, simulated times and counted bytes are exact.
 """
@@ -122,7 +123,7 @@ def _judged(ours: _Ours, limit: float) -> tuple[Judgement, str]:
 
 
 def _clocked(record: Record, metric: str) -> bool:
-    """Whether the metric is a time of a clock, with noise. What a record says of its simulation is exact."""
+    """Whether the metric is a time of a clock, with noise. Simulated numbers of a record are exact."""
     timed = metric in record.metrics and record.metrics[metric].unit == "s" and metric not in derive.PREDICTED.values()
     return timed and record.source in (Source.MEASURED, Source.EMULATED)
 
@@ -171,7 +172,7 @@ def _worst(group: derive.ExperimentGroup) -> _Ours:
 
 
 def _prediction(group: derive.ExperimentGroup, system: str, of: str) -> _Ours:
-    """|ours / simulated - 1| of one system, or of the one that is worst."""
+    """|ours / simulated - 1| of one system, or the largest of several."""
     if of not in derive.PREDICTED:
         return _Ours(system=system, why=f"of is {of!r}; rule: one of {', '.join(derive.PREDICTED)}")
     entries = [group.find(system)] if system else list(group.entries)

@@ -1,9 +1,8 @@
 """Verdicts on published claims, from the records of a reports folder.
 
 A record answers a claim by a metric that bears the claim's id, or by the series or medians of the runs that the answer
-names. The rules are those of suite.report.verdict_rules. A claim shows each of its answers; the headline is that of the
-strongest evidence: measured, derived, emulated, simulated, printed.
-"""
+names. suite.report.verdict_rules holds the rules. A claim shows each of its answers. The headline is the answer with
+the strongest evidence: measured, derived, emulated, simulated, printed."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ class _StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What is known: the last run of each label by its metrics and by its experiment, and the claims by id."""
+    """Known data: the last run of each label by its metrics and by its experiment, and the claims by id."""
 
     holders: Mapping[str, Sequence[StoredRecord]]
     ran: Mapping[str, Sequence[StoredRecord]]
@@ -86,7 +85,7 @@ def judge(claims: Iterable[Claim], store: ReportStore, *, hold: bool = True) -> 
 
 
 def _headline(claim: Claim, found: Sequence[Judged]) -> Judged:
-    """The answer of the strongest evidence that has a value; the others beside it."""
+    """The answer of the strongest evidence that has a value, and the other answers."""
     if not found:
         wanted = _NEEDS.get(claim.reach, "a record")
         return Judged(claim, Verdict.NOT_RUN, f"nothing here answers it: it needs {wanted}")
@@ -191,7 +190,7 @@ def _curves(answer: AnswerRow, chosen: Sequence[Sequence[StoredRecord]]) -> _Sto
 
 
 def _repeats(runs: Sequence[StoredRecord], name: str) -> tuple[float, ...]:
-    """What a rank test compares: a value per seed, or per round of a run that a clock timed; nothing of a count."""
+    """Samples of a rank test: a value per seed, or per round of a timed run; empty for a count."""
     if len(runs) > 1:
         return tuple(_value(entry.record, name) for entry in runs)
     record = runs[0].record
@@ -271,7 +270,7 @@ def _answer_seconds(claim: Claim, record: Record) -> float | None:
 
 
 def _experiment_seconds(record: Record) -> float | None:
-    """Seconds that the record's experiment takes on two quiet cores, as its config says."""
+    """Seconds that the record's experiment takes on two quiet cores, from its config."""
     experiment = record.config.get("experiment")
     return _duration(experiment.get("expected_seconds")) if isinstance(experiment, dict) else None
 

@@ -1,9 +1,8 @@
 """Load the records of a reports folder, and set other files aside with a reason.
 
 A page must come out of whatever a folder holds: a truncated file, a record of another schema version or a trace path
-that leaves the folder costs its own row and nothing else. The files may come from elsewhere, so none is trusted: sizes
-are bounded, shapes are checked here once, and what is behind this border can rely on them.
-"""
+that leaves the folder costs its own row and nothing else. The files may come from elsewhere, so none is trusted:
+sizes are bounded and shapes are checked here once. Later code relies on them."""
 
 from __future__ import annotations
 
@@ -138,7 +137,7 @@ def _checked(record: Record) -> Record:
 
 
 def _fault(record: Record) -> str:
-    """What of the record's optional parts has another shape than its docstring says."""
+    """Optional parts of the record with another shape than documented."""
     if record.trace is not None and not isinstance(record.trace, str):
         return f"trace is {type(record.trace).__name__}; rule: a path or null"
     if not isinstance(record.memory, dict):
@@ -215,7 +214,7 @@ def grid_of(record: Record) -> Grid | None:
 
 
 def at(mapping: Any, *path: str) -> Any:
-    """What stands at `path` of nested mappings, None where nothing does: a config may hold anything."""
+    """The value at `path` of nested mappings, None where there is none: a config may hold anything."""
     for name in path:
         mapping = mapping.get(name) if isinstance(mapping, dict) else None
     return mapping

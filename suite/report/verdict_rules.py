@@ -53,10 +53,8 @@ Case = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What our values rest on.
-
-    fed_by: the claims that constants behind them were fitted to; null: what the null model gives in their place
-    samples: per term, the repeats that a value was taken from
+    """Foundation of our values. fed_by: the claims that constants behind them were fitted to; null: the null model's
+    values samples: per term, the repeats that a value was taken from
     """
 
     fed_by: Sequence[Claim] = ()
@@ -160,8 +158,7 @@ def _over_repeats(claim: Claim, samples: Sequence[Sequence[float]], holds: bool)
 def _inside(claim: Claim, samples: Sequence[Sequence[float]]) -> tuple[bool | None, str]:
     """Whether intervals of means lie within the tolerance of a number, of each end of a range or of an equality.
 
-    Of an equality the interval is that of the difference from the first term.
-    """
+    For an equality the interval is the interval of the difference from the first term."""
     if claim.check is Check.EQUAL:
         first = samples[0]
         slack = (claim.tolerance or 0.0) * abs(fmean(first))
@@ -207,7 +204,7 @@ def _to_the_digit(claim: Claim) -> Claim:
 
 
 def _holds(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
-    """Whether the claim holds in as many cases as it asks for, and what was compared with what."""
+    """Whether the claim holds in the required number of cases, and the compared quantities."""
     if claim.check is Check.ENDS:
         return _ends(claim, cases)
     return (_number if claim.check in (Check.NUMBER, Check.RANGE) else _relation)(claim, cases)

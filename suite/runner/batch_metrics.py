@@ -1,9 +1,8 @@
 """Metrics of a batch: seconds of pipeline passes and update (AxoNN's Figures 5, 6 and 8), bytes of model states (SAMO's
 Figure 2).
 
-Ranks begin their updates one after the other, and those that were first wait for the others. What an update takes is
-therefore what it takes on the rank that comes to it last.
-"""
+Ranks begin their updates one after the other, and those that were first wait for the others. The update time is
+therefore measured on the rank that starts its update last."""
 
 from __future__ import annotations
 
@@ -37,8 +36,9 @@ def parts(trace: Iterable[Span]) -> dict[str, float]:
 
 
 def held(memory: Mapping[str, Sequence[int]], host: Mapping[str, int]) -> dict[str, Metric]:
-    """Bytes of the fullest rank, from its bytes by kind at the peak: all of them, and those of model states, which are
-    held for ever; and of states in host memory, where any are."""
+    """Bytes of the rank that holds most, from its bytes by kind at the peak: the total, the permanent model states,
+    and the states in host memory, where there are any.
+    """
     states = [memory[kind] for kind in STATES if kind in memory]
     found = {
         "peak_memory": Metric("B", "lower", (float(max(map(sum, zip(*memory.values(), strict=True)))),)),
@@ -49,7 +49,9 @@ def held(memory: Mapping[str, Sequence[int]], host: Mapping[str, int]) -> dict[s
 
 
 def scored(series: Mapping[str, Sequence[float]]) -> dict[str, Metric]:
-    """Of each score of validation the last one, and the best of all, which a run is told by who may choose its end."""
+    """The last and the best value of each validation score. The best one is informative where the end of training is
+    free.
+    """
     found: dict[str, Metric] = {}
     for name, values in series.items():
         unit = "BLEU" if name == "bleu" else "percent"

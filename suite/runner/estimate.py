@@ -46,7 +46,7 @@ def budgets(config: RunConfig) -> list[Budget]:
     apart = chosen(config.activation_checkpointing, blocks(shape, split))
 
     def of_stage(stage: int) -> Budget:
-        """What every replica of a stage needs."""
+        """Memory that every replica of a stage needs."""
         own = [shapes[index] for index in split[stage]]
         entries, ticket = held_entries(own), _kept(config.pruning, own)
         reduced = entries - ticket.get("of", 0) + ticket.get("kept", 0)

@@ -1,9 +1,8 @@
 """Measure systems in interleaved rounds A B A B, with one record per run.
 
 A turn is a few batches of one system while the others' ranks are stopped, so that slow drift of a shared machine falls
-on all alike. What already has a record is not made again unless it is asked for, what another command is making is
-waited for, and whatever happens to a system, the others go on.
-"""
+on all alike. Runs with a record are not repeated unless `rerun` asks for it. A run that another command is making is
+awaited. A failure of one system does not stop the others."""
 
 from __future__ import annotations
 
@@ -71,7 +70,7 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
 
 
 class _Todo:
-    """What is left to make of an experiment, who makes it, and what has come of it."""
+    """Open runs of an experiment, their lock, and their records."""
 
     def __init__(self, runs: Sequence[Run], store: Store, progress: Progress) -> None:
         self.runs, self.store, self.progress = runs, store, progress
@@ -83,12 +82,12 @@ class _Todo:
 
     @contextmanager
     def alone(self, runs: Sequence[Run]) -> Iterator[list[Run]]:
-        """Those of `runs` that are still to be made, by this process alone; another's are done by now."""
+        """The open runs among `runs`, locked by this process; runs locked by another process are complete by now."""
         with alone(self.store.folder / "locks", [self.keys[id(run)] for run in runs], self.progress.show):
             yield [run for run in runs if self._standing(run) is None]
 
     def _standing(self, run: Run) -> Record | None:
-        """What another process has made since this one began is not made again, whatever is asked for."""
+        """A run that another process has made since this one began is never repeated."""
         key = self.keys[id(run)]
         rerun = run.outline.rerun if self.store.stamp(key) == self.before[key] else "stale"
         return self.store.standing(run.settings, key, rerun)
@@ -133,7 +132,7 @@ def _why(ending: BaseException) -> tuple[Outcome, str]:
 
 
 def _sessions(ranked: Sequence[Run], todo: _Todo, scratch: Path, turns_of: str) -> Iterator[Session]:
-    """A session for each run. One that cannot be made leaves its record, and the others go on."""
+    """A session for each run. A run that cannot be made leaves its record, and the others continue."""
     for run in ranked:
         key = todo.keys[id(run)]
         try:

@@ -1,8 +1,8 @@
 """Keys that each executor and each compared system reads.
 
 Every one of them has an entry here. A name covers the keys below it; only parts that are built with all their keys are
-named whole. An executor or a system of one's own has no entry, and takes every key. suite.runner.unread_keys refuses
-what is given and not read."""
+named whole. A user's executor or system has no entry, and takes every key. suite.runner.unread_keys refuses given
+keys that are not read."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def _of_kind(config: RunConfig) -> Sequence[str] | None:
 
 
 def reads(config: RunConfig) -> Keys | None:
-    """The keys that a run of this resolved config reads; None where its executor or its system is nobody's here."""
+    """The keys that a run of this resolved config reads; None where its executor or its system belongs to a user."""
     found = _of_kind(config)
     if found is None:
         return None

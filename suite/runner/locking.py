@@ -23,8 +23,9 @@ _WITHOUT = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # what a file system say
 
 @contextmanager
 def alone(folder: Path, names: Iterable[str], waiting: Callable[[str], None]) -> Iterator[None]:
-    """Inside, this process alone holds every one of `names` in `folder`. Waits for whoever holds one, and calls
-    `waiting` with who that is. Where a file system has no locks nothing is held, and `waiting` is told so."""
+    """Inside, this process alone holds every one of `names` in `folder`. Wait for the holder of a lock, and pass the
+    holder to `waiting`. Where a file system has no locks nothing is held, and `waiting` is told so.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         for name in sorted(set(names)):  # one order for all: nobody waits in a ring
@@ -33,7 +34,7 @@ def alone(folder: Path, names: Iterable[str], waiting: Callable[[str], None]) ->
 
 
 def on_this_host() -> str:
-    """The name that is held by whoever is timing on this host."""
+    """The lock of whoever is timing on this host."""
     return f"host-{platform.node() or 'unnamed'}"
 
 
@@ -72,7 +73,7 @@ def _taken(path: Path, waiting: Callable[[str], None]) -> int | None:
 
 
 def _is(file: int, path: Path) -> bool:
-    """Whether the open file is still the one of that name: its last holder has taken it away."""
+    """Whether the open file still has this name: its last holder may have removed it."""
     try:
         there, held = os.stat(path), os.fstat(file)
     except FileNotFoundError:

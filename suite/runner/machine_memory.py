@@ -165,8 +165,9 @@ def batches_bytes(config: RunConfig) -> int:
 
 
 def graph_bytes(config: RunConfig) -> int:
-    """Bytes of the graphs that the parent of a full-graph run draws, which it holds whole. What a file holds is known
-    once it is read."""
+    """Bytes of the graphs that the parent of a full-graph run draws, which it holds whole. The size of data in a
+    file is known only after reading.
+    """
     made = [config.graph.source.build()] if config.graph else []
     made += [build(each) for _, each in plugins_in("executor", config.executor.plain()) if _draws(str(each[TARGET]))]
     return max((drawn_bytes(one) for one in made if isinstance(one, SyntheticGraph)), default=0)
@@ -214,7 +215,7 @@ def cgroup_limit(membership: Path, mounted: Path) -> int | None:
 
 
 def _limit(file: Path) -> list[int]:
-    """The bytes in a limit's file; none of one that is not there, or holds `max`."""
+    """The bytes in a limit's file; None where the file is missing or holds `max`."""
     try:
         return [int(file.read_text(encoding="ascii"))]
     except (OSError, ValueError):

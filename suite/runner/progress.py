@@ -26,7 +26,7 @@ class Progress:
 
     @property
     def left(self) -> float:
-        """Seconds: what is left of the expected work, at the pace of what is done (trusted as it grows)."""
+        """Remaining seconds of the expected work, at the pace so far, which is trusted more as it grows."""
         spent = self.clock() - self.begin
         share = min(self.done / self.expected, 1.0)
         pace = 1.0 if self.done <= 0 else (1 - share) + share * spent / self.done

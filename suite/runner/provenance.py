@@ -131,7 +131,9 @@ def commit() -> Commit:
 
 
 def circumstances(config: Outline) -> Circumstances:
-    """What decides a measured number beside its config: also the code and the data that the config points to."""
+    """Everything that determines a measured number in addition to its config: the code and the data that the config
+    points to.
+    """
     found: Circumstances = {
         "machine": machine(),
         "versions": {**versions(), "mpiexec": mpi_version(config.launch.mpiexec)},

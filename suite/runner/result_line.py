@@ -17,7 +17,7 @@ _CLAIM = re.compile(r"^[a-z_]+\.\w+\..+$")  # metrics that answer a claim have i
 
 
 def result(record: Record) -> str:
-    """What a run that went well has found, and by which evidence."""
+    """Result of a successful run, with its evidence."""
     tellers = (_timed, _replayed, _ordered, _counted, _swept, _answered)
     parts = next((parts for teller in tellers if (parts := teller(record))), None)
     return ", ".join([*(parts or [f"{len(record.metrics)} values"]), str(record.source)])

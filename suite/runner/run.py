@@ -1,7 +1,6 @@
 """One run: its ranks, its samples, and its record.
 
-Warm-up batches are trained, not timed. Whatever happens to a run, it leaves a record with what it got.
-"""
+Warm-up batches are trained, not timed. Every run leaves a record, with whatever it measured."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from suite.runner.store import Store
 
 
 class Session:
-    """One run while it goes on: its ranks, and what it has left so far."""
+    """One run in progress: its ranks, and its results so far."""
 
     prepared: Any = None  # what ranks need that is made once, here
 
@@ -170,8 +169,9 @@ class Session:
                 self.left = self.microbenchmark.left(self.config, told[0], self.sweeps)
 
     def record(self, store: Store) -> Record:
-        """What this run leaves; the samples it got are kept whatever happened to it. A fault on the way to its record
-        is all that is left of it."""
+        """The record of this run; samples are kept whatever its outcome. A fault on the way to its record is all
+        that is left of it.
+        """
         try:
             return self._record(store)
         except Exception as error:
@@ -249,7 +249,7 @@ class Session:
         return si(max(budget.layout.bytes(home="host") for budget in estimate.budgets(self.config)), "B")
 
     def _notes(self) -> tuple[str, ...]:
-        """What a reader of the times must know about the messages."""
+        """Notes on the messages for readers of the times."""
         staged = ["messages are staged through host memory"] if self.extra.get("staged") else []
         static = ["order=static: ops ran in the checker's order"] if self.extra.get("order") == "static" else []
         overlap = self.extra.get("overlap", "")  # why there was nothing to overlap is no remark

@@ -46,8 +46,9 @@ _NOT_MADE = (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY, Outcome.CANCELLED)
 
 
 def decisive(config: Mapping[str, Json]) -> dict[str, Json]:
-    """What of a config decides its numbers. A key at its default is left out, so that a new key with a default is not
-    another configuration."""
+    """The part of a config that determines its numbers. A key at its default is left out, so that a new key with a
+    default is not another configuration.
+    """
     found = {name: value for name, value in without_defaults(config).items() if name not in _NOT_DECIDING}
     experiment, launch = found.get("experiment"), found.get("launch")  # a damaged record's may be anything
     found["experiment"] = experiment.get("name") if isinstance(experiment, Mapping) else experiment

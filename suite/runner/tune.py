@@ -1,8 +1,7 @@
 """Search for the fastest grid and microbatch: predict every plan, then measure the best few in interleaved rounds.
 
 Each framework is tuned before it is timed (AxoNN, Section VII): a comparison of a tuned system with untuned ones would
-say little. What cannot run, or does not fit a device, is named with its reason and is not measured.
-"""
+say little. Plans that cannot run, or do not fit a device, are listed with the reason and not measured."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """Of measured candidates, counted in predicted order: the one that is kept, and those that measure no different."""
+    """Of measured candidates in predicted order: the kept plan, and the plans that measure no different."""
 
     kept: int
     near: tuple[int, ...]
@@ -94,7 +93,7 @@ def tune(system: str, overrides: Sequence[str], progress: Progress) -> Tuned:
     """The plan of `system` that is quickest on `tune.devices` ranks, under the command line's other `overrides`.
 
     Machine and stack of the prediction are the config's. Every run leaves its record, as one of experiment=tuning.
-    Raises InvalidRequest for what no plan could mend."""
+    Raises InvalidRequest for a problem that no plan can solve."""
     own = [f"system={system}", *overrides]
     settings = checked(own)
     found = ranked(candidates(own, settings.devices))
@@ -218,7 +217,7 @@ def samples(record: Record) -> tuple[float, ...]:
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """The spread that is reported, and what a difference is held against: half of all samples lie in it."""
+    """The reported spread, and the threshold of a difference: the interval of half of all samples."""
     if len(values) < 2:
         return values[0], values[0], values[0]
     low, middle, high = quantiles(values, n=4, method="inclusive")
@@ -228,8 +227,8 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 def choose(measured: Sequence[Sequence[float]]) -> Choice | None:
     """The best of candidates in predicted order, by the median of their samples; none without samples.
 
-    One whose median is behind the best by no more than the wider of both middle halves measures no different: of all
-    these the one that was predicted best is kept."""
+    A plan measures no different if its median is behind the best by at most the wider of both interquartile ranges.
+    Of all these the plan that was predicted best is kept."""
     having = [index for index, values in enumerate(measured) if values]
     if not having:
         return None
@@ -277,7 +276,7 @@ def _line(tuned: Tuned, index: int, width: int) -> str:
 
 
 def verdict(tuned: Tuned) -> str:
-    """What was decided, in a sentence."""
+    """The decision, in a sentence."""
     choice = tuned.choice
     if choice is None:
         return "nothing is kept: no plan was measured"

@@ -42,7 +42,7 @@ def _ranks(config: RunConfig) -> int:
 
 
 def _pruned(config: RunConfig) -> str:
-    """What prunes; ranks hold a pruned network in a compressed layout alone."""
+    """Keys of pruning; ranks hold a pruned network in a compressed layout only."""
     compressed = not config.executor.starts_ranks or str(config.memory.name).startswith(("samo", "sparse"))
     return "pruning=magnitude" if compressed else "pruning=magnitude memory=samo"
 
@@ -193,7 +193,9 @@ def leaves(data: Json, path: str = "") -> Iterator[tuple[str, Json]]:
 
 
 def in_typed_keys(text: str, unresolved: Mapping[str, Json]) -> str:
-    """A text with the keys that can be set: those of `machine`, not of an executor.machine that is taken from it."""
+    """A text with the keys that can be set: the keys of `machine`, without those of an executor.machine that
+    interpolates it.
+    """
     for key, value in leaves(unresolved):
         reference = re.fullmatch(r"\$\{(\w+)\}", value) if isinstance(value, str) else None
         if reference and isinstance(unresolved.get(reference[1]), Mapping):

@@ -1,10 +1,9 @@
 """Effect sizes, rank tests and bootstrapped intervals over repeats of a measurement.
 
-What is resampled and ranked are repeats, each by its median: batches of one repeat share its minute, its processes and
-their places in memory, and many of them are no more evidence than one. A verdict wants all four: the exact rank test
-passes Holm's level, the interval leaves out "equal", the ratio is beyond the threshold, and Cliff's delta is large. A
-quantity is held against a limit by its interval alone (`within`).
-"""
+Repeats are resampled and ranked, each by its median: batches of one repeat share its minute, its processes and their
+memory, and are no more evidence than one. A verdict wants all four: the exact rank test passes Holm's level, the
+interval leaves out "equal", the ratio is beyond the threshold, and Cliff's delta is large. A quantity is held
+against a limit by its interval alone (`within`)."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ ROUNDING = 1e-9  # relative: two sums of one set of numbers in another order
 
 
 class ChangeVerdict(StrEnum):
-    """What became of one metric. CHANGED: another value of what is neither better nor worse."""
+    """Outcome of one metric. CHANGED: another value of a metric without a better direction."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -106,7 +105,7 @@ def mean_interval(values: Sequence[float], *, level: float = 0.05) -> tuple[floa
 
 
 def difference_interval(ours: Sequence[float], theirs: Sequence[float], *, level: float = 0.05) -> tuple[float, float]:
-    """Welch's interval of the mean of `ours` less that of `theirs`, which may vary by different amounts."""
+    """Welch's interval of the mean of `ours` minus the mean of `theirs`, with unequal variances."""
     middle = float(np.mean(ours) - np.mean(theirs))
     if min(len(ours), len(theirs)) < 2:
         return -math.inf, math.inf

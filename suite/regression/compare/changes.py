@@ -90,7 +90,7 @@ def compare(a: RecordSet, b: RecordSet, rule: ChangeRule | None = None) -> Compa
 
 
 def _alone(found: Sequence[Change], rule: ChangeRule) -> list[str]:
-    """What one record a side leaves open, and what would settle it."""
+    """Open question of a single record per side, and the remedy."""
     alone = [change for change in found if change.why == ALONE]
     apart = sum(abs(math.log(change.ratio)) >= math.log1p(rule.threshold) for change in alone)
     wanted = "compare folders of several records a side, made in turns, or a night, which takes turns with old code"
@@ -142,7 +142,7 @@ def _counted(outcomes: dict[Outcome, int]) -> str:
 
 
 def _worsened(a: dict[Outcome, int], b: dict[Outcome, int]) -> ChangeVerdict:
-    """What somebody ended says nothing about the code; one failure among repeats is a suspicion, two are none."""
+    """An interrupted run says nothing about the code. One failure among repeats is inconclusive, two are not."""
     if Outcome.OK in a and not {Outcome.OK, Outcome.CANCELLED} & set(b):
         return ChangeVerdict.WORSE
     if any(kind is not Outcome.OK for kind in a):

@@ -1,8 +1,7 @@
 """Match the runs of two sets of records, and name the keys in which similar runs differ.
 
-The config that decides a record's name decides here too, so a number is compared only with one that the same command
-made; machine, libraries and data have to be equal, and what may differ is the code.
-"""
+Runs match if the config that names a record is equal, so a number is compared only with a number of the same
+command. Machine, libraries and data must be equal; only the code may differ."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ class Pair:
 
     @property
     def config(self) -> str:
-        """What names the run where labels are alike: its config in B."""
+        """The differing config keys of B, where labels are equal."""
         return config_key(self.b[0].record)
 
 
@@ -115,7 +114,7 @@ def _paired(name: Name, a: list[Sample], b: list[Sample]) -> Pair:
 
 
 def newest(samples: Sequence[Sample]) -> tuple[Sample, ...]:
-    """Those that share code and circumstances with the one that was started last."""
+    """Repeats with the code and circumstances of the newest one."""
 
     def of(sample: Sample) -> str:
         told = sample.record.provenance

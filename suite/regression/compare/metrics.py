@@ -1,10 +1,9 @@
 """Change of each metric and each loss of runs that both sets have.
 
 Times and rates of a clock are judged by chance and size (suite.stats), of several records a side: what drifts between
-two calls is in every turn of a call alike. What is counted, simulated or computed is the same every time, so there any
-difference beyond rounding is a change. Losses are compared batch by batch: seeds are part of the config, and the same
-seed trains the same network. What cannot be compared is left with its reason.
-"""
+two calls is in every turn of a call alike. Counted, simulated or computed numbers are the same every time, so any
+difference beyond rounding is a change. Losses are compared batch by batch: seeds are part of the config, and the
+same seed trains the same network. Metrics that cannot be compared are listed with the reason."""
 
 from __future__ import annotations
 
@@ -31,8 +30,9 @@ ALONE = "one record on a side: machines drift from call to call by more than cod
 
 @dataclass(frozen=True, slots=True)
 class ChangeRule:
-    """What counts as a change. metrics: those that are judged, all where it is empty; scale: by the reference workload
-    (None: where that lessens the spread)."""
+    """Criteria of a change. metrics: the judged metrics, all where it is empty; scale: by the reference workload
+    (None: where that lessens the spread).
+    """
 
     threshold: float = THRESHOLD
     level: float = inference.LEVEL
@@ -97,7 +97,9 @@ class RepeatPair:
 
 
 def judged(pairs: Sequence[Pair], rule: ChangeRule) -> tuple[list[Change], list[Left]]:
-    """Every metric that both sides have, and what is left. Holm's levels are over all that go by chance."""
+    """Every metric that both sides have, and the metrics that are left out. Holm's levels are over all that go by
+    chance.
+    """
     found: list[Change | RepeatPair | Left] = []
     for one in pairs:
         names = dict.fromkeys(name for sample in (*one.a, *one.b) for name in sample.record.metrics)
@@ -183,7 +185,7 @@ def _exact(one: Pair, name: str, kind: Metric, a: Sequence[float], b: Sequence[f
 
 
 def _repeats(side: Sequence[Sample], name: str, *, alone: bool = False) -> list[list[float]]:
-    """What is resampled: records; of one beside one its turns, as the config tells them."""
+    """Units of resampling: records or, for one record per side, its rounds, as the config describes them."""
     found = {id(s): values for s in side if name in s.record.metrics and (values := _of(s, name))}
     only = next((s for s in side if id(s) in found), None)
     return inference.rounds(only.record, found[id(only)]) if alone and only else list(found.values())
@@ -240,7 +242,7 @@ def _decided(
 
 
 def _quiet(item: RepeatPair) -> float | None:
-    """What is left of a machine in its quiet moments: the quickest quarter of repeats, each by its own."""
+    """Speed of a machine in its quiet moments: the fastest quarter of repeats, each side separately."""
     sign, quick = (1.0, 0.25) if item.kind.better == "lower" else (-1.0, 0.75)
     sides = [np.array([np.quantile(values, quick) for values in side]) for side in item.raw]
     if min(side.min() for side in sides) <= 0:  # parts of a batch that most turns have no spans of

@@ -1,8 +1,7 @@
 """Sets of records: a reports folder or a folder of such folders, a folder of records, one file, or a nightly run.
 
-Of a night each repeat stands for itself, with the machine's own speed while it ran. The files may come from elsewhere:
-sizes are bounded, and one that is no record costs its own row and nothing else.
-"""
+Of a night each repeat stands for itself, with the machine's own speed while it ran. The files may come from
+elsewhere: sizes are bounded, and a file that is no record costs its own row only."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class RecordSet:
-    """What a set holds; aside: files that are none, with the reason."""
+    """Records of a set; aside: files that are no records, with the reason."""
 
     name: str
     found: tuple[Sample, ...]

@@ -39,8 +39,9 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What became of a suspicion. turns: None where old code could not run beside new. open: neither confirmed nor
-    ruled out, so that this night is no measure for others."""
+    """Outcome of a candidate regression. turns: None where old code could not run next to new. open: inconclusive,
+    so that this run is no baseline for others.
+    """
 
     suspect: Suspect
     confirmed: bool
@@ -53,7 +54,7 @@ Pairing = tuple[Sequence[float], Sequence[float]]  # the samples of old and new 
 
 
 class CannotRun(Exception):
-    """Old code cannot run beside new: the reason."""
+    """The reason why old code cannot run next to new."""
 
 
 @contextmanager

@@ -104,7 +104,7 @@ def append(folder: Path, line: HistoryLine | Acceptance) -> None:
 
 
 def read(folder: Path) -> tuple[list[HistoryLine], int]:
-    """The nights in order, each once, with what was said of it later; and how many lines are damaged."""
+    """The nightly runs in order, each once, with later acceptance; and the number of damaged lines."""
     try:
         lines = (folder / FILE).read_bytes().split(b"\n")
     except OSError:

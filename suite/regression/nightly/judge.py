@@ -1,9 +1,8 @@
 """Decide whether a nightly run is a regression, from its comparisons and the interleaved confirmation.
 
 A night's own numbers only raise suspicions, and are easily suspicious: times as they are and times scaled by the
-reference workload each may show what the other hides. What counts is what old and new code show in turns (confirm),
-and what no clock decides.
-"""
+reference workload each may show what the other hides. Interleaved rounds of old and new code (confirm) and exact
+numbers decide."""
 
 from __future__ import annotations
 
@@ -43,7 +42,9 @@ class Against:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """What the set has and the night has not, or not the same: after it, nobody would ask for that again."""
+        """Metrics that the set has and the nightly run lacks or changed: after acceptance, later runs would not
+        compare them.
+        """
         apart = [f"not comparable: {name}: {'; '.join(map(str, differs))}" for name, differs in self.shown.apart]
         return (*apart, *(f"only in {self.name}: {name}" for name in self.shown.only_a), *self.shown.lost)
 
@@ -63,7 +64,7 @@ class NightlyJudgement:
 
     @property
     def comparable(self) -> bool:
-        """Whether anything stands beside the first of the sets, which is the last good night."""
+        """Whether anything is comparable with the first set, the accepted baseline."""
         return bool(self.against) and bool(self.against[0].shown.changes or self.against[0].shown.ended)
 
 

@@ -52,7 +52,7 @@ class Made:
 
 
 def make(tree: Path, command: str, folder: Path, deadline: float) -> Made:
-    """Runs `suite run` of the code in `tree`. What it says is kept beside its records."""
+    """Runs `suite run` of the code in `tree`. Its output is stored with its records."""
     folder.mkdir(parents=True, exist_ok=True)
     arguments = [sys.executable, "-m", "suite", "run", *settings.split(command), f"reports={folder.resolve()}"]
     environment = {name: value for name, value in os.environ.items() if name not in _SHARED}
@@ -98,7 +98,7 @@ def finished(folder: Path) -> bool:
 
 
 def repeats(tree: Path, plan: Sequence[tuple[str, Path]], deadline: float, say: Callable[[str], None]) -> list[Made]:
-    """Makes those of `plan` (a command and its folder) that are not done, in turn with the reference workload."""
+    """Make the unfinished repeats of `plan` (a command and its folder), alternating with the reference workload."""
     made: list[Made] = []
     before: dict[str, float] = {}
     for number, (command, folder) in enumerate(plan, 1):

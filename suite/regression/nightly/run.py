@@ -1,8 +1,7 @@
 """A nightly run: repeats, comparison, confirmation, history and pages.
 
-An interrupted run is resumed. Until its line stands in the history a night is incomplete: it is shown as that, compared
-with by nobody, and the same command on the same code goes on with it.
-"""
+An interrupted run is resumed. A nightly run is incomplete until its line is in the history: it is shown as
+incomplete, is no baseline, and the same command on the same code resumes it."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ class NightlyState(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class NightlyResult:
-    """What came of it. line: as the history has it."""
+    """Result of the nightly run. line: as the history has it."""
 
     name: str
     line: history.HistoryLine
@@ -263,8 +262,9 @@ def _forget(settings: NightlySettings, nights: list[history.HistoryLine]) -> Non
 
 
 def accept(settings: NightlySettings, name: str) -> Path:
-    """From now on the night is as good as any: what it changed is meant. Raises InvalidRequest for one that is not
-    there."""
+    """From now on the night is as good as any: what it changed is meant. Raises InvalidRequest for a missing nightly
+    run.
+    """
     _there(settings, name)
     with history.held(settings.folder):
         _there(settings, name)

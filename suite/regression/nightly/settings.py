@@ -51,7 +51,7 @@ class NightlySettings:
         return (*self.repeated, *self.once)
 
     def plan(self) -> ResumeKey:
-        """What has to be the same for a night that was ended to be gone on with."""
+        """Settings that must be equal for a nightly run to be resumed."""
         return {"repeated": self.repeated, "once": self.once, "repeats": self.repeats}
 
 
@@ -69,7 +69,7 @@ _WHOLE = ("repeats", "pairs", "keep")
 
 
 def read(overrides: Sequence[str], file: Path = FILE) -> NightlySettings:
-    """Raises InvalidRequest for what is no setting, or none that a night can keep."""
+    """Raises InvalidRequest for an unknown setting, or a value that no nightly run can have."""
     try:
         data = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

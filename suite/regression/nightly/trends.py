@@ -38,7 +38,7 @@ class _Point:
 
 
 def trends(nights: Sequence[HistoryLine]) -> tuple[list[Trend], int]:
-    """Of the metrics that nights are judged by, those of the newest night first; and how many are not drawn."""
+    """The judged metrics of the newest nightly run first; and the number of metrics that are not drawn."""
     slow = slowness(nights)
     found: dict[tuple[str, str, str, str], list[_Point]] = defaultdict(list)
     for number, night in enumerate(nights):

@@ -1,9 +1,8 @@
 """Write the page: one offline file that shows hostile records as text.
 
-A report is read years later and far away, so the page carries its style, script and pictures inside and asks no network
-for anything (a content security policy says so to the browser). Autoescape is on everywhere; the only markup that is
-not escaped is what this package made itself.
-"""
+A report is read years later and far away, so the page contains its style, script and pictures and makes no network
+request (a content security policy tells the browser). Autoescape is on everywhere; the only markup that is not
+escaped is what this package made itself."""
 
 from __future__ import annotations
 
@@ -75,7 +74,7 @@ def _write(folder: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class PageLayout:
-    """What stands where. rows: a record's numbers by its file; findings, shown: by group"""
+    """Content of the page. rows: a record's numbers by its file; findings, shown: by group"""
 
     groups: Sequence[derive.ExperimentGroup]
     rows: Mapping[str, derive.RecordRow]

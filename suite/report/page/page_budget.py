@@ -35,8 +35,9 @@ class ShownRuns:
 
 
 def shares(wanted: Sequence[int], most: int) -> list[int]:
-    """What each of several gets of `most`, where all together want more: nobody more than it wants, and nobody less
-    than another that wants as much, but for the remainder, which goes to the first."""
+    """Split `most` among consumers by max-min fairness. No consumer gets more than it requests; the remainder goes
+    to the first ones.
+    """
     got = [0] * len(wanted)
     left, open_ = most, [place for place, wish in enumerate(wanted) if wish > 0]
     while left > 0 and open_:

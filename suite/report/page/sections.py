@@ -149,7 +149,7 @@ def _panels(section: Section) -> tuple[PanelPlot, ...]:
 
 
 def _drafts(section: Section) -> list[Draft]:
-    """What could be drawn, the more telling first."""
+    """Possible plots, the more telling first."""
     return [*(panel.draft for panel in _panels(section) if panel.draft), *section.drafts]
 
 
@@ -192,7 +192,7 @@ def _drawn(section: Section, count: int, boxes: int) -> Section:
 
 
 def _score(found: Sequence[expectations.Expectation], mine: Sequence[Judged]) -> str:
-    """'2 met, 1 not met; claims: 3 reproduced': what was expected, and what the papers claim."""
+    """'2 met, 1 not met; claims: 3 reproduced': results of expectations and claims."""
     met = [(sum(f.judgement is verdict for f in found), verdict.value) for verdict in expectations.Judgement]
     held = [(count.count, count.name) for count in scorecard.counts(mine)]
     told = [", ".join(f"{count} {name}" for count, name in counts if count) for counts in (met, held)]
@@ -202,7 +202,7 @@ def _score(found: Sequence[expectations.Expectation], mine: Sequence[Judged]) ->
 
 
 def _remarks(entries: Sequence[StoredRecord], claimed: set[str]) -> list[tuple[str, str]]:
-    """Each remark once, with the labels it is about. What is said of a claim's value stands beside the claim."""
+    """Each remark once, with the labels it is about. Remarks on a claim's value appear next to the claim."""
     found: dict[str, list[str]] = {}
     for entry in entries:
         metrics = entry.record.metrics.items()

@@ -133,7 +133,7 @@ def read(record: Record) -> list[FigurePanel]:
 
 
 def fitted(record: Record) -> list[str]:
-    """What the record says that its constants were fitted to, as one remark at most."""
+    """The record's remark on its fitted constants, at most one."""
     claims = record.provenance.get("calibrated_on")
     names = [name for name in claims if isinstance(name, str)] if isinstance(claims, list) else []
     more = f" and {len(names) - _MOST_FITTED} more" if len(names) > _MOST_FITTED else ""
@@ -189,9 +189,8 @@ def rest(panel: FigurePanel) -> bool:
 
 
 def caption(panel: FigurePanel, source: str, where: str = "", *, printed: bool = False) -> str:
-    """What is drawn, in words: unit, evidence, machine, whether the paper prints numbers, which points are fitted.
-
-    printed: whether claims hold other printed numbers of the same figure
+    """Caption: unit, evidence, machine, whether the paper prints numbers, and the fitted points. printed: whether
+    claims hold other printed numbers of the same figure
     """
     if panel.told:
         return panel.told
@@ -213,7 +212,7 @@ def caption(panel: FigurePanel, source: str, where: str = "", *, printed: bool =
 
 
 def compared(panel: FigurePanel, source: str) -> Table | None:
-    """Ours and the null model beside each value that the paper prints; None where it prints none."""
+    """Our value and the null model next to each printed value; None where it prints none."""
     unit = UNITS.get(panel.unit, panel.unit)
     null, both = bool(panel.curves[NULL]), "and points (pt)" if panel.unit == "percent" else ""
     columns = (

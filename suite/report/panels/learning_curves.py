@@ -1,8 +1,7 @@
 """Learning curves of an accuracy study: a curve per system with its spread over seeds, and the rank tests.
 
-The line is the median over seeds and the band reaches from the least to the greatest, so that the width of what is not
-known stands in the picture; tables keep the best epoch's score and the last one's apart, and end with a rank test.
-"""
+The line is the median over seeds and the band spans the minimum and maximum, so the uncertainty is visible. Tables
+separate the best epoch's score from the last, and end with a rank test."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ Legend = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A table, beside a picture where there is one to draw. legend: (colour, name)"""
+    """A table, with a plot where there is one to draw. legend: (colour, name)"""
 
     title: str
     table: Table
@@ -198,7 +197,7 @@ def _colour(look: int) -> str:
 
 
 def _scores(asked: Study, found: Sequence[StudyTask], runs: Mapping[str, str]) -> Table:
-    """PipeOptim's Table IV, with what it leaves out: the last epoch, the seeds and their spread."""
+    """PipeOptim's Table IV, extended by the last epoch, the seeds and their spread."""
     columns = (
         Column("training", numeric=False),
         Column("system", numeric=False),
@@ -239,7 +238,7 @@ def _digits(value: float) -> str:
 
 
 def _times(asked: Study, found: Sequence[StudyTask]) -> Table:
-    """PipeOptim's Table VI: the target is a rule's, not one that was picked."""
+    """PipeOptim's Table VI: the target follows from a rule and was not chosen."""
     columns = (
         Column("training", numeric=False),
         Column("system", numeric=False),

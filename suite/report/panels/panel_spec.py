@@ -155,7 +155,7 @@ def told(value: Any) -> str:
 
 
 def word(value: Any) -> str:
-    """A single value as the name of a point or a curve; empty for what is no single value."""
+    """A single value as the name of a point or a curve; empty for any other value."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -182,14 +182,14 @@ Paper = Mapping[str, Mapping[str, Printed]]  # by curve and point
 
 
 def factor(unit: str, own: str) -> float:
-    """What a value in `unit` is multiplied by to be one in `own`; nan where it is another quantity."""
+    """The factor from `unit` to `own`; nan for another quantity."""
     if unit == own:
         return 1.0
     return next((sizes[unit] / sizes[own] for sizes in (SECONDS, _BYTES) if {unit, own} <= sizes.keys()), math.nan)
 
 
 def published(asked: PanelSpec, own: str, unit: str, claims: Mapping[str, Claim]) -> tuple[Paper, list[str]]:
-    """The published values by curve and point, as the panel shows them, and what is wrong with those that are not."""
+    """The published values by curve and point, as the panel shows them, and the problems of the other values."""
     found: dict[str, dict[str, Printed]] = {}
     faults: list[str] = []
     for curve, points in asked.paper.items():

@@ -1,8 +1,7 @@
 """Published figures and tables of each paper, with our panels, claims and experiments of each.
 
-All panels of a published figure are drawn: the limit on pictures holds for what is not in a paper. Panels of one figure
-that show one unit share their y axis.
-"""
+All panels of a published figure are drawn: the limit on plots holds for all other panels. Panels of one figure that
+show one unit share their y axis."""
 
 from __future__ import annotations
 
@@ -218,7 +217,7 @@ def drawn(found: Sequence[Paper]) -> list[Paper]:
 
 
 def farthest(items: Sequence[Judged]) -> tuple[Judged | None, float]:
-    """The claim whose value here lies farthest from the printed number or range, relative to what is printed."""
+    """The claim whose value lies farthest from the printed number or range, relative to the printed value."""
     found = [(distance(item), item) for item in items]
     known = [(value, item) for value, item in found if math.isfinite(value)]
     if not known:

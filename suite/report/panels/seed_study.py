@@ -1,9 +1,8 @@
 """Group runs that differ only by seed, and collect their scores per epoch.
 
 Accuracy studies compare what is learned, so runs belong together only where everything that is trained with is the
-same, whatever their experiment; best and final scores stand apart (PipeOptim's Table IV prints best ones alone). What
-`experiment.study` of a config asks for may be malformed, as anything in a record may: it is checked here once.
-"""
+same, whatever their experiment; best and final scores stand apart (PipeOptim's Table IV prints best ones alone).
+`experiment.study` of a config may be malformed, as anything in a record may: it is checked here once."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ _MOST_SCORES, _MOST_EPOCHS, _MOST_OF = 4, 1000, 24
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is asked for; `parse` says what the fields mean."""
+    """The requested study; `parse` says what the fields mean."""
 
     scores: tuple[str, ...]
     ours: str
@@ -246,7 +245,7 @@ def _title(record: Record) -> str:
 
 
 def settings_of(record: Record) -> dict[str, str]:
-    """PipeOptim's Table III of one run: what its config says, as text."""
+    """PipeOptim's Table III of one run: the settings in its config, as text."""
     config = record.config
     rate, batches = at(config, "optimizer", "lr"), real(at(config, "measure", "batches"))
     schedule = "constant"

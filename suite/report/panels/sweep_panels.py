@@ -1,8 +1,7 @@
 """Panels over the runs of an experiment, one point per run, with a reason for each run left out.
 
 Drawn is only what may be compared: runs that ended well, on a clock, with a core for each rank, and alone at their
-point. Every other run has a row with its reason, so that no system is missing without a word.
-"""
+point. Every other run has a row with its reason, so that no system is missing silently."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ _TWICE, _APART = "twice", "not comparable"
 
 @dataclass(slots=True)
 class _Spot:
-    """What a run says at a point. why: the reason that it is not drawn; mark: the word for it, where it has a place."""
+    """Value of a run at a point. why: the reason that it is not drawn; mark: the word for it, where it has a place."""
 
     entry: StoredRecord
     curve: str
@@ -131,7 +130,7 @@ def _panel(
 
 
 def _own_unit(asked: PanelSpec, entries: Iterable[StoredRecord], claims: Mapping[str, Claim]) -> str:
-    """The unit that samples are brought to: the one asked for, or else that of the first run or claim that has one."""
+    """The common unit of the samples: the requested one, or else the unit of the first run or claim that has one."""
     units = (derive.quantity(entry.record, name)[1] for entry in entries for name in asked.metrics.values())
     ids = (name for points in asked.paper.values() for name in points.values() if isinstance(name, str))
     known = (claims[name].unit for name in ids if name in claims)
@@ -176,7 +175,7 @@ def _spots(asked: PanelSpec, entry: StoredRecord, own: str) -> Iterator[_Spot]:
 
 
 def _curve(asked: PanelSpec, record: Record) -> str:
-    """What names a run's curve; empty where its config has no single value there."""
+    """Name of a run's curve; empty where its config has no single value there."""
     if asked.curve not in ("system", "grid"):
         return _value(asked.curve, record)
     grid = grid_of(record) if asked.curve == "grid" else ""
@@ -192,7 +191,7 @@ def _point(asked: PanelSpec, record: Record) -> str:
 
 
 def _value(path: str, record: Record) -> str:
-    """What stands at a path of a run's config, as text; empty where nothing does, or no single value."""
+    """The value at a path of a run's config, as text; empty where there is none, or no single value."""
     *parents, last = path.split(".")
     holder = at(record.config, *parents)
     return word(holder[last]) if isinstance(holder, dict) and last in holder else ""
@@ -256,7 +255,7 @@ def _hidden(asked: PanelSpec, group: derive.ExperimentGroup) -> list[str]:
 
 
 def _caption(asked: PanelSpec, panel: FigurePanel, source: str, spots: Sequence[_Spot]) -> str:
-    """What is drawn, in words, and what is not."""
+    """Caption: the drawn and the omitted points."""
     unit = f", in {UNITS.get(panel.unit, panel.unit)}" if panel.unit and not asked.divided else ""
     printed = "Printed values" if panel.curves[PAPER] else ""
     medians = f"medians of {source} runs" if source else "no run"

@@ -173,7 +173,7 @@ def _x_axis(ax: Axes, panel: FigurePanel, places: Sequence[float] | None) -> Non
 
 
 def _key(ax: Axes, panel: FigurePanel, source: str, *, joined: bool) -> None:
-    """What the shapes mean, in ink above the picture: colours stand for systems, and those below it."""
+    """Legend above the plot: colours stand for systems, shapes for evidence."""
     told = (
         (OURS, source),
         (PAPER, "printed in the paper"),

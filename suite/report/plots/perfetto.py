@@ -129,7 +129,7 @@ class _Tracks:
         self.others: list[tuple[int, int]] = []  # a heap: until when, number
 
     def put(self, one: _TrackSlice, *, main: bool) -> None:
-        """Give the slice the main track, if it may have that and it is free, or the one that is free for longest."""
+        """Give the slice the main track if it is free and allowed, otherwise the track that has been free longest."""
         if main and (self.main is None or self.main <= one.start):
             self.main = one.end
             return

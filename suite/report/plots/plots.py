@@ -94,7 +94,7 @@ def of_panels(
 
 
 def _kin(panel: figure_panels.FigurePanel) -> tuple[str, str]:
-    """What panels that are read side by side have in common."""
+    """Properties shared by panels that are read side by side."""
     return (panel.y_label, panel.unit)
 
 
@@ -156,7 +156,7 @@ def boxes(entries: Sequence[StoredRecord]) -> int:
 
 
 def in_time(entries: Sequence[StoredRecord], most: int) -> tuple[list[tuple[str, Picture]], str]:
-    """One batch of each traced run, as far as `most` boxes go, and what is said of the others."""
+    """One batch of each traced run, within `most` boxes, and a remark on the others."""
     traced = [(entry.record.label, entry.trace) for entry in entries if entry.trace]
     found: list[tuple[str, Picture]] = []
     for label, trace in traced:

@@ -52,7 +52,7 @@ def around(
     decisions: Sequence[Decision],
     settings: Settings | None = None,
 ) -> Around:
-    """What `store`, `decisions` and `settings` say beside the claims."""
+    """Context of the claims from `store`, `decisions` and `settings`."""
     entries = {entry.file: entry for entry in store.entries}
     notes = {
         (item.record, item.claim.id): metric.note
@@ -138,7 +138,9 @@ def _first(values: Sequence[float]) -> str:
 
 
 def verdict(judged: Judged, turns: str = "") -> Cell:
-    """The verdict with its sign. turns: TURNS marks one that is another within the ranges of the model's constants"""
+    """The verdict with its sign. turns: TURNS marks a verdict that changes within the ranges of the model's
+    constants
+    """
     kind = judged.verdict
     return Cell(
         f"{scorecard.SIGNS[kind]}\u00a0{kind.value}",
@@ -267,7 +269,7 @@ def _at(turn: Turn) -> str:
 
 
 def _others(judged: Judged) -> list[str]:
-    """What the claim's other answers say."""
+    """Values and verdicts of the claim's other answers."""
     return [f"{one.evidence or one.claim.reach}: {one.verdict}, {one.why}" for one in judged.others]
 
 
@@ -282,7 +284,7 @@ BESIDE = (
 
 
 def beside(judged: Sequence[Judged], near: Around) -> Table | None:
-    """The claims of one experiment: the paper's values beside ours."""
+    """The claims of one experiment: the paper's values next to ours."""
     rows = tuple(
         (
             Cell(

@@ -22,7 +22,7 @@ _EVIDENCE = [*(each.value for each in Evidence), NO_EVIDENCE]
 
 
 class ClaimCount(NamedTuple):
-    """What a table counts of a claim."""
+    """Properties of a claim that a table counts."""
 
     paper: str
     verdict: str

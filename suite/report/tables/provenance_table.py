@@ -37,7 +37,7 @@ def config_lines(config: Mapping[str, Json], most: int = 6000) -> str:
 
 
 def config_beside(config: Mapping[str, Json], other: Mapping[str, Json], whose: str) -> str:
-    """A config's lines, or those in which it differs from that of `whose` run, where these are fewer."""
+    """Lines of a config, or its differences from the config of `whose` run, whichever is shorter."""
     own, theirs = dict(_flat(config)), dict(_flat(other))
     changed = [f"{path}={value}" for path, value in own.items() if theirs.get(path) != value]
     changed += [f"without {path}" for path in theirs if path not in own]
@@ -70,7 +70,7 @@ def _count(number: int, what: str) -> str:
 
 
 def facts(entries: Sequence[StoredRecord], most: int = 4) -> list[tuple[str, list[str]]]:
-    """What the records say of their making, by name: each distinct value once, at most `most` of a name."""
+    """Provenance entries of the records, by name: each distinct value once, at most `most` per name."""
     found: dict[str, dict[str, None]] = {}
     for entry in entries:
         for name, text in _flat(entry.record.provenance):

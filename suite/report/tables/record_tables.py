@@ -101,7 +101,7 @@ def with_values(table: Table | None) -> Table | None:
 
 
 def number(value: float, text: str, detail: str = "", tone: str = "") -> Cell:
-    """A numeric cell; one that is no number shows as a dash and sorts last."""
+    """A numeric cell; a missing number shows as a dash and sorts last."""
     if math.isnan(value):
         return Cell(NONE, tone="faint")
     return Cell(text, value, detail, tone)
@@ -137,7 +137,9 @@ def systems(rows: Sequence[RecordRow], reference: str, anchors: Mapping[str, str
 
 
 def to_run(label: str, file: str, anchors: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """A link from a label to the run's files, command and config on this page; one that is not on it has no address."""
+    """A link from a label to the run's files, command and config on this page; without an address for a run
+    elsewhere.
+    """
     return ((f"#{anchors[file]}" if file in anchors else "", label or NONE),)
 
 
@@ -216,7 +218,7 @@ def _both(measured: float, predicted: float) -> Cell:
 
 
 def expectations(findings: Sequence[Expectation], runs: Mapping[str, str]) -> Table | None:
-    """What was expected, ours, the target and the verdict. `runs`: the anchor of the newest run by label."""
+    """Expectation, our value, target and verdict. `runs`: the anchor of the newest run by label."""
     columns = (
         Column("expectation", numeric=False),
         Column("compared", numeric=False),
@@ -247,7 +249,7 @@ def _interval(finding: Expectation) -> str:
 
 
 def _compared(finding: Expectation, runs: Mapping[str, str]) -> Cell:
-    """Both sides; the one that is a run of its own is a link to it, and so is the quickest of several."""
+    """Both sides. A side that is a run links to it, as does the fastest of several."""
     links = []
     for name in (finding.system, finding.versus):
         label = name if name in runs else name.rpartition(", the quickest")[0]
@@ -314,7 +316,7 @@ def _links(entry: StoredRecord, exports: Mapping[str, str]) -> tuple[tuple[str, 
 
 
 def address(file: str) -> str:
-    """A link to `file` below the page; './' first, so that no file name reads as a scheme."""
+    """A link to `file` below the page; './' comes first, so that no file name reads as a scheme."""
     path, ending, line = file.partition(f"{LINES}#")  # of a file with a record per line
     return "./" + quote(path.encode("utf-8", "surrogateescape")) + ending + quote(line)
 

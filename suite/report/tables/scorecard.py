@@ -151,7 +151,7 @@ def verdicts(judged: Sequence[Judged]) -> list[str]:
 
 
 def _known(order: Sequence[str], found: Iterable[str]) -> list[str]:
-    """The values that occur: those of `order` first, then any other."""
+    """The values that occur: first in the given order, then any other."""
     seen = dict.fromkeys(found)
     return [name for name in order if name in seen] + [name for name in seen if name not in order]
 

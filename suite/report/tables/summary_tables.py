@@ -123,7 +123,7 @@ CARDS = (("measured", _MEASURED), ("contradicted", _CONTRADICTED), ("worst", _WO
 
 
 def worst(found: Sequence[Paper]) -> Table | None:
-    """A row per published figure or table, the one that matches worst first."""
+    """A row per published figure or table, the worst match first."""
     every = [one for paper in found for one in paper.displays if one.counts]
     rows = []
     for one in sorted(every, key=lambda one: (math.isnan(one.distance), -one.distance)):

@@ -31,8 +31,9 @@ class Checked:
         self.ticks = {kind: float(value) for kind, value in of.items()}
 
     def check(self, config: RunConfig) -> None:
-        """Raises Unsupported for a system whose order is not known, InvalidRequest for what no batch or stream can
-        be."""
+        """Raises Unsupported for a system whose order is not known, InvalidRequest for an impossible batch or
+        stream.
+        """
         grid, work = config.grid, work_of(config)
         schedule_of(config)
         system_streams(config)

@@ -3,9 +3,8 @@
 The schedule of a system is driven by the worker that drives real ranks, through the same transports; only what an op
 computes is replaced, by a cost model's seconds. Sleeping ranks do not compete for cores, so sixteen stages run on two.
 The same schedule, costs and perturbations are given to the simulator: how far its prediction is from the clock is what
-an emulation shows (law 6). No torch is loaded where messages travel over MPI. A system that updates without draining
-streams a turn's batches, as the engine does; what its weight policy asks for is slept like any other op.
-"""
+an emulation shows (law 6). No torch is loaded where messages travel over MPI. An asynchronous system streams the
+batches of a round, as the engine does. The requests of its weight policy are slept like any other op."""
 
 from __future__ import annotations
 
@@ -92,7 +91,9 @@ class Emulated:
         return self.plan.streams
 
     def train_batch(self, batch: Value | None = None) -> None:
-        """One batch from drain to drain; ends on all ranks together, as one does whose loss every rank is told."""
+        """One batch from drain to drain; it ends on all ranks together, like a batch whose loss is sent to every
+        rank.
+        """
         self._train(self.plan.each)
 
     def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]:
@@ -167,8 +168,9 @@ class Emulated:
         return now if self.free is None or waited else self.free
 
     def _update(self, op: Op, begin: float) -> None:
-        """Chunks are reduced one after the other; each is stepped once it is reduced, beside the next reduction. In a
-        stream the device is free for the next pass when the step is over."""
+        """Chunks are reduced one after the other; the step of a reduced chunk overlaps the next reduction. In a
+        stream the device is free for the next pass when the step is over.
+        """
         free, start, sent = begin, perf_counter(), 0
         for chunk in self.plan.cost.update(self.place.stage):
             if chunk.reduce and len(self.column.ranks) > 1:
@@ -188,7 +190,7 @@ class Emulated:
         return round(sent * count / (2 * (count - 1)))
 
     def _buffer(self, size: int) -> Any:
-        """Bytes that nobody reads, allocated once."""
+        """Buffers with arbitrary content, allocated once."""
         if size not in self.buffers:
             self.buffers[size] = self.world.buffer(size)
         return self.buffers[size]
@@ -219,7 +221,7 @@ class Prediction:
 
 
 def predict(config: RunConfig, link: Link) -> Prediction:
-    """What the simulator says of the run that `config` emulates, over this link between two ranks."""
+    """The simulator's prediction for the run that `config` emulates, over this link between two ranks."""
     from suite.simulate.cost.efficiency import Stack
     from suite.simulate.network.machine import Machine
     from suite.simulate.worker import NetworkModel, simulate
@@ -252,7 +254,7 @@ def predict(config: RunConfig, link: Link) -> Prediction:
 
 
 def metrics(config: RunConfig, trace: Trace) -> dict[str, Metric]:
-    """Beside an emulated run's batch times: what was predicted, and what its last batch `trace` sent."""
+    """Metrics in addition to the batch times: the prediction, and the messages in the `trace` of the last batch."""
     from statistics import fmean  # not on ranks, which are many and start at once
 
     from suite.simulate.network.machine import Link

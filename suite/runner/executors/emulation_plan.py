@@ -37,8 +37,9 @@ class Static:
 
 @dataclass(frozen=True, slots=True)
 class Asking(CostModel):
-    """A cost model whose stages also pay for what a weight policy asks: seconds of a prediction, and of a copy, of a
-    stage's weights, each as often as the policy's own ledger counts it in a full pipeline."""
+    """A cost model that also charges each stage for its weight policy: seconds of a prediction and of a copy of the
+    stage's weights, as often as the policy's ledger counts them in a full pipeline.
+    """
 
     cost: CostModel
     asks: Sequence[PolicyOverheads]
@@ -59,8 +60,9 @@ class Asking(CostModel):
 
 @dataclass(frozen=True, slots=True)
 class EmulationPlan:
-    """What is emulated: the same for a rank and for the simulator. work: the first batch, or stream of batches; each:
-    microbatches of a batch and replica."""
+    """Plan of the emulation, equal for a rank and for the simulator. work: the first batch, or stream of batches;
+    each: microbatches of a batch and replica.
+    """
 
     grid: Grid
     work: FlushInterval

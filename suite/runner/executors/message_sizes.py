@@ -1,9 +1,8 @@
 """Microbenchmark executor: seconds of messages and all-reduces by size and backend.
 
-The study of AxoNN's Figures 3 and 4 (Section IV): seconds of a message one way, and of an all-reduce, by one library
-and by another; beside each library's own calls stands our layer over it. All curves are measured in one set of ranks,
-size by size and in turns, so that the drift of a shared machine falls on all alike. Every value is checked.
-"""
+The study of AxoNN's Figures 3 and 4 (Section IV): seconds of a message one way, and of an all-reduce, for several
+libraries. The library's own calls are measured next to our layer over it. All curves are measured in one set of
+ranks, size by size and in turns, so that the drift of a shared machine falls on all alike. Every value is checked."""
 
 from __future__ import annotations
 
@@ -184,7 +183,9 @@ class Messages:
         return MessageSampler(world, self)
 
     def left(self, config: RunConfig, told: MessageFacts, sweeps: Sequence[Sequence[Samples]]) -> ExecutorResult:
-        """What a record keeps of `sweeps` (one per turn, each by rank), told: what the ranks say beside them."""
+        """The part of a record that comes from `sweeps` (one per round, each by rank) and from `told`, further
+        reports of the ranks.
+        """
         ranks, threads = config.grid.build().size, config.launch.threads
         return left(self, ranks, threads, told["curves"], told["staged"], sweeps)
 
@@ -340,7 +341,7 @@ def _answers(
 
 
 def _notes(plan: Messages, lines: Mapping[str, Sequence[Any]], staged: bool, ranks: int, threads: int) -> Iterable[str]:
-    """What a reader of the times must know."""
+    """Notes for readers of the times."""
     if plan.operation == "point_to_point":
         yield "one way is half of there and back, between ranks 0 and 1; the value that comes back is checked"
     else:

@@ -41,7 +41,7 @@ class ProbeExecutor(Protocol):
 
 
 def without_ranks(executor: AnyExecutor) -> protocols.Executor:
-    """What carries a run out without ranks. Raises InvalidRequest for an executor that starts some."""
+    """Executor of a run without ranks. Raises InvalidRequest for an executor that starts some."""
     match executor:
         case CheckExecutor():
             checked: protocols.Executor = locate(CHECKED)(executor.ticks)

@@ -22,7 +22,7 @@ class Heard:
         self.began = time.monotonic()
 
     def begin(self) -> None:
-        """Ranks are waited for from now on: nobody counts the silence of ranks that had nothing to do."""
+        """Start waiting for these ranks: silence before this moment does not count."""
         self.began = time.monotonic()
 
     def hear(self, rank: int, at: int | None) -> None:
@@ -31,7 +31,7 @@ class Heard:
             self.at[rank] = at
 
     def silent(self, ranks: Collection[int], silence: float | None) -> list[int]:
-        """Those of `ranks` that have said nothing for `silence` seconds; None is for ever."""
+        """The ranks without a message for `silence` seconds; None is for ever."""
         if silence is None:
             return []
         now = time.monotonic()

@@ -23,8 +23,9 @@ _TOLD_PREFIXES = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_NAMESPACE",
 
 
 def command(ranks: int, launch: Launch, job: Path) -> list[str]:
-    """What starts the ranks. One rank on this host needs no launcher; `-m mpi4py` ends all ranks when one raises, and
-    torchrun and srun do so themselves."""
+    """The launcher of the ranks. One rank on this host needs no launcher; `-m mpi4py` ends all ranks when one
+    raises, and torchrun and srun do so themselves.
+    """
     module = ["-m", "suite.runner.ranks.rank", str(job)]
     if launch.launcher == "srun":
         return [*srun(ranks, launch), sys.executable, *(["-m", "mpi4py"] if launch.mpi else []), *module]
@@ -43,8 +44,9 @@ def command(ranks: int, launch: Launch, job: Path) -> list[str]:
 
 
 def srun(ranks: int, launch: Launch) -> list[str]:
-    """A step of the job around this process, or of one that srun waits for. Steps of several systems are up together:
-    each has the whole allocation, and ranks are as many as they are told to be, on as few cores as there are."""
+    """A step of the surrounding job, or of a job that srun waits for. Steps of several systems are up together: each
+    has the whole allocation, and ranks are as many as they are told to be, on as few cores as there are.
+    """
     program = shutil.which("srun")
     if program is None:
         raise MissingDependency("srun", "start from a node of a Slurm cluster, or launch.launcher=mpiexec")
@@ -67,7 +69,7 @@ def spread(ranks: int, launch: Launch) -> tuple[int, int]:
 
 
 def meets(launch: Launch) -> bool:
-    """Whether the parent tells the ranks where they meet: their launcher does not."""
+    """Whether the parent sends the ranks their rendezvous address, because their launcher does not."""
     return launcher_of(launch.launcher, launch.mpi) == "slurm"
 
 

@@ -2,10 +2,9 @@
 
 Every rank connects to its parent over one socket: commands go down it, answers come up it, and its end of file is how
 either side learns of the other's death. Ranks of several systems stay up together, so that systems take turns without
-restarts. Those whose turn it is not are stopped: each of gloo's threads wakes a hundred times a second, and fifty of
-them take 4 % of two cores from whoever computes. Signals reach the ranks of this host; those of others hear all they
-need over their socket, and end with it.
-"""
+restarts. Ranks outside their round are stopped: each of gloo's threads wakes a hundred times a second, and fifty of
+them take 4 % of two cores from the computing ranks. Signals reach the ranks of this host; ranks of other hosts
+receive commands over their socket, and end with it."""
 
 from __future__ import annotations
 
@@ -114,8 +113,9 @@ class Ranks:
             self._introduce()
 
     def _introduce(self) -> None:
-        """Tells every rank where rank 0 is, by an address that it has shown to work: rank 0's own as it is seen from
-        here, or, where rank 0 is on this host, that by which the rank itself has come here."""
+        """Send every rank a working address of rank 0: rank 0's own address as seen from here or, where rank 0 is on
+        this host, the address by which the rank itself has connected.
+        """
         first, here = self.sockets[0], 0 in self.pids
         local = len(set(self.hosts.values())) == 1
         for peer in self.sockets.values():
@@ -163,7 +163,7 @@ class Ranks:
         return [answers[rank] for rank in range(self.size)]
 
     def _read(self, timeout: float) -> list[tuple[int, RankReply | None]]:
-        """What ranks have said; None for one that has hung up."""
+        """Output of the ranks; None for a rank that has closed its socket."""
         heard: list[tuple[int, RankReply | None]] = []
         if any(b"\n" in rest for rest in self.unread.values()):
             timeout = 0.0
@@ -218,7 +218,7 @@ class Ranks:
         return RunFailed(Outcome(said[who]["outcome"]), f"rank {who}: {said[who]['reason']}")
 
     def _late(self, what: str, ranks: Sequence[int]) -> RunFailed:
-        """Ask these ranks for their stacks: those of this host write them to the log, others send them."""
+        """Request the stacks of these ranks: ranks of this host write them to the log, others send them."""
         when = self.heard.told(ranks)
         away = [rank for rank in ranks if rank not in self.pids]
         for rank in ranks:
@@ -260,7 +260,7 @@ class Ranks:
                 peer.sendall(b'{"do": "stop"}\n')
 
     def end(self) -> None:
-        """Terminates ranks that were not dismissed, and waits for nobody: `stop` does."""
+        """Terminates ranks that were not dismissed, without waiting: `stop` does."""
         if self.family is not None:
             return
         self.ended = time.monotonic()

@@ -1,8 +1,7 @@
 """Address of the parent for its ranks, on one host or several.
 
-A rank is told every address of its parent, tries one after the other, and speaks only to who knows the run's token: an
-address of one host may be another's too.
-"""
+A rank receives every address of its parent, tries one after the other, and accepts only a parent with the run's
+token: the same address may exist on another host."""
 
 from __future__ import annotations
 
@@ -77,7 +76,7 @@ def _resolved(name: str) -> list[str]:
 
 
 def greeting(token: str) -> bytes:
-    """What a parent says first: it knows the token, and does not give it away."""
+    """First message of a parent: it proves knowledge of the token without revealing it."""
     return hashlib.sha256(token.encode()).hexdigest().encode() + b"\n"
 
 
@@ -116,7 +115,7 @@ class Hello:
 
 
 def said_by(peer: socket.socket, token: str) -> Hello | None:
-    """The first line of whoever has connected, who holds nobody up for long; None without the token."""
+    """The first line of a new connection, read with a short time limit; None without the token."""
     data, end = b"", time.monotonic() + _HELLO
     with suppress(OSError):
         peer.sendall(greeting(token))

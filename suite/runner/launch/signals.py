@@ -50,9 +50,8 @@ def die_with_parent(number: signal.Signals = signal.SIGTERM) -> None:
 def ending_ranks() -> Iterator[None]:
     """Inside, Ctrl-C, SIGTERM and SIGHUP raise Interrupted (main thread only).
 
-    After the first signal further ones are ignored, so that none cuts the clean-up short; the process is about to end.
-    A signal that was ignored before stays ignored (`nohup`, a shell's background).
-    """
+    After the first signal further ones are ignored, so that nothing interrupts the clean-up of the ending process. A
+    signal that was ignored before stays ignored (`nohup`, a shell's background)."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         for other in before:

@@ -34,7 +34,7 @@ def stale_locks(folders: Iterable[Path]) -> list[Path]:
 
 
 def _open_files() -> set[Path]:
-    """What processes have open, as far as this user may see: a cache is written by its own user."""
+    """Files that processes hold open, as far as this user may see: a cache is written by its own user."""
     found: set[Path] = set()
     for process in psutil.process_iter():
         try:

@@ -60,7 +60,7 @@ def follows_another(error: BaseException) -> bool:
 
 
 def able(probed: Any, config: RunConfig) -> Any:
-    """What can run here, itself. Raises MissingDependency where it cannot."""
+    """Requirements of this rank's own system. Raises MissingDependency where it cannot."""
     answer = probed.probe(config)
     if isinstance(answer, Missing):
         raise MissingDependency(config.system.name, answer.reason)
@@ -126,7 +126,7 @@ class RankProcess:
         return drawn(self._batch, range(self.seen - count, self.seen))
 
     def built(self) -> dict[str, Any]:
-        """Answered as soon as the system stands. What was built stays: no collection of garbage walks it again."""
+        """Answered as soon as the system stands. Objects of the built system are excluded from garbage collection."""
         gc.collect()
         gc.freeze()
         return {}

@@ -28,7 +28,7 @@ _STACK = 20_000  # bytes of what a rank tells of its threads
 
 
 class Control:
-    """The rank's end of the socket. meets: whether its parent tells the ranks where they meet."""
+    """The rank's end of the socket. meets: whether its parent sends the rendezvous address."""
 
     def __init__(self, control: Endpoint) -> None:
         self.socket = connected(control["hosts"], control["port"], control["token"])
@@ -50,7 +50,9 @@ class Control:
         threading.Thread(target=self._listen, name="control", daemon=True).start()
 
     def meeting(self) -> Meeting | None:
-        """Where the ranks meet: their parent says so when all are there. None where something else tells them."""
+        """The rendezvous address, which the parent sends when all ranks are connected. None where something else
+        tells them.
+        """
         if not self.meets:
             return None
         found = self.told.get()
@@ -73,7 +75,7 @@ class Control:
         os._exit(3)
 
     def _messages(self) -> Iterator[RankCommand]:
-        """What the parent says, until it is gone. Says that the rank lives while an answer is owed."""
+        """Messages of the parent, until it closes the socket. Says that the rank lives while an answer is owed."""
         rest = b""
         while True:
             owed = self.received > self.answered

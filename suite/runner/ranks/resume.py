@@ -1,10 +1,9 @@
 """Resume a long run: checkpoints every few batches, together with the measurements so far.
 
 `checkpoint.folder` holds a folder per run, by the key of its record, so that changed code or settings start from the
-beginning. The same command goes on: the rank tells the losses and times of batches that were trained before it as they
-were then, and the record says so. A run that is done keeps its last checkpoints under another name: one that is
-measured again is trained again. Loads no torch.
-"""
+beginning. The same command resumes: the rank reports the losses and times of earlier batches as they were measured,
+and the record notes it. A finished run keeps its last checkpoints under another name: measured again, it trains
+again. Loads no torch."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ class Resuming:
             self.notes = (*loaded.notes, told)
 
     def earlier(self, first: int, count: int) -> list[Batch]:
-        """Those of `count` batches from number `first` that were trained before."""
+        """The batches that were trained before, among `count` batches from number `first`."""
         return self.done[first : first + count]
 
     def streamed(self, seconds: Sequence[float], losses: Sequence[float | None]) -> None:
@@ -70,7 +69,7 @@ class Resuming:
                 self._save()
 
     def trained(self, seconds: float, loss: float | None) -> float:
-        """One more batch; the time when the next one begins, as what is written in between is no part of it."""
+        """Count one more batch; returns the time when the next one begins, so that writing in between is excluded."""
         if self.folder is not None:
             self.done.append((seconds, loss))
             if len(self.done) % self.every == 0:

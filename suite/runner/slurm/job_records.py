@@ -1,7 +1,7 @@
 """Records for Slurm jobs that end without writing their own.
 
-A node's machine is part of a record's name, and whoever submits is on another: only the job knows the names.
-"""
+The machine of a node is part of a record's name, and the submitting process runs on another node: only the job knows
+the names."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def announced(runs: Sequence[Run], keys: Sequence[str], told: Mapping[str, str] 
 
 
 def begun(runs: Sequence[Run], job: str, name: str) -> list[AnnouncedRun]:
-    """What a job has said of its runs; nothing before it has begun. name: of its sweep, as numbers come again."""
+    """The runs that a job has announced; empty before it has begun. name: of its sweep, as job numbers are reused."""
     told = _read(_announcements(Path(runs[0].outline.reports)) / f"{job}.json") if runs else {}
     return list(told.get("runs", ())) if told.get("name") == name else []
 
 
 def stamps(reports: Path) -> Stamps:
-    """Of the records that are there, by file. No clock is asked: those of nodes differ."""
+    """Of the records that are there, by file. Clocks are not compared: clocks of nodes differ."""
     store = Store(reports)
     return {path: stamp for path in (reports / "records").glob("*.json") if (stamp := store.stamp(path.stem))}
 
@@ -71,8 +71,8 @@ def leave(
     before: Stamps | None = None,
     say: Callable[[str], None] | None = None,
 ) -> list[Record]:
-    """What a job has made of its runs. Those that it left no record of get one now: by the name that the job has
-    announced, or, of one that has never begun, by the name that they would have here.
+    """The records that a job has made of its runs. Those that it left no record of get one now: by the name that the
+    job has announced, or, of one that has never begun, by the name that they would have here.
 
     before: what was there when the job was submitted, which is not its work: it counts where it stands, so that the job
     had not to make it again.

@@ -112,7 +112,7 @@ def _tasks(text: str) -> list[int]:
 
 
 def ask(*command: str) -> str | None:
-    """What a program of Slurm's says: nothing where Slurm has no such job, None where there is no answer."""
+    """Output of a Slurm program: empty where Slurm has no such job, None where there is no answer."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_ASK)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,10 +1,9 @@
 """Submit a sweep to Slurm.
 
 Every run of every job has a record in the end. Jobs of one shape (nodes, tasks, cores, GPUs) are one array; each is
-`suite run` on its batch node, whose ranks srun starts. A job says first which runs it is going to make, so that whoever
-waits for it can write the records that it could not: of a job that was cancelled, ran out of time or memory, or lost
-its node.
-"""
+`suite run` on its batch node, whose ranks srun starts. A job first announces the runs that it is going to make. So
+the waiting process can write missing records, for a job that was cancelled, ran out of time or memory, or lost its
+node."""
 
 from __future__ import annotations
 
@@ -85,7 +84,7 @@ def submitted(
 
 
 def check(dry_run: bool = False) -> None:
-    """Raises MissingDependency for what a submission needs; a script can be written anywhere."""
+    """Raises MissingDependency for a missing package or program; a script can be written anywhere."""
     try:
         import submitit  # noqa: F401
     except ImportError as error:
@@ -96,7 +95,7 @@ def check(dry_run: bool = False) -> None:
 
 
 def _job(command: Sequence[str], dry_run: bool, say: Callable[[str], None]) -> ArrayJob | FinishedJob:
-    """What a command line asks for, or what has come of it where nothing is to be submitted."""
+    """The jobs of a command line, or their outcome where nothing is to be submitted."""
     try:
         runs = tuple(expand(command))
     except SuiteError as error:  # the others go on
@@ -124,7 +123,7 @@ def _possible(run: Run) -> bool:
 
 
 def _options(runs: Sequence[Run]) -> dict[str, Any]:
-    """What a job of these runs asks sbatch for: room for the run with the most ranks."""
+    """The sbatch request of a job with these runs: room for the run with the most ranks."""
     launch = runs[0].config.launch
     ranked = [run for run in runs if run.outline.executor.starts_ranks and _possible(run)]
     ranks = max((run.ranks for run in ranked), default=1)
@@ -169,7 +168,7 @@ def _made(arrays: Sequence[Array], say: Callable[[str], None]) -> list[FinishedJ
 
 
 def _closed(arrays: Sequence[Array], last: Mapping[Task, JobState], say: Callable[[str], None]) -> list[FinishedJob]:
-    """What has come of the jobs, each of whose runs has a record now."""
+    """Outcome of the jobs; each of their runs has a record now."""
     ended = []
     for array in arrays:
         for task, job in enumerate(array.jobs):
