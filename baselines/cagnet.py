@@ -1,9 +1,8 @@
 """CAGNET's sparsity-oblivious exchange (Tripathy et al., SC 2020): whole block rows of X are broadcast, stage by stage.
 
-Block row after block row its holder broadcasts all its rows to the column of the grid, and every process multiplies its
-block over all of the part's columns with them; 1D, and 1.5D over a P/c x c grid. What is sent does not depend on where
-the graph has edges, so a partition changes nothing but the balance.
-"""
+Block row after block row, its holder broadcasts all its rows to the column of the grid, and every process multiplies
+its block over all of the part's columns with them. 1D, and 1.5D over a P/c x c grid. The volume does not depend on
+where the graph has edges, so a partition changes only the balance."""
 
 from __future__ import annotations
 

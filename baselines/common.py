@@ -1,8 +1,7 @@
 """Parts shared by all peers: start, split, rows, pieces, optimizer and bytes.
 
-A peer brings its own engine, order and communication. What stands here must not differ between the systems that are
-compared, or the comparison would be of something else.
-"""
+A peer brings its own engine, order and communication. These parts must not differ between the compared systems, or
+the comparison would measure something else."""
 
 from __future__ import annotations
 
@@ -151,8 +150,9 @@ def microbatches(config: RunConfig) -> int:
 
 
 def refuse(config: RunConfig, *, dtypes: Sequence[str]) -> None:
-    """What a peer does not have: split layers (but for systems that say `tensor: true`), an optimizer that torch does
-    not have, another precision."""
+    """Features that a peer lacks: split layers (except for systems with `tensor: true`), optimizers that torch
+    lacks, other precisions.
+    """
     name, tensor, dtype = config.system.name, config.grid.tensor, config.model.dtype
     if tensor != 1 and not config.system.tensor:
         raise Unsupported(f"{name} with grid.tensor={tensor}", rule="no layer is split", legal="grid.tensor=1")
@@ -232,7 +232,7 @@ def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def bytes_of_moments(optimizer: torch.optim.Optimizer) -> int:
-    """What the optimizer remembers per weight; its counters of steps are numbers, not tensors of weights."""
+    """Optimizer state per weight; its counters of steps are numbers, not tensors of weights."""
     return bytes_of(t for state in optimizer.state.values() for t in state.values() if torch.is_tensor(t) and t.dim())
 
 

@@ -220,7 +220,7 @@ def _told(plan: PeerPlan, settings: DeepSpeedSettings, bucket: int) -> dict[str,
 
 
 def _half(plan: PeerPlan, settings: DeepSpeedSettings) -> dict[str, Any]:
-    """What DeepSpeed is told of mixed precision. Its scale has no upper bound."""
+    """DeepSpeed's settings of mixed precision. Its scale has no upper bound."""
     asked = plan.asked
     if asked.half is None:
         return {}
@@ -255,7 +255,7 @@ def _leave_out_shared_memory() -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """DeepSpeed prints its seeds and partitions, and warns of what it was told on purpose. Its errors are heard."""
+    """DeepSpeed prints its seeds and partitions, and warns of settings that are intended here. Its errors are heard."""
     from deepspeed.utils import logger  # before the redirection: it keeps the standard output that it finds
 
     logger.setLevel(logging.ERROR)

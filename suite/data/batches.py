@@ -11,7 +11,7 @@ KEPT = 32  # drawn batches that stay at hand: the stages of a pipeline read one 
 
 
 def drawn(draw: Callable[[int], Any], numbers: range) -> Sequence[Any]:
-    """The batches of these numbers: a list where they take at most AHEAD bytes, so that no drawing is timed."""
+    """The batches of these numbers: a list where they take at most AHEAD bytes, so that drawing is not timed."""
     if not numbers:
         return []
     first = draw(numbers[0])

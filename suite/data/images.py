@@ -279,7 +279,7 @@ def _class_names(folder: Path) -> list[str]:
 
 
 def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
-    """The files and folders of a published layout. Raises InvalidRequest with what is there instead."""
+    """The files and folders of a published layout. Raises InvalidRequest with the existing content instead."""
     if name not in LAYOUTS:
         raise UnknownName("data set of images", name, ["digits", *LAYOUTS])
     expected = ", ".join(LAYOUTS[name])

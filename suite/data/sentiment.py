@@ -1,9 +1,8 @@
 """IMDb reviews (PipeOptim's sentiment task), read from the published folder.
 
-A review is lower-cased words, the first ones that a network reads; the vocabulary are the most frequent words of the
-training reviews, 10,000 numbers with padding and unknown. Its published split stays: train to learn from, test to
-validate. Nothing is downloaded or unpickled.
-"""
+A review is lower-cased words, of which a network reads the first ones. The vocabulary is the most frequent words of
+the training reviews, 10,000 numbers with padding and unknown. Its published split stays: train to learn from, test
+to validate. Nothing is downloaded or unpickled."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ def _reviews(part: Path) -> list[Path]:
 
 
 def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
-    """The four folders of the published layout. Raises InvalidRequest with what is there instead."""
+    """The four folders of the published layout. Raises InvalidRequest with the existing content instead."""
     if name not in LAYOUTS:
         raise UnknownName("data set of reviews", name, list(LAYOUTS))
     expected, legal = ", ".join(LAYOUTS[name]), "the folder aclImdb"

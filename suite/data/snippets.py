@@ -2,8 +2,7 @@
 
 No download, and the same on every machine of one Python version: packages that no distribution strips, files in the
 order of a hash of their names, and as many snippets of each package. A snippet is a run of words, numbers and signs.
-Whole files are held out, so that no function is seen on both sides. Which sources were read, the hash in a record says.
-"""
+Whole files are validation data, so no function is on both sides. The hash in a record identifies the sources."""
 
 from __future__ import annotations
 
@@ -83,8 +82,9 @@ def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> Non
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
-    """Refuse a network that does not classify texts, or has too few classes. The words that a config asks for are only
-    known when a rank reads them."""
+    """Refuse a network that does not classify texts, or has too few classes. The number of words in a config is only
+    known when a rank reads them.
+    """
     check(name, shape, classes=len(PACKAGES), vocabulary=MARKS + 1)
 
 

@@ -256,7 +256,7 @@ def _line_blocks(path: Path, size: int) -> Iterator[bytes]:
 
 
 def _files(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
-    """The files of a published layout. Raises InvalidRequest with what is there instead."""
+    """The files of a published layout. Raises InvalidRequest with the existing content instead."""
     expected = " and ".join(" or ".join(group) for group in LAYOUTS[name])
     legal = f"the folder that holds {LAYOUTS[name][0][0]}"
     if folder is None or not Path(folder).is_dir():

@@ -1,9 +1,8 @@
 """Vocabulary and batches of labelled texts, equal on every rank and determined by seed and batch number.
 
 A text is a row of token numbers. Number 0 is padding and 1 any word that is in no vocabulary; a vocabulary is built
-from training texts alone, the most frequent words first. What is longer than the network's `sequence` is cut at its
-end, what is shorter padded there.
-"""
+from training texts alone, the most frequent words first. Texts longer than the network's `sequence` are cut at the
+end, shorter ones padded there."""
 
 from __future__ import annotations
 

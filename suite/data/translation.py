@@ -250,8 +250,7 @@ def wmt16(folder: str | os.PathLike[str]) -> Translation:
     """WMT16's English to German in pieces of a joint vocabulary of 32,000, validated with newstest2014 (PipeOptim V-A).
 
     A piece's number is its line in the vocabulary file behind the four marks. Both sides are tokenized already, so
-    sacrebleu divides at spaces once pieces are joined: a figure of its own, beside those of texts without tokens.
-    """
+    sacrebleu splits at spaces once pieces are joined: this score is not comparable with scores of untokenized texts."""
     listed, *paths = _paths("wmt16", folder)
     words = (*MARKS, *_vocabulary(listed))
     number_of = {word: number for number, word in enumerate(words)}
@@ -300,7 +299,7 @@ def _lines(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
-    """The files of a published layout. Raises InvalidRequest with what is there instead."""
+    """The files of a published layout. Raises InvalidRequest with the existing content instead."""
     if name not in LAYOUTS:
         raise UnknownName("data set of pairs", name, ["number_names", *LAYOUTS])
     expected, legal = ", ".join(LAYOUTS[name]), f"the folder that holds {LAYOUTS[name][0]}"

@@ -1,6 +1,6 @@
 """Published claims of the papers, and the code that answers them: one package per paper, and common/.
 
-What claims alone need stands here; what ordinary runs use, too, stands in the packages beside this one
+Code that only claims need is in this package; code that ordinary runs use as well is in the other packages
 (tests/architecture/test_papers_alone.py). Files of a paper's folder:
 
 README.md          sections of the paper, where each is implemented, and where its claims are answered

@@ -1,8 +1,7 @@
 """Graph: a checked sparse adjacency with features, labels and splits, and its normalised operator.
 
-Whatever its source, a graph comes in through `Graph.of` or is checked as one: sorted, no entry twice, finite weights.
-Then its hash is that of the graph alone, and a partition or a volume kept under it can be found again.
-"""
+Every graph is made by `Graph.of` or checked like one: sorted, no entry twice, finite weights. Then its hash depends
+on the graph alone, and a cached partition or volume can be found again."""
 
 from __future__ import annotations
 
@@ -205,9 +204,8 @@ def operator(graph: Graph, *, loops: bool = True) -> sparse.csr_array:
 def permuted(matrix: sparse.csr_array, order: ArrayLike) -> sparse.csr_array:
     """The matrix with rows and columns renamed alike: its row and column `new` are the old ones of order[new].
 
-    order: [n], each of 0 .. n - 1 once. Indices stay sorted. Raises InvalidRequest for another order, with what is
-    wrong.
-    """
+    order: [n], each of 0 .. n - 1 once. Indices stay sorted. Raises InvalidRequest for another order, with the
+    problem."""
     n = matrix.shape[0]
     old = np.asarray(order)
     whole = old.shape == (n,) and np.issubdtype(old.dtype, np.integer)

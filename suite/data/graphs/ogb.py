@@ -32,8 +32,7 @@ class Ogb:
     folder: holds raw and split, or the folder that does
     split: folder under split; None is the benchmark's own for this name
     symmetrise: whether reverse edges are added
-    features: False leaves them out: those of Papers are 57 GB
-    """
+    features: False leaves them out: the features of Papers are 57 GB"""
 
     name: str
     folder: str | os.PathLike[str]

@@ -34,8 +34,7 @@ KINDS = {"iu": "whole numbers", "biuf": "numbers", "SU": "text"}
 def located(name: str, folder: str | os.PathLike[str], wanted: Sequence[str | Sequence[str]]) -> list[Path]:
     """The paths of `wanted` in a folder; of several names for one thing, the first that is there.
 
-    Raises InvalidRequest with what is missing and what is there instead.
-    """
+    Raises InvalidRequest with the missing and the existing files."""
     root = Path(folder)
     groups = [(names,) if isinstance(names, str) else tuple(names) for names in wanted]
     expected = ", ".join(" or ".join(names) for names in groups)

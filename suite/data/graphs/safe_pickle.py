@@ -1,10 +1,9 @@
 """Read numbers out of a published pickle without executing it.
 
-Any other content is refused. Planetoid's files are pickles, and a pickle is a program. Here the names that it may call
-are those of a few classes below, which keep what they are given and do nothing; any other is refused by its name. So
-neither numpy's nor scipy's own unpickling runs, and what comes out is checked like any other file. The text form of
-Cora that others publish would need none of this, but has no split of the vertices, and PubMed's is another.
-"""
+Any other content is refused. Planetoid's files are pickles, and a pickle is a program. The names that it may call
+are a few classes below, which only store their arguments; any other name is refused. So neither numpy's nor scipy's
+own unpickling runs, and what comes out is checked like any other file. The text form of Cora that others publish
+would need none of this, but has no split of the vertices, and PubMed's is another."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ NUMBERS = "biuf"  # kinds of arrays that are read: no objects, no records
 
 
 class _Kept:
-    """Whatever was called, with what it was called with, and what it was told to become.
+    """A recorded call, with its arguments and its later state.
 
     Every class here has its own __setstate__: without one a pickle could set attributes of the class itself.
     """
@@ -59,7 +58,7 @@ class _Map(dict[Any, Any]):
 
 
 class _Rebuilt(_Kept):
-    """What copyreg makes of an old style of object: here a matrix and nothing else."""
+    """Result of copyreg for an old style of object: here only a matrix."""
 
     def __new__(cls, kind: Any, *given: Any) -> Any:
         if kind is not _Matrix:
@@ -110,10 +109,9 @@ class _Reader(pickle.Unpickler):
 
 
 def read(path: Path) -> Any:
-    """What a pickle of plain values, arrays of numbers, csr matrices and dictionaries holds. Nothing of it is run.
+    """Content of a pickle of plain values, arrays of numbers, csr matrices and dictionaries. Nothing of it is run.
 
-    Raises InvalidRequest with the name for one that calls anything else, and for one that is damaged.
-    """
+    Raises InvalidRequest with the name for a pickle that calls anything else, and for a damaged pickle."""
     try:
         return _plain(path, _Reader(path, path.read_bytes()).load())
     except InvalidRequest:

@@ -62,7 +62,7 @@ def distinct(
 ) -> tuple[Ints, Ints]:
     """`wanted` different undirected edges of those that `draw(count)` gives, without self loops: u < v.
 
-    What is drawn beyond them is left out by chance, from `stream`. Raises InvalidRequest where so many do not come
+    Values beyond them are left out at random, from `stream`. Raises InvalidRequest where so many do not come
     together in ROUNDS rounds: a graph of such edges has hardly more.
     """
     if wanted > vertices * (vertices - 1) // 2:

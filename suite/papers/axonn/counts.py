@@ -1,8 +1,7 @@
 """Answers to AxoNN's claims that need no cluster: counts of schedules, layouts and shapes.
 
-Bytes are those of the layouts that ranks allocate exactly (law 4), orders those that ranks run. What ranks really hold,
-send and run is counted in probes.py.
-"""
+Bytes come from the layouts that ranks allocate exactly (law 4), orders from the schedules that ranks run. probes.py
+counts bytes, messages and ops of real ranks."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def idle(schedule: Schedule, stages: int, share: float = 1.0) -> float:
 
 
 def after_answers(stages: int, limit: int, microbatches: int) -> list[int]:
-    """What the first stage holds of the checked order."""
+    """Content of the first stage, from the checked order."""
     return answered(
         check(MessageDriven(pipeline_limit=limit), stages, FlushInterval(0, microbatches, None, 0)).order(0)
     )

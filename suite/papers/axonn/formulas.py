@@ -147,7 +147,9 @@ def replica_ratios(question: Question, papers: Papers, *, models: Sequence[str],
 
 
 def phases_gain(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """What the printed phases of Figure 6 give: without any optimizer, and with one after the memory optimization."""
+    """Values derived from the printed phases of Figure 6: without any optimizer, and with one after the memory
+    optimization.
+    """
     old, new = (
         sum(papers.exact(f"axonn.fig6.{phase}_time.{when}") for phase in ("pipeline", "data_parallel"))
         for when in ("before", "after")

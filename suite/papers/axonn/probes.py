@@ -1,8 +1,7 @@
 """Probes for AxoNN's claims on bytes, messages, orders and losses, in runs of the engine.
 
-Systems are built from their configs, ranks are threads, networks are small. Bytes are those of tensors that are held or
-handed over, never those that a layout plans. Torch is imported for these answers alone.
-"""
+Systems are built from their configs, ranks are threads, networks are small. Bytes are counted on tensors that are
+held or sent, never on planned layouts. Torch is imported for these answers alone."""
 
 from __future__ import annotations
 
@@ -339,7 +338,7 @@ def loss_predivision(
 
 
 def loss_curves(question: Question, source: Any, *, inter: int, data: int) -> tuple[Cases, str]:
-    """Plain PyTorch on whole batches beside the engine on a grid, from the same weights."""
+    """Plain PyTorch on whole batches, compared with the engine on a grid, from the same weights."""
     small = ("model.shape.hidden=32", "model.shape.sequence=16", "data.source.limit_bytes=200000")
     places = (f"grid.inter={inter}", f"grid.data={data}", f"batch.size={2 * data}", "batch.microbatch=1")
     config = resolve(f"system={AFTER}", *small, *places, "optimizer.bucket_numel=5000")

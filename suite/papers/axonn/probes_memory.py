@@ -1,7 +1,6 @@
 """Bytes of model states that AxoNN's engine allocates, on small networks whose systems are built from their configs.
 
-Bytes are those of tensors that are held, never those that a layout plans.
-"""
+Bytes are counted on tensors that are held, never on planned layouts."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ def storages(tensors: Iterator[torch.Tensor] | Sequence[torch.Tensor]) -> dict[i
 
 
 def on_the_host(engine: Engine) -> list[torch.Tensor]:
-    """What an update fetches, bucket by bucket, from where it is kept."""
+    """Bytes that an update fetches, bucket by bucket, from where they are kept."""
     shuttle, rule = engine.state.shuttle, engine.state.rule
     names = {state.name for state in shuttle.fetched} if shuttle else set()
     kept = {"master": rule.weights[0], **rule.moments}
@@ -48,7 +47,7 @@ def on_the_device(engine: Engine) -> int:
 
 
 def in_a_step(engine: Engine) -> int:
-    """The most bytes alive of what a step allocates."""
+    """The maximum of live bytes that a step allocates."""
     with LiveBytes() as live:
         engine.state.step(engine.update.rule)
     return int(live.peak)

@@ -1,8 +1,7 @@
-"""Answers to published claims: the functions that compute our values, and what they may read.
+"""Answers to published claims: functions that compute our values, and the data that they may read.
 
-An answer may read the value of another claim (Table II's G_inter), never that of its own: it is in no claim that the
-answer sees, and no argument states it (tests/laws/test_blind.py). Printed numbers that set a null model are anchors.
-"""
+An answer may read the value of another claim (Table II's G_inter), but never its own: the claim it sees lacks the
+value, and no argument states it (tests/laws/test_blind.py). Printed numbers that set a null model are anchors."""
 
 from __future__ import annotations
 
@@ -138,7 +137,7 @@ class Papers:
 
 
 def ends_of_setting(question: Question, name: str) -> tuple[str, str]:
-    """What a setting goes from and to: ('0.8', '0.9') of 0.8..0.9. Raises InvalidRequest for one that is no range."""
+    """Ends of a setting's range: ('0.8', '0.9') of 0.8..0.9. Raises InvalidRequest for a value that is no range."""
     text = str(question.setting[name])
     low, dots, high = text.partition("..")
     if not (low and dots and high):

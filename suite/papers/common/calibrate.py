@@ -98,5 +98,5 @@ def root(name: str, wrong: Callable[[float], float], low: float, high: float) ->
 
 
 def constants(stack: Stack) -> dict[str, float]:
-    """What `fitted` names, as it stands in conf/stack."""
+    """The constants that `fitted` names, with their values in conf/stack."""
     return {name: getattr(stack, name) for name in stack.fitted}

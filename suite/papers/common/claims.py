@@ -157,8 +157,9 @@ def _with_mutations(claim: Claim, turned: Mapping[Answered, tuple[str, ...]]) ->
 
 
 def decisions(folder: Path = FOLDER) -> tuple[Decision, ...]:
-    """Where the papers contradict themselves or each other, and what was decided. Raises InvalidRequest for a broken
-    row."""
+    """Contradictions of the papers with themselves or each other, and the decisions on them. Raises InvalidRequest
+    for a broken row.
+    """
     found = []
     for row in _rows(folder / "common" / "decisions.yaml"):
         bare = {key: value for key, value in row.items() if key != "claims"}

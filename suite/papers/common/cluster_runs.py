@@ -92,7 +92,7 @@ class Lab:
 
     @cached_property
     def others(self) -> trace.TracedCache[tuple[Any, ...], Any]:
-        """What the papers' own figures compute once."""
+        """Values that the papers' figures compute once."""
         return trace.TracedCache()
 
     @cached_property
@@ -239,7 +239,8 @@ class Phases:
     """One batch as SAMO's Figure 8 divides it, seconds of the first stage.
 
     The authors' profiler counts the first wait of the first stage as bubble and every other wait as point-to-point
-    time, so the rest of a slower neighbour's pass is in it; categories here are theirs, not those of core.trace."""
+    time, which therefore includes the pass of a slower neighbour. Categories here follow the authors, not
+    core.trace."""
 
     point_to_point: float
     bubble: float

@@ -1,8 +1,7 @@
 """The papers' lemmas and equations, compared with counted messages, passes and idle time.
 
-The formulas are proved on paper; here the same programs that ranks run are driven, and what a stage inside the pipeline
-sends, receives and computes is counted from its spans. No machine, stack or constant has a part in it.
-"""
+The papers prove the formulas. Here the schedules that ranks run are driven, and the messages and ops of an inner
+stage are counted from its spans. No machine, stack or constant has a part in it."""
 
 from __future__ import annotations
 

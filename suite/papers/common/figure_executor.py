@@ -69,19 +69,20 @@ class FigureExecutor:
         )
 
     def printed(self) -> ExecutorResult:
-        """What its record shows of the paper."""
+        """The part of its record that shows the paper."""
         return printed(self.figure, self.lab)
 
 
 def shared(known: dict[str, LabType], kind: Callable[..., LabType], *parts: Any) -> LabType:
-    """What the answers of a figure are asked with, made of these parts. Figures of one experiment share their runs and
+    """Sources for the answers of a figure, made of these parts. Figures of one experiment share their runs and
     graphs: equal parts give the same object of `known`, as long as this process lives."""
     return known.setdefault(repr(parts), kind(*parts))
 
 
 def printed(figure: str, lab: Any) -> ExecutorResult:
-    """What a record of a figure shows of the paper: answers from printed numbers, null models that are anchored in one,
-    and the curves that print or the null model gives. A record that was made in blind mode lacks them."""
+    """The part of a figure's record that shows the paper: answers from printed numbers, null models with a printed
+    anchor, and curves printed or given by the null model. A record that was made in blind mode lacks them.
+    """
     _, draw = find(figure)
     published = {claim.id: claim for claim in claims.load()}
     rows = of_figure(published.values(), figure)
@@ -93,7 +94,7 @@ def printed(figure: str, lab: Any) -> ExecutorResult:
 def computed(
     figure: str, lab: Any, source: Source, *, notes: Sequence[str], calibrated_on: Sequence[str]
 ) -> ExecutorResult:
-    """What a record keeps of a figure: its answers and panels. `lab`: what its answers are asked with."""
+    """The part of a record that holds a figure: its answers and panels. `lab`: what its answers are asked with."""
     _, draw = find(figure)
     published = {claim.id: claim for claim in claims.load()}
     return ExecutorResult(

@@ -1,9 +1,7 @@
 """Fill what a paper prints into records that were made in blind mode (suite.core.blind).
 
-Answers that compare printed numbers with each other, the values of null models, and the curves of the paper next to
-ours are added once the records are written, of figures whose values ranks measured too. No value that a record already
-holds is changed.
-"""
+Answers that compare printed numbers, values of null models, and the paper's curves are added after the records are
+written, also for figures with values measured by ranks. No value that a record already holds is changed."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from suite.runner.store import Store
 
 
 def fill(runs: Iterable[Run], store: Store) -> None:
-    """Write the records of these runs again with what the papers print, those that were made in blind mode."""
+    """Add the printed values to the records of these runs that were made in blind mode."""
     for run in runs:
         record = None if run.refusal else store.find(provenance.key(run))
         if record is None or record.outcome is not Outcome.OK or record.provenance.get(blind.MARK) != blind.OPEN:

@@ -40,7 +40,7 @@ class FormulaExecutor:
         )
 
     def printed(self) -> ExecutorResult:
-        """What its record shows of the paper: answers from printed numbers."""
+        """The part of its record that shows the paper: answers from printed numbers."""
         published = claims.load()
         papers = Papers({claim.id: claim for claim in published}, claims.settings(), self.shapes)
         asked = [(claim, row) for claim, row in of_figure(published, FIGURE) if claim.paper == self.paper]

@@ -17,7 +17,7 @@ class ModelGroup(TypedDict, total=False):
 
 
 def transformers(models: Mapping[str, ModelGroup]) -> dict[str, Transformer]:
-    """The shapes of configs of models, built, by their names. Raises InvalidRequest for one that is no GPT's."""
+    """The shapes of configs of models, built, by their names. Raises InvalidRequest for a model that is no GPT."""
     shapes = {}
     for model, config in models.items():
         shape = config.get("shape")

@@ -1,4 +1,4 @@
-"""Model states of whole networks: layouts, parameters, and what a GPU holds.
+"""Model states of whole networks: layouts, parameters, and bytes per GPU.
 
 Bytes come from layouts (suite.memory), parameters from shapes. A GPU holds `parameters / G_inter` of them, as the AxoNN
 and SAMO papers count; the larger share of the stage that holds the embedding stands in the notes of the answers.

@@ -74,7 +74,7 @@ class Mutation:
         return text
 
     def code(self) -> dict[CodeType, CodeType]:
-        """What replaces the code of each function that the change touches.
+        """The new code of each function that the change touches.
 
         Raises InvalidRequest where code outside of functions changes as well.
         """
@@ -254,7 +254,7 @@ def _inner(code: CodeType) -> list[CodeType]:
 
 
 def _statements(code: CodeType) -> tuple[object, ...]:
-    """What the code itself does, whatever the functions in it do."""
+    """The code itself, without the code of the functions in it."""
     rest = [(type(each), each) for each in code.co_consts if not isinstance(each, CodeType)]
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, rest
 

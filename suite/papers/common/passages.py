@@ -1,9 +1,9 @@
 """Passages of the papers, found by fingerprint.
 
-A claim names its passage by the number of words and their SHA-256, so that no sentence of a paper is copied. Words are
-those of the lower-cased text after NFKC, separated by white space. The environment variable SUITE_PAPERS names a folder
-with the texts, `axonn.txt`, `samo.txt`, `pipeoptim.txt` and `sparse_gnn.txt`; without it no passage can be looked up.
-"""
+A claim names its passage by the number of words and their SHA-256, so no sentence of a paper is copied. Words are
+taken from the lower-cased text after NFKC, separated by white space. The environment variable SUITE_PAPERS names a
+folder with the texts, `axonn.txt`, `samo.txt`, `pipeoptim.txt` and `sparse_gnn.txt`; without it no passage can be
+looked up."""
 
 from __future__ import annotations
 

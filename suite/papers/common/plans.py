@@ -66,8 +66,9 @@ def chosen_by(paper: str, run: str) -> tuple[str, ...]:
 
 
 def ranges(paper: str) -> dict[str, tuple[Scalar, ...]]:
-    """Other values of what the paper does not print, by the name under which answers read it. `reason` in the file says
-    why these."""
+    """Alternative values of settings that the paper does not print, by the name under which answers read them.
+    `reason` in the file says why these.
+    """
     groups = published_plans()[paper].get("ranges", ())
     return {name: tuple(values) for group in groups for name, values in group["values"].items()}
 

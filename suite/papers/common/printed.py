@@ -1,8 +1,7 @@
 """Printed numbers of a paper against each other: differences, ratios, products and orders of its own cells.
 
-Such an answer says whether a paper agrees with itself, and nothing about any code. Each function reads the values that
-other claims of the paper publish, never that of the claim that it answers.
-"""
+Such an answer says whether a paper agrees with itself, and nothing about any code. Each function reads the values of
+other claims, never the value of the claim that it answers."""
 
 from __future__ import annotations
 
@@ -29,7 +28,9 @@ def cases(question: Question, papers: Papers, *, of: Sequence[Sequence[str]]) ->
 def difference(
     question: Question, papers: Papers, *, of: Sequence[str], less: Sequence[str], statistic: str = "each"
 ) -> tuple[Cases, str]:
-    """The printed value of each claim of `of` less that of its partner in `less`, or a statistic of all of these."""
+    """The printed value of each claim of `of` minus the value of its partner in `less`, or a statistic of all
+    differences.
+    """
     found = [papers.exact(first) - papers.exact(second) for first, second in _pairs(of, less)]
     return _summary(found, statistic), f"{statistic} of {len(found)} differences of printed values"
 
@@ -37,7 +38,9 @@ def difference(
 def ratio(
     question: Question, papers: Papers, *, of: Sequence[str], over: Sequence[str], statistic: str = "each"
 ) -> tuple[Cases, str]:
-    """The printed value of each claim of `of` over that of its partner in `over`, or a statistic of all of these."""
+    """The printed value of each claim of `of` divided by the value of its partner in `over`, or a statistic of all
+    ratios.
+    """
     found = [papers.exact(first) / papers.exact(second) for first, second in _pairs(of, over)]
     return _summary(found, statistic), f"{statistic} of {len(found)} ratios of printed values"
 

@@ -76,7 +76,7 @@ def commands(claims: Sequence[Claim], settings: Settings) -> dict[str, str]:
 
 
 def filled(judged: Iterable[Judged], settings: Settings) -> list[Judged]:
-    """What was judged, with the command of each claim that nothing here has run."""
+    """The judged claims, with a command for each claim without a run."""
     found = list(judged)
     known = commands([item.claim for item in found], settings)
     return [item if item.record else replace(item, command=known.get(item.claim.id, "")) for item in found]

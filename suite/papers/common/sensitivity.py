@@ -1,7 +1,7 @@
 """Sensitivity of simulated verdicts: which of them turn when a constant or a choice takes another plausible value.
 
-One at a time, each constant of a stack is set to the ends of its range (or to every legal whole number), and each
-choice that no paper prints (a plan, a partition, the draw of a stand-in) to its other values. Every simulated or
+One at a time, each constant of an efficiency is set to the ends of its range (or to every legal integer), and each
+choice that no paper prints (a plan, a partition, the seed of a stand-in) to its other values. Every simulated or
 emulated claim that reads it is answered and judged again. The ranges stand in conf/stack and in `ranges` of each
 plans.yaml, settled before the runs and committed with them.
 
@@ -45,8 +45,9 @@ class Variation:
 
 
 def variations(stack: Stack) -> Iterator[Variation]:
-    """Every constant with a range at its other values. Raises InvalidRequest for one that was fitted or chosen without
-    a range."""
+    """Every constant with a range at its other values. Raises InvalidRequest for a constant that was fitted or
+    chosen without a range.
+    """
     for constant in dict.fromkeys((*stack.fitted, *stack.chosen, *stack.ranges)):
         if constant not in stack.ranges:
             raise InvalidRequest(f"stack {stack.name} has no range of {constant}", rule="a range for what was fitted")

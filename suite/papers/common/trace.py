@@ -1,9 +1,8 @@
-"""What an answer reads while it is computed: constants of efficiency, plans, graphs and other claims.
+"""Data that an answer reads while it is computed: constants of efficiency, plans, graphs and other claims.
 
-A value that reads a constant that was fitted to its own claim, or to another cell of the same table, says less than one
-that does not. What is read is recorded here while the answer runs, as names with dots: `stack.samo.adapters`,
-`plan.axonn.deepspeed_3d.transformer_12b`, `graph.amazon`, `claim.axonn.table2.12b.axonn.g_inter`.
-"""
+A value that reads a constant fitted to its own claim, or to another cell of the same table, is weaker evidence than
+one that does not. While the answer runs, its reads are recorded here as dotted names: `stack.samo.adapters`,
+`plan.axonn.deepspeed_3d.transformer_12b`, `graph.amazon`, `claim.axonn.table2.12b.axonn.g_inter`."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ def recorded() -> Iterator[set[str]]:
 
 
 class TracedCache(Generic[Key, Value]):
-    """Values that are computed once, each with what was read for it: whoever asks again reads the same."""
+    """A cache that stores each value with the reads of its computation; a cache hit counts as the same reads."""
 
     def __init__(self) -> None:
         self._known: dict[Key, tuple[Value, frozenset[str]]] = {}

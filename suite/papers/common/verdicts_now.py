@@ -45,7 +45,7 @@ def judged(names: Sequence[str]) -> dict[str, Judged]:
 
 
 def judged_with(names: Sequence[str], records: Sequence[StoredRecord] = ()) -> dict[str, Judged]:
-    """Every claim, by id, with these claims' values of now and those of `records`.
+    """Every claim, by id, with these claims' current values and the values of `records`.
 
     Raises:
         UnknownName: no claim has the id
@@ -61,7 +61,7 @@ def judged_with(names: Sequence[str], records: Sequence[StoredRecord] = ()) -> d
 
 
 def _controls(names: Iterable[str], known: Mapping[str, Claim]) -> list[str]:
-    """The controls of these claims that a function answers: a contradiction needs one that holds."""
+    """The controls of these claims that a function answers: a contradiction requires a control that holds."""
     controls = dict.fromkeys(known[name].control for name in names if known[name].control)
     return [name for name in controls if name not in names and any(row.function for row in known[name].answers)]
 
@@ -147,7 +147,7 @@ def _entry(label: str, metrics: Mapping[str, Metric]) -> StoredRecord:
 
 @cache
 def source_of(paper: str, figure: str) -> Any:
-    """What the answers of a figure are asked with: simulated runs, graphs, or what the papers print."""
+    """Sources for the answers of a figure: simulated runs, graphs, or the papers' printed values."""
     overrides = ["executor=analytic", f"executor.paper={paper}"] if figure == FIGURE else _run_of(figure)
     executor: Any = without_ranks(resolve(overrides).executor)
     if isinstance(executor, FormulaExecutor):

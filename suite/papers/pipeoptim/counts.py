@@ -1,9 +1,8 @@
 """Answers to PipeOptim's claims that need no cluster: versions from ledgers, orders from the checker.
 
 Table II is the account that the engine's store obeys (suite.weights.Ledger), followed in the checker's order at unit
-cost, with the schedule, the policy and the update interval of each system's config. Real ranks are asked the same in
-probes_ranks.
-"""
+cost, with the schedule, the policy and the update interval of each system's config. probes_ranks answers the same
+claims with real ranks."""
 
 from __future__ import annotations
 
@@ -55,7 +54,9 @@ def reads(ledger: Ledger, microbatch: int, kind: Kind) -> Read:
 
 
 def pairs(ledger: Ledger, *, steady: bool = True) -> list[tuple[Read, Read]]:
-    """What forward and backward pass of each mini-batch read; a backward whose graph was kept reads its forward's."""
+    """Versions read by the forward and backward pass of each mini-batch; a backward whose graph was kept reads its
+    forward's.
+    """
     forwards = {entry.op.index: entry.read for entry in entries(ledger, Kind.FORWARD, steady=steady)}
     backwards = {entry.op.index: entry.read for entry in entries(ledger, Kind.BACKWARD, steady=steady)}
     return [(read, backwards.get(index, read)) for index, read in forwards.items()]

@@ -1,10 +1,9 @@
 """Simulation of PipeOptim's throughput on four P100: Figures 5 and 6, Tables V and VI.
 
 Every system runs the schedule and the weight policy of its config on the same cuts (plans.yaml) with the same stack;
-GPipe has four microbatches of a streaming system's mini-batch. Throughput is that of a full pipeline. Nothing here
-reads a value that it answers; the three constants that were fitted are in conf/stack/pipeoptim.yaml, and `fitted` makes
-them.
-"""
+GPipe has four microbatches of a streaming system's mini-batch. Throughput is measured on a full pipeline. Nothing
+here reads a value that it answers; the three constants that were fitted are in conf/stack/pipeoptim.yaml, and
+`fitted` makes them."""
 
 from __future__ import annotations
 
@@ -185,7 +184,7 @@ def throughput_panels(lab: Lab, claims: Claims, name: str, of: Any) -> Sequence[
 
 
 def _against(lab: Lab, of: Any, system: str) -> Cases:
-    """`system` beside each streaming one that is another, a case per model and pair."""
+    """`system` compared with each other asynchronous system, a case per model and pair."""
     return [
         [of(lab, model, system), of(lab, model, other)]
         for model in MODELS

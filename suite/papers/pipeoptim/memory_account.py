@@ -1,9 +1,8 @@
 """PipeOptim's Table V from the suite's memory budget: largest batches and bytes of weight versions.
 
-The largest batch is the one whose fullest stage still fits 16 GB, activations computed again, as the paper says of all
-systems (V-A), or kept, which is what its public code does: the option is parsed there and never read. Neither counts
-what a framework, its caching allocator and its convolutions' workspaces take.
-"""
+The largest batch is the one whose largest stage still fits 16 GB. Activations are either recomputed, as the paper
+says for all systems (V-A), or kept, as its public code does: the option is parsed there and never read. Neither
+counts what a framework, its caching allocator and its convolutions' workspaces take."""
 
 from __future__ import annotations
 
@@ -77,7 +76,7 @@ def batch(question: Question, lab: Lab, *, model: str, system: str, graph: str) 
 
 
 def alike(question: Question, lab: Lab, *, graph: str) -> tuple[Cases, str]:
-    """PipeOptim beside each other system, a case per model and system that the paper has."""
+    """PipeOptim compared with each other system, a case per model and system in the paper."""
     cases = []
     for model in MODELS:
         own = largest(lab, model, "pipeoptim", graph)

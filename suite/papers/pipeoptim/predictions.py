@@ -49,8 +49,9 @@ def _run(system: str, policy: Any, every: int, optimizer: str, seed: int, count:
 def run(
     lab: Lab, system: str, optimizer: str, seed: int, count: int = MINI_BATCHES, samples: int = SAMPLES
 ) -> WatchedTraining:
-    """A watched training with the policy of the system's config. SpecTrain predicts by a smoothed gradient whatever
-    optimizer steps: the engine refuses that, and what the paper says of it is looked at here."""
+    """A watched training with the policy of the system's config. SpecTrain predicts from a smoothed gradient for any
+    optimizer: the engine refuses that, so the paper's statements on it are examined here.
+    """
     told = systems.configured(system, DEPTH)
     policy: Any = told.policy
     return _run(system, policy, told.every or 1, optimizer, seed, count, samples)

@@ -39,7 +39,7 @@ def stated(question: Question, papers: Papers, *, beside: str, place: int) -> tu
 
 
 def images(question: Question, papers: Papers, *, classes: str, each: Sequence[str]) -> tuple[Cases, str]:
-    """Images of a data set by those of a class."""
+    """Images of a data set divided by the images of a class."""
     return [[_least(papers, classes) * _together(papers, each)]], "printed classes times printed images of a class"
 
 

@@ -1,9 +1,8 @@
 """Probes for PipeOptim's claims on tensors, in a small network.
 
-It is trained by replay on as many stages as the paper has, once per system and optimizer; what each pass has read lies
-beside the versions that it stands for. Nothing here knows what the paper says of these numbers. One thread computes, so
-that a number does not depend on how many cores there are.
-"""
+It is trained by replay on the paper's number of stages, once per system and optimizer. The weights that each pass
+has read are stored with the actual versions. Nothing here knows what the paper says of these numbers. One thread
+computes, so that a number does not depend on how many cores there are."""
 
 from __future__ import annotations
 
@@ -112,7 +111,7 @@ def one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Reads(WeightPolicy):
-    """What another policy reads, without what it asks of an optimizer."""
+    """The reads of another policy, without its requirements on the optimizer."""
 
     policy: WeightPolicy
     predicts = True
@@ -194,12 +193,12 @@ class WatchedTraining:
     # differences: of one stage in one mini-batch
 
     def late(self, stage: int, index: int) -> torch.Tensor:
-        """The newest weights at the forward pass, to those of serial training."""
+        """Distance from the newest weights at the forward pass to the weights of serial training."""
         watch = self.stages[stage]
         return watch.versions[watch.forward[index][0]] - watch.versions[self.due(index)]
 
     def forward(self, stage: int, index: int) -> torch.Tensor:
-        """The weights that the forward pass read, to those of serial training."""
+        """Distance from the weights that the forward pass read to the weights of serial training."""
         watch = self.stages[stage]
         return watch.forward[index][1] - watch.versions[self.due(index)]
 
@@ -209,7 +208,7 @@ class WatchedTraining:
         return watch.forward[index][1] - watch.backward[index][1]
 
     def missed(self, stage: int, index: int) -> torch.Tensor:
-        """What was predicted, to the version that it stands for."""
+        """Distance from the predicted weights to the actual version."""
         watch = self.stages[stage]
         return watch.forward[index][1] - self._aim(stage, index)
 
@@ -252,7 +251,7 @@ class WatchedTraining:
 
     @property
     def staleness(self) -> float:
-        """The mean distance between the weights of forward passes and those of serial training."""
+        """The mean distance between the weights of forward passes and the weights of serial training."""
         return self.total(self.forward) / len(self.steady)
 
 

@@ -17,7 +17,7 @@ SMOOTHING = 0.9  # of the gradient that SpecTrain predicts by
 
 
 def state(rule: Any, weights: Sequence[float], updates: int = 0, **moments: Sequence[float]) -> RuleState:
-    """What a rule works on, in double precision; moments that are not given are zero."""
+    """State that a rule works on, in double precision; moments that are not given are zero."""
     own = [torch.tensor(weights, dtype=torch.float64)]
     names = states_of(rule, predicts=True)
     held = {name: torch.tensor(moments.get(name, [0.0] * len(weights)), dtype=torch.float64) for name in names}
@@ -38,7 +38,7 @@ def stepped(weight: float, lr: float, gradients: Sequence[float]) -> float:
 
 
 def ahead(weight: float, lr: float, change: float, further: int) -> float:
-    """What is predicted `further` updates ahead of `weight`, which a plain step with `change` has just led to."""
+    """The prediction `further` updates ahead of `weight`, after a plain step with `change`."""
     rule = SGD(lr)
     on = state(rule, [weight + lr * change])
     step(rule, on, change)

@@ -1,10 +1,9 @@
 """Probes for PipeOptim's claims on orders, versions and predictions, on ranks that are threads of this process.
 
-Each system runs the schedule, the policy and the update interval of its config. What a pass has read is told by
-comparing the tensors that it computed with to those of every version, and what a rank holds by its tensors; neither the
-account of versions nor the policy is asked. Counts, orders, bytes and equal tensors do not depend on what is trained: a
-stack of square layers on random numbers.
-"""
+Each system runs the schedule, the policy and the update interval of its config. The version that a pass has read is
+found by comparing its tensors with every version, and a rank's memory by its tensors; neither the ledger nor the
+policy is used. Counts, orders, bytes and equal tensors do not depend on what is trained: a stack of square layers on
+random numbers."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ Pass = tuple[Kind, int]  # and the mini-batch
 
 
 def layer(number: int, stages: int, width: int, dtype: torch.dtype) -> nn.Module:
-    """A square of weights, the same whoever makes it; behind all but the last a tanh."""
+    """A square weight, equal on every rank; all layers but the last end with a tanh."""
     linear = nn.Linear(width, width, bias=False, dtype=dtype)
     entries = torch.randn(width, width, generator=torch.Generator().manual_seed(number), dtype=dtype)
     linear.weight.data.copy_(entries / width**0.5)
@@ -408,7 +407,9 @@ def prediction_cost(question: Question, source: Any) -> tuple[Cases, str]:
 
 
 def by_the_optimizer(question: Question, source: Any) -> tuple[Cases, str]:
-    """The largest weight change of the last update beside the predicted one over s, for each optimizer and stage."""
+    """The largest weight change of the last update, compared with the predicted change divided by s, for each
+    optimizer and stage.
+    """
     cases = []
     for name in RULES:
         for rank in system_ran("pipeoptim", rule=name)[:-1]:

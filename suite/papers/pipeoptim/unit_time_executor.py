@@ -1,8 +1,7 @@
 """Executor with unit times: the schedule of a system when all stages take equally long (PipeOptim's Figure 1).
 
-A mini-batch takes as long on every stage of every plan, messages and updates take nothing, and a flush drains. Whoever
-wants a machine asks executor=simulated.
-"""
+A mini-batch takes as long on every stage of every plan, messages and updates take nothing, and a flush drains.
+executor=simulated adds a machine."""
 
 from __future__ import annotations
 
@@ -36,8 +35,9 @@ class UnitTimeExecutor:
         self.forward, self.backward, self.batches = forward, backward, batches
 
     def check(self, config: RunConfig) -> None:
-        """Raises InvalidRequest for no batches, a batch that is no whole number of microbatches, and what a policy
-        refuses."""
+        """Raises InvalidRequest for zero batches, a batch that is no whole number of microbatches, and refusals of a
+        policy.
+        """
         if self.batches < 1:
             raise InvalidRequest(f"executor.batches={self.batches}", rule="at least 1", legal="executor.batches=8")
         batch_is_whole_microbatches(config)

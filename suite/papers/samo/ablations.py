@@ -2,8 +2,7 @@
 
 A simulator with a few constants can be steered into agreement; the guard is to show every structure that was tried.
 Each variant changes one thing of the model that stands in conf, fits the same constants to the same cells, and is
-measured by the same held-out values. What none of them sees is listed first.
-"""
+measured by the same held-out values. Effects that no model covers come first."""
 
 from __future__ import annotations
 

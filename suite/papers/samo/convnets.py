@@ -1,10 +1,9 @@
 """Simulation of SAMO's Figure 5: two convolutional networks in pure data parallelism.
 
 A batch is passes, one ring over all GPUs, and a step: there is no pipeline. Nothing is fitted to the figure: its
-stack is that of the paper's GPTs. A layer costs its products and the launch that a layer costs there; element-wise
-kernels, batch norms among them, are in the products, as there. All systems run torchvision's layers (V-A), so that none
-has kernels of its own.
-"""
+efficiency is the one of the paper's GPTs. A layer costs its products and the launch that a layer costs there;
+element-wise kernels, batch norms among them, are in the products, as there. All systems run torchvision's layers
+(V-A) with the same kernels."""
 
 from __future__ import annotations
 
@@ -122,7 +121,7 @@ def speedups(question: Question, lab: Lab, *, model: str, first: float) -> WithN
 
 
 def compute_ratio(question: Question, lab: Lab, *, models: Sequence[str]) -> WithNull:
-    """Seconds of the first network's passes over those of the second, without reduction and step.
+    """Seconds of the first network's passes divided by the second's, without reduction and step.
 
     Null model: the ratio of their flops.
     """

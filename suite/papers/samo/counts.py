@@ -1,9 +1,8 @@
 """Answers to SAMO's claims that need no cluster: bytes of layouts, counts of schedules, tensors of the engine.
 
-Bytes are those of the layouts that ranks allocate exactly (law 4), messages and idle time those of the orders that
-ranks run. What is claimed of tensors is looked up in a small network that the engine trains (suite.papers.samo.probes):
-torch is imported for these answers alone.
-"""
+Bytes come from the layouts that ranks allocate exactly (law 4), messages and idle time from the schedules that ranks
+run. Claims on tensors are checked in a small network that the engine trains (suite.papers.samo.probes): torch is
+imported for these answers alone."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ PASSES = (CATEGORY[Kind.FORWARD], CATEGORY[Kind.BACKWARD])
 
 
 def layout(density: float, entries: int) -> Layout:
-    """What ranks hold of `entries` weights that are all prunable, in mixed precision with Adam: memory=samo."""
+    """Bytes that ranks hold of `entries` prunable weights, in mixed precision with Adam: memory=samo."""
     return compressed(entries, ADAM, half=HALF, kept=round(density * entries), of=entries)
 
 
@@ -175,9 +174,8 @@ def even_bubble(question: Question, lab: Lab) -> tuple[Cases, str]:
 def bubble_gains(question: Question, lab: Lab) -> tuple[Cases, str]:
     """Bubble that one GPU fewer saves, and that half the GPUs save, in the orders of 1F1B and of AxoNN.
 
-    A stage's passes take whole units, so that no rounding decides which of two messages comes first; what is told is in
-    times of the whole model.
-    """
+    A stage's passes take whole units, so that rounding never decides which of two messages arrives first; results
+    are in units of the whole model's time."""
     counts = [int(term) for term in question.terms]
     asked = sorted({m for n in counts for m in (n, n - 1, n // 2)})
     cases = []

@@ -196,7 +196,7 @@ def phases(lab: Lab, system: str, gpus: int) -> Phases:
 
 
 def savings(lab: Lab, gpus: int) -> dict[str, float]:
-    """What AxoNN+SAMO saves in each phase, in percent of AxoNN's batch time (S1)."""
+    """Time that AxoNN+SAMO saves in each phase, in percent of AxoNN's batch time (S1)."""
     dense, pruned = phases(lab, "axonn", gpus), phases(lab, "axonn_samo", gpus)
     share = 100 / dense.total
     parts = {

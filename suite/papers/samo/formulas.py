@@ -122,7 +122,9 @@ def printed_size_ratios(question: Question, papers: Papers) -> tuple[Cases, str]
 
 
 def sparse_flops(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """Of all products of a forward pass: attention's own meet no weight, so that sparse kernels skip none of them."""
+    """Share of all products of a forward pass: attention's own products involve no weight, so sparse kernels skip
+    none of them.
+    """
     density = 1 - Fraction(str(question.setting["sparsity"]))
     shapes = [papers.shape(model) for model in GPTS]
     cases = [[100 * (weighted(shape, density) + flops.attention(shape)) / flops.forward(shape)] for shape in shapes]
@@ -193,7 +195,7 @@ def batch_size(question: Question, papers: Papers) -> tuple[Cases, str]:
 
 
 def batch_per_gpu(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """What the rows of the table give at the most GPUs, which is the least, and at the fewest."""
+    """Values of the table's rows at the largest number of GPUs, which is the minimum, and at the smallest."""
     cases = distinct([per_gpu(model, papers)[::-1] for model in TABLE_1])
     told = _agreement(cases, len(TABLE_1))
     return cases, f"the table's own batch sizes over its most and fewest GPUs: {told}"
@@ -253,7 +255,7 @@ def largest_end(question: Question, papers: Papers, *, of: str) -> tuple[Cases, 
 
 
 def printed_gains(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """The ends of each model's printed range over DeepSpeed-3D, beside those over AxoNN."""
+    """The ends of each model's printed range over DeepSpeed-3D, and over AxoNN."""
     cases = []
     for model in GPTS:
         pair = (papers.ends(f"samo.fig6_7.speedup_over_{system}.{model}") for system in ("deepspeed", "axonn"))

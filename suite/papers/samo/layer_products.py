@@ -1,4 +1,4 @@
-"""SAMO's Figure 1: time of a layer's dense and sparse products over its width, and what a record keeps of it.
+"""SAMO's Figure 1: time of a layer's dense and sparse products against its width, and its record.
 
 One rank trains nothing: it computes the layers in turns, width by width, so that the drift of a shared machine affects
 all alike. `timing` names the class that holds the implementations. Loads no torch: the parent of the rank reads this.
@@ -31,7 +31,7 @@ Sweep = dict[str, dict[str, list[list[float]]]]  # by implementation and product
 
 
 class ProductFacts(TypedDict):
-    """What the rank reports. cuda: whether kernels of a GPU were timed; notes: for readers of the times"""
+    """Report of the rank. cuda: whether kernels of a GPU were timed; notes: for readers of the times"""
 
     sweeps: Sequence[Sweep]
     cuda: bool
@@ -104,11 +104,13 @@ class Products:
         return ProductSampler(world, self, config.seed)
 
     def left(self, config: RunConfig, told: ProductFacts, sweeps: Sequence[Sequence[Sweep]]) -> ExecutorResult:
-        """What a record keeps of `sweeps` (one per turn, of the one rank)."""
+        """The part of a record that comes from `sweeps` (one per round, of the one rank)."""
         return left(self, told, [ranks[0] for ranks in sweeps])
 
     def printed(self) -> ExecutorResult:
-        """What its record shows of the paper: the printed ratios. A record that was made in blind mode lacks them."""
+        """The part of its record that shows the paper: the printed ratios. A record that was made in blind mode
+        lacks them.
+        """
         return ExecutorResult(Source.MEASURED, series=_printed(self))
 
 
@@ -132,7 +134,7 @@ class ProductSampler(Sampling):
         self.swept.append(self.study.sweep(self.rounds))
 
     def samples(self) -> ProductFacts:
-        """Of every sweep since this was last asked; where they were made, and what a reader must know."""
+        """Samples of every sweep since the last call; their device, and notes for readers."""
         swept, self.swept = self.swept, []
         return {"sweeps": swept, "cuda": self.study.clock.cuda, "notes": list(self.study.told)}
 
@@ -219,7 +221,7 @@ def _printed(plan: Products) -> dict[str, list[float]]:
 def _answers(
     plan: Products, widths: Sequence[int], times: Mapping[str, Sequence[float]], ratios: Mapping[str, Sequence[float]]
 ) -> dict[str, Metric]:
-    """The claims that the config names, in the paper's setting alone: the dense product is that of cuBLAS on CUDA."""
+    """The claims that the config names, in the paper's setting alone: the dense product is cuBLAS on CUDA."""
     asked = plan.claims
     if (*widths, plan.batch, plan.sparsity, plan.dtype) != (*asked.widths, asked.batch, asked.sparsity, asked.dtype):
         return {}
@@ -232,7 +234,7 @@ def _answers(
 
 
 def _notes(plan: Products, told: ProductFacts) -> tuple[str, ...]:
-    """What a reader of the times must know."""
+    """Notes for readers of the times."""
     ran = f"{100 * plan.sparsity:g} percent of the weights are zero; {plan.batch} rows, {plan.dtype}"
     if told["cuda"]:
         own = "seconds of the device, between events"

@@ -1,9 +1,8 @@
 """Bytes of SAMO's model states against sparsity, alone and combined with AxoNN's offload.
 
-Bytes are those of the layouts that ranks allocate. Its paper charges the dense baseline 20 bytes per parameter, though
-AxoNN's own offload had left 4 on the GPU (X2): here the two stand side by side, and together, which no paper has. What
-each means for G_inter is asked of the suite's own planner, on the stack of the paper's GPTs; nothing is fitted to it.
-"""
+Bytes come from the layouts that ranks allocate. Its paper charges the dense baseline 20 bytes per parameter, though
+AxoNN's own offload had left 4 on the GPU (X2): here the two stand side by side, and together, which no paper has.
+The suite's own planner derives G_inter for each, with the efficiency of the paper's GPTs; nothing is fitted to it."""
 
 from __future__ import annotations
 
@@ -128,7 +127,7 @@ def layouts(bucket: int) -> dict[str, LayoutOf]:
 
 
 def compressed_and_offloaded(lab: Lab) -> Modelled:
-    """AxoNN with its memory optimisation on compressed states: those of the optimizer that stay are in host memory.
+    """AxoNN with its memory optimisation on compressed states: the remaining optimizer states are in host memory.
 
     The cost of its step is that of the host's link; writing the expanded weights, 2 bytes each, is about a thousandth
     of a batch and is left out, as is every write of half precision where states are offloaded

@@ -1,8 +1,7 @@
 """Probes for SAMO's claims on tensors, in runs of the engine on a small network.
 
-Beside it stands dense masked training: the same engine with every state dense, whose gradients are multiplied by masks.
-Nothing here knows what the paper says of these numbers.
-"""
+The reference is dense masked training: the same engine with every state dense and gradients multiplied by masks.
+Nothing here knows what the paper says of these numbers."""
 
 from __future__ import annotations
 
@@ -123,7 +122,7 @@ def twins(sparsity: float = 0.75, batches: int = 5) -> tuple[Engine, Engine]:
 
 
 def outputs() -> Pairs:
-    """What both compute of a batch that neither has seen, entry by entry."""
+    """Outputs of both for a new batch, entry by entry."""
     (inputs, _), both = batch(99), twins()
     with torch.no_grad():
         dense, samo = (nn.Sequential(*one.stage.layers)(inputs.to(getattr(torch, HALF))) for one in both)
@@ -141,7 +140,7 @@ def updated() -> Pairs:
 
 
 def expanded() -> Pairs:
-    """Tensors that are zero outside their index beside what expanding their compressed values gives."""
+    """Tensors that are zero outside their index, compared with the expansion of their compressed values."""
     generator = torch.Generator().manual_seed(0)
     pairs: Pairs = []
     for shape in ((40,), (5, 8), (3, 2, 2, 3)):
@@ -182,7 +181,8 @@ class _Gradients(LiveBytes):
 
 
 def dense_gradients(microbatches: int) -> tuple[int, int]:
-    """The most bytes of uncompressed gradients of pruned weights that a batch holds, and those of the largest layer.
+    """The maximum of bytes of uncompressed gradients of pruned weights during a batch, and the bytes of the largest
+    layer.
 
     With microbatches of one, nothing else that a backward pass makes is as large as the smallest weight in half
     precision: gradients of activations are not, nor what is kept of a weight, in either precision."""

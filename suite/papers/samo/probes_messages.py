@@ -38,7 +38,7 @@ class Counts:
 
 
 def batch(grid: Grid, samples: int, microbatch: int) -> list[Counts]:
-    """What each rank counts in one batch of so many samples."""
+    """Counts of each rank in one batch with this number of samples."""
 
     def rank(world: Any) -> Counts:
         layers = [nn.Linear(WIDTH, WIDTH) for _ in range(grid.inter)]

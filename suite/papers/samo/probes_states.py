@@ -1,9 +1,9 @@
 """Probes for the bytes of SAMO's model states: tensors of the engine after one batch.
 
-Every weight is in one linear layer and may be pruned, which is how the paper counts. What a rank holds for ever are the
-storages that its states reach, each once; what a step needs besides is counted as it is allocated. A layout has no part
-in it. The half precision is bfloat16, which is as wide as the paper's float16 and which a CPU can multiply.
-"""
+Every weight is in one linear layer and may be pruned, which is how the paper counts. The permanent memory of a rank
+is the set of storages that its states reach, each once; further memory of a step is counted at allocation. A layout
+has no part in it. The half precision is bfloat16, which is as wide as the paper's float16 and which a CPU can
+multiply."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def overhead(question: Question, source: Any) -> tuple[Cases, str]:
 
 
 def compressible(question: Question, source: Any) -> tuple[Cases, str]:
-    """What a dense rank holds in states that are smaller on a rank with SAMO."""
+    """Bytes of a dense rank's states that are smaller on a rank with SAMO."""
     before, after = held(small(ENTRIES)), held(small(ENTRIES, Fraction(1, 2)))
     names = [name for name in before if after[name] < before[name]]
     share = Fraction(100 * sum(before[name] for name in names), sum(before.values()))

@@ -1,7 +1,7 @@
 """The calibrated constant of the GNN efficiency: it solves one equation, ours = one cell of the paper.
 
-What a broadcast's ring reaches of a node's adapters follows from the count at which the paper sees no gain in sending
-less. The result stands in conf/stack/gnn.yaml; a test keeps both equal.
+The share of a node's adapters that a broadcast's ring uses follows from the count at which the paper sees no gain in
+sending less. The result stands in conf/stack/gnn.yaml; a test keeps both equal.
 
     suite claims fit
 """

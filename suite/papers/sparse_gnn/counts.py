@@ -153,8 +153,9 @@ def _panel(title: str, names: Sequence[str], kinds: Mapping[str, Sequence[Volume
 
 
 def little_gain(question: Question, lab: GraphLab, *, share: float, graphs: Sequence[str]) -> tuple[Cases, str]:
-    """At the published vertices and entries: what a random order needs follows from degrees. share: of what the
-    oblivious algorithm sends."""
+    """At the published vertices and entries: the volume of a random order follows from degrees. share: of the volume
+    of the oblivious algorithm.
+    """
     at = [(graph, p) for graph in graphs for p in fitting(graph)]
     found = [lab.volumes(graph, RANDOM, p) for graph, p in at]
     values = [[float(one.total), share * one.oblivious().total] for one in found]

@@ -70,11 +70,11 @@ class GraphFigureExecutor:
         )
 
     def printed(self) -> ExecutorResult:
-        """What its record shows of the paper."""
+        """The part of its record that shows the paper."""
         return printed(self.figure, self.lab)
 
     def told(self) -> list[str]:
-        """What stands for what, and what a partitioner lacks here."""
+        """The stand-ins, and missing parts of a partitioner."""
         said = []
         for graph, source in self.lab.graphs.items():
             counts = source.provenance()

@@ -1,10 +1,8 @@
 """Simulation of the paper's 1D runs on Perlmutter: Figures 3 to 6.
 
 Every run is the lab's: published vertices, entries and widths, volumes of a stand-in, the published code's local work.
-One constant of the stack is fitted (sparse_gnn_fitted.py), others are marked as chosen; all else is held out. Beside
-every curve stands the null model: the oblivious time at the fewest GPUs, times the share of its rows that a system
-sends.
-"""
+One constant of the stack is fitted (sparse_gnn_fitted.py), others are marked as chosen; all else is held out. The
+null model of every curve is the oblivious time at the fewest GPUs, times the share of its rows that a system sends."""
 
 from __future__ import annotations
 
@@ -143,7 +141,7 @@ WHAT_IFS: Mapping[str, Options] = {
 
 
 def what_ifs(lab: GraphLab, graph: str, system: str) -> Panel:
-    """What other orders of multiplication, and compact columns instead of whole block rows of zeros, would save."""
+    """Savings of other orders of multiplication, and of compact columns instead of whole block rows of zeros."""
     counts = fitting(graph)
     times = {name: [lab.epoch(graph, system, p, **own).seconds for p in counts] for name, own in WHAT_IFS.items()}
     title = f"What if: an epoch of {system} on {graph}"
@@ -237,7 +235,7 @@ def near_zero(question: Question, lab: GraphLab, *, share: float) -> tuple[Cases
 
 
 def local(question: Question, lab: GraphLab, *, graphs: Sequence[str]) -> tuple[Cases, str]:
-    """Seconds of local work, as Figure 4's bars: the sparse product with what is gathered and allocated for it."""
+    """Seconds of local work, as Figure 4's bars: the sparse product with its gathering and allocation."""
     at = [(graph, p) for graph in graphs for p in fitting(graph)]
     cases = [[lab.epoch(graph, system, p).local for system in question.terms] for graph, p in at]
     return cases, "; ".join(f"{graph} on {', '.join(map(str, fitting(graph)))}" for graph in graphs)

@@ -1,9 +1,8 @@
 """The paper's formulas, compared with counts from plans, grids and messages.
 
-Nothing here has a machine of its own or a stand-in: a point of a formula is a plan of that size, and the cost model is
-driven on links whose latency and bandwidth are the point's. What is said of a training is looked up in one, a small
-graph on threads (suite.papers.sparse_gnn.probes).
-"""
+No machine and no stand-in is involved: a point of a formula is a plan of that size, and the cost model is driven on
+links with the latency and bandwidth of the point. Claims on a training are checked in one, a small graph on threads
+(suite.papers.sparse_gnn.probes)."""
 
 from __future__ import annotations
 
@@ -58,7 +57,9 @@ def small_graphs() -> list[csr_array]:
 
 
 def small_panels(lab: GraphLab, claims: Mapping[str, Claim]) -> Sequence[Panel]:
-    """The printed costs of a product beside what a message passing process waits, and the all-reduce left out (G2)."""
+    """The printed costs of a product, compared with the waiting time of a message passing process, with the
+    all-reduce left out (G2).
+    """
     counts, width, cut = (16, 64, 256), 300, 1000
     link = lab.machine.between
     beta = 4 / link.bandwidth

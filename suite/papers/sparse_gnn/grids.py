@@ -1,10 +1,10 @@
 """Simulation of the paper's 1.5D runs (Figure 7), and of 1D compared with 2D and 3D.
 
-As printed, a column of the P/c x c grid has one sender at a time (Algorithm 2), so the time of SA is the sum over its
-stages of what one process sends to all others through its one adapter. A broadcast sends a row once. Here lies, in this
-model, why SA gains nothing at c = 2 and 4 without a partition, more than in the all-reduce that the paper names; the
-same exchange in one call (form=fused, which is what the published code runs) is drawn beside it.
-"""
+As printed, a column of the P/c x c grid has one sender at a time (Algorithm 2). So the time of SA is the sum over
+its stages of the messages that one process sends to all others through its one adapter. A broadcast sends a row
+once. Here lies, in this model, why SA gains nothing at c = 2 and 4 without a partition, more than in the all-reduce
+that the paper names; the same exchange in one call (form=fused, which is what the published code runs) is drawn
+beside it."""
 
 from __future__ import annotations
 

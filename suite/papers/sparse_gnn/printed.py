@@ -11,7 +11,7 @@ from suite.papers.common.answer import Cases, Papers, Question
 
 
 def imbalance(question: Question, papers: Papers, *, maximum: str, average: str) -> tuple[Cases, str]:
-    """Percent by which the largest of Table 2's cells exceeds the mean beside it."""
+    """Percent by which the largest of Table 2's cells exceeds the mean in the same row."""
     largest, mean = (Fraction(repr(papers.value(name))) for name in (maximum, average))
     return [[100 * (largest / mean - 1)]], "of two printed cells"
 

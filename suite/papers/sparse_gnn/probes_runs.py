@@ -185,7 +185,7 @@ def to_converge(
 
 @dataclass
 class WatchedOrder(Partitioner):
-    """A random order that notes what it is asked for, whoever builds it."""
+    """A random order that records its calls, whoever builds it."""
 
     objective = "none"
     seedable = True
@@ -203,7 +203,7 @@ ASKED: list[int] = []  # the parts that were asked for, since it was last emptie
 
 
 def prepared(processes: int, c: int, folder: Path, vertices: int = 128) -> tuple[Any, list[int]]:
-    """What the parent of an ordinary run makes, from its configuration: the config, and what was asked for."""
+    """Products of the parent of an ordinary run, from its configuration: the config, and the recorded calls."""
     from suite.config.compose import resolve
     from suite.gnn.partition_data import Prepared
 

@@ -190,7 +190,7 @@ def sent(lab: GraphLab, system: str, graph: str, partitioner: str, k: int) -> tu
 def little_gain(
     question: Question, lab: GraphLab, *, cases: Sequence[Sequence[Any]], share: float
 ) -> tuple[Cases, str]:
-    """cases: a graph and a count of processes each; share: of what the oblivious exchange sends."""
+    """cases: a graph and a count of processes each; share: of the volume of the oblivious exchange."""
     found = []
     for graph, k in cases:
         ours, theirs = (sum(sent(lab, system, graph, "random", k)) for system in ("sparsity_aware", "cagnet"))
