@@ -46,8 +46,11 @@ _HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 class TrainOptions:
     """What a config asks of a training loop beyond its plan.
 
-    half: the dtype of passes and gradients, None for that of the model; loss_scale: a scale, for float16;
-    clip: the largest norm of all gradients; checkpoints: blocks per recomputed piece
+    Attributes:
+        half: The dtype of passes and gradients, None for that of the model.
+        loss_scale: A scale, for float16.
+        clip: The largest norm of all gradients.
+        checkpoints: Blocks per recomputed piece.
     """
 
     half: torch.dtype | None
@@ -97,7 +100,11 @@ def check_device(config: RunConfig, device: torch.device) -> None:
 class PeerPlan:
     """A config as a peer needs it: the network, its split, the shape of a batch.
 
-    ties: as Engine's `tied`; split: layers of each stage; microbatches: per replica and batch; asked: of the training
+    Attributes:
+        ties: As Engine's `tied`.
+        split: Layers of each stage.
+        microbatches: Per replica and batch.
+        asked: Of the training.
     """
 
     def __init__(self, config: RunConfig) -> None:

@@ -48,9 +48,14 @@ Option = bool | int | float | str | torch.dtype  # of a library's keyword argume
 class MegatronArguments:
     """A config in Megatron's terms: keyword arguments of what is named.
 
-    parallel: parallel_state.initialize_model_parallel; transformer: TransformerConfig; model: GPTModel;
-    ddp: DistributedDataParallelConfig; optimizer: OptimizerConfig; groups: get_megatron_optimizer, beside them;
-    passes: what get_forward_backward_func returns
+    Attributes:
+        parallel: parallel_state.initialize_model_parallel.
+        transformer: TransformerConfig.
+        model: GPTModel.
+        ddp: DistributedDataParallelConfig.
+        optimizer: OptimizerConfig.
+        groups: get_megatron_optimizer, beside them.
+        passes: What get_forward_backward_func returns.
     """
 
     parallel: Mapping[str, Option]

@@ -30,7 +30,9 @@ def renamed(
 ) -> dict[str, torch.Tensor]:
     """The weights of the layers `own` of a stage, of `layers` by number, by Megatron's names: part `part` of `parts`.
 
-    blocks: of the whole model; layer 0 is the embedding, blocks + 1 the head; vocabulary: padded rows, zeros at the end
+    Args:
+        blocks: Of the whole model; layer 0 is the embedding, blocks + 1 the head.
+        vocabulary: Padded rows, zeros at the end.
     """
     found: dict[str, torch.Tensor] = {}
     first_block = max(1, own[0])

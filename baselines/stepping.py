@@ -23,8 +23,11 @@ from suite.engine.optim.loss_scaler import Dynamic
 class Stepper:
     """One rank's weights, which are cast to half precision here if they are to be, and the optimizer of all of them.
 
-    uncounted: weights that another rank counts in the norm of all gradients; whole: from this rank's squared norm to
-    the whole model's, the same on every rank. Without it, this rank's weights are the model.
+    Without it, this rank's weights are the model.
+
+    Attributes:
+        uncounted: Weights that another rank counts in the norm of all gradients.
+        whole: From this rank's squared norm to the whole model's, the same on every rank.
     """
 
     def __init__(

@@ -22,8 +22,11 @@ Tensor = torch.Tensor
 class Side:
     """A sparse [rows, columns] matrix without its values.
 
-    offsets: int32 [rows + 1], where each row's values begin; columns: int32 [kept], each value's
-    swizzle: int32 [rows], the rows by falling length; longest: values of the longest row
+    Attributes:
+        offsets: int32 [rows + 1], where each row's values begin.
+        columns: int32 [kept], each value's.
+        swizzle: int32 [rows], the rows by falling length.
+        longest: Values of the longest row.
     """
 
     rows: int

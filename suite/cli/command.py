@@ -25,8 +25,13 @@ _ALIKE = 0.6  # the least likeness of a word that is suggested: short words shar
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Arguments of one call. given: as typed; words: every KEY=VALUE, +KEY=VALUE, ~KEY and @FILE, in order;
-    options: flags and positional arguments, as argparse reads them."""
+    """Arguments of one call.
+
+    Attributes:
+        given: As typed.
+        words: Every KEY=VALUE, +KEY=VALUE, ~KEY and @FILE, in order.
+        options: Flags and positional arguments, as argparse reads them.
+    """
 
     given: tuple[str, ...]
     words: tuple[str, ...]

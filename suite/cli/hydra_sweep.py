@@ -51,8 +51,12 @@ _SWEEPS = ("-m", "--multirun")
 
 def sweep(arguments: Sequence[str], dry: bool = False, labelled: Sequence[str] = ()) -> int:
     """Hydra reads the command line and calls back once per job; no job ends the others. Raises SuiteError where the
-    command line is none. dry: says what would be made, or submitted, and makes nothing; labelled: keys that the label
-    of each job shows."""
+    command line is none.
+
+    Args:
+        dry: Says what would be made, or submitted, and makes nothing.
+        labelled: Keys that the label of each job shows.
+    """
     arguments = read_files(arguments)
     check_names([argument for argument in arguments if "=" in argument])
     reports = Path(str(given("reports", arguments, "reports"))).absolute()
@@ -113,7 +117,12 @@ class _Sweeper:
 
 
 class SweepJob(TypedDict):
-    """A job's file. status: None while it waits for a scheduler; plan: the fields of its Plan in a dry run"""
+    """A job's file.
+
+    Attributes:
+        status: None while it waits for a scheduler.
+        plan: The fields of its Plan in a dry run.
+    """
 
     overrides: list[str]
     status: int | None
@@ -212,8 +221,12 @@ def counted(plans: Sequence[DryRun]) -> str:
 
 
 def label_flags(overrides: Sequence[str], arguments: Sequence[str], labelled: Sequence[str] = ()) -> list[str]:
-    """A flag for each key of `labelled`, and for each that a sweep varies and labels would not hold. overrides: of one
-    of its jobs; arguments: its command line."""
+    """A flag for each key of `labelled`, and for each that a sweep varies and labels would not hold.
+
+    Args:
+        overrides: Of one of its jobs.
+        arguments: Its command line.
+    """
     typed = {key_of(argument): argument for argument in arguments if "=" in argument and not argument.startswith("-")}
     keys = [key for key in map(key_of, overrides) if below(key, COMMON)]
     varied = [key for key in keys if key not in typed or parsed(typed[key]).is_sweep_override()]

@@ -34,17 +34,20 @@ def here(
 ) -> World:
     """The world this process was started in.
 
-    device: "cpu", or "cuda" with or without a number
-    transport: what carries values between stages. `mpi` and `gloo` run on CPU, and on CUDA through host memory (MPI
-        that reads device memory needs no copy); `nccl` runs on CUDA. auto: mpi under mpiexec; under torchrun and srun
-        gloo on CPU, nccl on CUDA. One rank alone sends nothing
-    order: any, or static: every stage runs its ops in the order that the checker found. NCCL is always static
-    tensors: False where values are bytes that mean nothing: over MPI they are plain memory, and torch is not loaded
-    meeting: where the ranks of srun meet, where their parent has said so; None: what their environment says
-    inline: bytes of a message's first part; pair_exchange: whether two ranks of MPI add by an exchange of bytes
-
     A process has one world of a kind: engines made one after the other share it. Raises as check_transport does, and
     InvalidRequest for an `inline` without room for a header.
+
+    Args:
+        device: "cpu", or "cuda" with or without a number.
+        transport: What carries values between stages. `mpi` and `gloo` run on CPU, and on CUDA through host memory (MPI
+            that reads device memory needs no copy); `nccl` runs on CUDA. auto: mpi under mpiexec; under torchrun and
+            srun gloo on CPU, nccl on CUDA. One rank alone sends nothing.
+        order: any, or static: every stage runs its ops in the order that the checker found. NCCL is always static.
+        tensors: False where values are bytes that mean nothing: over MPI they are plain memory, and torch is not
+            loaded.
+        meeting: Where the ranks of srun meet, where their parent has said so; None: what their environment says.
+        inline: Bytes of a message's first part.
+        pair_exchange: Whether two ranks of MPI add by an exchange of bytes.
     """
     start = started()
     check_inline(inline)

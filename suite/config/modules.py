@@ -16,11 +16,13 @@ Described = TypeVar("Described", bound="NetworkModule | SourceModule")
 class NetworkModule:
     """The module of a network.
 
-    layers: `layers(shape, dropout=, dtype=)`, functions that make the layers, in order
-    ties: `ties(shape)`, weights that two layers share, as the engine's `tied`
-    loss: the mean loss of outputs and targets
-    scores: numbers that an evaluation adds to the loss, of outputs and targets; SCORES: their names
-    decode: `decode(forward, inputs)`, the token ids that the network generates
+    Attributes:
+        layers: `layers(shape, dropout=, dtype=)`, functions that make the layers, in order.
+        ties: `ties(shape)`, weights that two layers share, as the engine's `tied`.
+        loss: The mean loss of outputs and targets.
+        scores: Numbers that an evaluation adds to the loss, of outputs and targets.
+        SCORES: Their names.
+        decode: `decode(forward, inputs)`, the token ids that the network generates.
     """
 
     layers: Callable[..., Any]

@@ -124,8 +124,10 @@ def located(key: str, path: str) -> Any:
 class Plugin(Generic[T]):
     """A class or function by its path, and its arguments, as a configuration names them. `build` makes the T.
 
-    later: whether what is built is the function itself, to be called with the remaining arguments
-    wanted: T, at run time; place: the key of the configuration, for messages
+    Attributes:
+        later: Whether what is built is the function itself, to be called with the remaining arguments.
+        wanted: T, at run time.
+        place: The key of the configuration, for messages.
     """
 
     __slots__ = ("arguments", "later", "place", "target", "wanted")

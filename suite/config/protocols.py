@@ -161,4 +161,9 @@ class Microbenchmark(Protocol):
     def on_rank(self, world: World, config: RunConfig) -> Sampler: ...
 
     def left(self, config: RunConfig, told: Any, sweeps: Sequence[Any]) -> ExecutorResult:
-        """What a record keeps. told: samples() of rank 0; sweeps: one for each timed batch, each by rank"""
+        """What a record keeps.
+
+        Args:
+            told: samples() of rank 0.
+            sweeps: One for each timed batch, each by rank.
+        """

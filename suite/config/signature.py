@@ -40,7 +40,9 @@ _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal",
 def check_names(key: str, path: str, target: Callable[..., Any], names: Iterable[str], *, later: bool = False) -> None:
     """Raises InvalidRequest for an argument that `target` does not take, and unless `later` for one that it lacks.
 
-    key: of the plug-in in the configuration, empty where unknown; path: of its class
+    Args:
+        key: Of the plug-in in the configuration, empty where unknown.
+        path: Of its class.
     """
     names, parameters = {*names}, _parameters(target)
     if parameters is None:

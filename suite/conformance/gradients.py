@@ -125,8 +125,10 @@ def check_engine(
     """Over several batches with evaluation between them: this rank's gradients against the reference (bit for bit at
     tolerance 0), the loss on every rank, evaluation, running statistics. The number of tensors compared.
 
-    system: what trains, where that is not the engine itself; of one that streams each batch is a stream of microbatches
-    expected: what is right of these batches, where they are not one update each
+    Args:
+        system: What trains, where that is not the engine itself; of one that streams each batch is a stream of
+            microbatches.
+        expected: What is right of these batches, where they are not one update each.
     """
     own, grid = engine.split[engine.place.stage], engine.grid
     compared = 0

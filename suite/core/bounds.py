@@ -26,7 +26,11 @@ from suite.core.values import number
 class Bounds:
     """An interval of finite numbers.
 
-    rule: in words; legal: a value in it, as typed; least: in it unless `above`; below: not in it, None for no end
+    Attributes:
+        rule: In words.
+        legal: A value in it, as typed.
+        least: In it unless `above`.
+        below: Not in it, None for no end.
     """
 
     rule: str

@@ -111,15 +111,18 @@ class Passage:
 class AnswerRow:
     """One way in which our value of a claim is obtained: by a function, or from the runs of an experiment.
 
-    figure: of which the function's value is a part; the executor of that figure computes it
-    function: dotted path, for example suite.papers.axonn.figures.total_memory; arguments: of the function, by name
-    anchors: further arguments: printed numbers that set the constant of the function's null model
-    experiment, labels: the runs that are compared, in the order of the claim's terms; of each the curve `series`, batch
-        by batch, or the median of `metric`; without labels the executor of `experiment` leaves the value itself
-    stand_in: what differs from the published setting; empty: nothing
-    identity: holds for any input (equal losses, counts, bytes), so that a stand-in counts as published
-    restates: the definition, setting or literal that our value restates; empty: none
-    turned_by: the mutations, by id, after which its verdict is another (suite.papers.common.mutations)
+    Attributes:
+        figure: Of which the function's value is a part; the executor of that figure computes it.
+        function: Dotted path, for example suite.papers.axonn.figures.total_memory.
+        arguments: Of the function, by name.
+        anchors: Further arguments: printed numbers that set the constant of the function's null model.
+        experiment, labels: The runs that are compared, in the order of the claim's terms; of each the curve `series`,
+            batch by batch, or the median of `metric`; without labels the executor of `experiment` leaves the value
+            itself.
+        stand_in: What differs from the published setting; empty: nothing.
+        identity: Holds for any input (equal losses, counts, bytes), so that a stand-in counts as published.
+        restates: The definition, setting or literal that our value restates; empty: none.
+        turned_by: The mutations, by id, after which its verdict is another (suite.papers.common.mutations).
     """
 
     evidence: Evidence
@@ -145,8 +148,10 @@ class AnswerRow:
 class Decision:
     """A contradiction in the papers or between them, and what the suite does about it.
 
-    weight: A changes what counts as reproduced, B needed a choice, C is a slip; paper: names, joined by ', '
-    claims: ids of the claims that it bears on
+    Attributes:
+        weight: A changes what counts as reproduced, B needed a choice, C is a slip.
+        paper: names, joined by ', '.
+        claims: Ids of the claims that it bears on.
     """
 
     id: str
@@ -162,23 +167,28 @@ class Decision:
 class Claim:
     """One published value.
 
-    where: the place in the paper: section, table cell, figure or equation
-    asserts: in our words, what the paper asserts there; role: what kind of statement it is
-    hedge: the paper's own words that limit it (may, can, up to, about); printed: its numbers as the text has them
-    limits: what the passage asserts and the check does not test, or what the check takes over from the paper; the page
-        shows it beside the verdict
-    passage: the fingerprint of the text that carries it
-    value: a number, (low, high) with inf for an open end, or text for an equality or a quality
-    kind: number, ratio, range, order, equality, formula, ... (as the claim files name them)
-    check: the predicate that judges it; tolerance: relative, the default follows from kind; because: the reason for
-        another tolerance, another direction than `value` says, or a scope, wherever the row departs from the defaults
-    cases: in how many cases it has to hold
-    neutral: where a number changes its meaning (a speedup of 1, a gain of 0); a value on the published side of it keeps
-        the trend; None for a number without a direction
-    terms: what our values are, in order: two systems, four models, six group sizes; one name for a single number
-    expression, points: of a formula, in plain arithmetic over its symbols, and the symbols' values to try
-    answers: the ways in which our value is obtained; none: nothing here runs it
-    control: id of another claim that the same code answers and that has to hold before this one is contradicted
+    Attributes:
+        where: The place in the paper: section, table cell, figure or equation.
+        asserts: In our words, what the paper asserts there.
+        role: What kind of statement it is.
+        hedge: The paper's own words that limit it (may, can, up to, about).
+        printed: Its numbers as the text has them.
+        limits: What the passage asserts and the check does not test, or what the check takes over from the paper; the
+            page shows it beside the verdict.
+        passage: The fingerprint of the text that carries it.
+        value: A number, (low, high) with inf for an open end, or text for an equality or a quality.
+        kind: number, ratio, range, order, equality, formula, ... (as the claim files name them).
+        check: The predicate that judges it.
+        tolerance: relative, the default follows from kind.
+        because: The reason for another tolerance, another direction than `value` says, or a scope, wherever the row
+            departs from the defaults.
+        cases: In how many cases it has to hold.
+        neutral: Where a number changes its meaning (a speedup of 1, a gain of 0); a value on the published side of it
+            keeps the trend; None for a number without a direction.
+        terms: What our values are, in order: two systems, four models, six group sizes; one name for a single number.
+        expression, points: Of a formula, in plain arithmetic over its symbols, and the symbols' values to try.
+        answers: The ways in which our value is obtained; none: nothing here runs it.
+        control: Id of another claim that the same code answers and that has to hold before this one is contradicted.
     """
 
     id: str
@@ -254,17 +264,21 @@ class Claim:
 class Judged:
     """A claim and one of our values of it.
 
-    ours: our values, case by case in the order of the claim's terms; empty where nothing was run
-    why: one sentence: what was compared with what, or why nothing was
-    evidence: how our values came about; None where there are none
-    scope, stand_in: on what they were obtained
-    record: the file of the record in the reports folder; command: of the run that made it
-    answer_seconds: that the function of our value took; experiment_seconds: of the whole experiment of the record, on
-        two quiet cores; None where unknown
-    note: what else there is to say, such as an order that holds where the size does not
-    repeats: the fewest repeats behind one of our values; 0: it is exact, a count, a comparison of tensors or computed
-    sensitivity: of a simulated value, how far it moves and whether the verdict turns within the ranges of what it reads
-    others: the same of the claim's other answers, which do not take the headline
+    Attributes:
+        ours: Our values, case by case in the order of the claim's terms; empty where nothing was run.
+        why: One sentence: what was compared with what, or why nothing was.
+        evidence: How our values came about; None where there are none.
+        scope, stand_in: On what they were obtained.
+        record: The file of the record in the reports folder.
+        command: Of the run that made it.
+        answer_seconds: That the function of our value took.
+        experiment_seconds: Of the whole experiment of the record, on two quiet cores; None where unknown.
+        note: What else there is to say, such as an order that holds where the size does not.
+        repeats: The fewest repeats behind one of our values; 0: it is exact, a count, a comparison of tensors or
+            computed.
+        sensitivity: Of a simulated value, how far it moves and whether the verdict turns within the ranges of what it
+            reads.
+        others: The same of the claim's other answers, which do not take the headline.
     """
 
     claim: Claim
@@ -304,7 +318,10 @@ class Turn:
 class Sensitivity:
     """A simulated claim over the ranges of all constants and choices that it reads.
 
-    values: our smallest and largest; turns: where its verdict is another; varied: other values that were tried
+    Attributes:
+        values: Our smallest and largest.
+        turns: Where its verdict is another.
+        varied: Other values that were tried.
     """
 
     claim: str

@@ -23,8 +23,10 @@ _WORD = 2**64 - 1
 class Perturbation:
     """Called with a rank and an op: the factor on that op's seconds.
 
-    jitter: lognormal (`spread` is the standard deviation of the logarithm) or uniform (from 1 - spread to 1 + spread)
-    stragglers: factor by rank, on all its ops
+    Attributes:
+        jitter: Lognormal (`spread` is the standard deviation of the logarithm) or uniform (from 1 - spread to 1 +
+            spread).
+        stragglers: Factor by rank, on all its ops.
     """
 
     seed: int = 0

@@ -88,7 +88,9 @@ class in_config_keys(ContextDecorator):
 class in_keys_of(ContextDecorator):
     """Inside, an error that refuses an argument of a plug-in names its key: `heads=5` is `model.shape.heads=5`.
 
-    key: of the plug-in in the configuration; names: of the arguments of its class
+    Attributes:
+        key: Of the plug-in in the configuration.
+        names: Of the arguments of its class.
     """
 
     def __init__(self, key: str, names: Iterable[str]) -> None:

@@ -72,9 +72,12 @@ class Place:
 class FlushInterval:
     """The microbatches from one drain to the next: `first`, `first + 1`, ... (at least one).
 
-    update_every: microbatches per update; None is a flush, one update at the end. A short last group updates too, so
-        that a drain leaves no open gradient.
-    update: number of the first update in this work. Indices never restart, so two works never share an op.
+    Indices never restart, so two works never share an op.
+
+    Attributes:
+        update_every: Microbatches per update; None is a flush, one update at the end. A short last group updates too,
+            so that a drain leaves no open gradient.
+        update: Number of the first update in this work.
     """
 
     first: int

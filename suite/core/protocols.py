@@ -54,10 +54,14 @@ class Read:
 class StageVersions:
     """What a policy may know when an op asks for weights.
 
-    updates: updates this stage has made; due: the update that this op's gradient enters; read_by: what each open
-    forward (by microbatch) read; drained_at: updates made when nothing was last in flight; stages: of the pipeline;
-    forward_due: the update that the next forward pass's gradient enters, None when no forward pass is to come before
-    the pipeline has drained.
+    Attributes:
+        updates: Updates this stage has made.
+        due: The update that this op's gradient enters.
+        read_by: What each open forward (by microbatch) read.
+        drained_at: Updates made when nothing was last in flight.
+        stages: Of the pipeline.
+        forward_due: The update that the next forward pass's gradient enters, None when no forward pass is to come
+            before the pipeline has drained.
     """
 
     updates: int
@@ -73,8 +77,9 @@ class WeightPolicy(Protocol):
 
     A class that inherits from this one has the defaults below.
 
-    predicts: reads may be ahead of the newest version, so the update rule needs a drift
-    smoothed: the prediction holds for SGD with momentum only
+    Attributes:
+        predicts: Reads may be ahead of the newest version, so the update rule needs a drift.
+        smoothed: The prediction holds for SGD with momentum only.
     """
 
     predicts: bool = False
@@ -117,9 +122,10 @@ class UpdateRule(Protocol):
 class MaskMethod(Protocol):
     """How a mask is drawn (suite.pruning). A class that inherits from this one has the defaults below.
 
-    scope: of a threshold: `layer`, or `global` over all weights
-    searches: masks are drawn after several batches, and a checkpoint keeps the state of the search
-    distances: between successive masks of a search; None without a search
+    Attributes:
+        scope: Of a threshold: `layer`, or `global` over all weights.
+        searches: Masks are drawn after several batches, and a checkpoint keeps the state of the search.
+        distances: Between successive masks of a search; None without a search.
     """
 
     scope: str = "layer"
@@ -153,9 +159,10 @@ class Transport(Protocol):
 
     A class that inherits from this one has the defaults below.
 
-    any_order: False: the program must run in the checker's order, and the record says order=static
-    turns: all ranks share one thread and take turns: none may wait for another (comm.coroutine)
-    polls: a collective can be polled; False: only waited for, without a time limit
+    Attributes:
+        any_order: False: the program must run in the checker's order, and the record says order=static.
+        turns: All ranks share one thread and take turns: none may wait for another (comm.coroutine).
+        polls: A collective can be polled; False: only waited for, without a time limit.
     """
 
     any_order: bool

@@ -49,10 +49,13 @@ class Source(StrEnum):
 class Metric:
     """Raw samples of one quantity.
 
-    better: 'lower', 'higher' or '' where neither is
-    evidence: of an answer to a claim, which bears the claim's id: how it came about (core.claim.Evidence)
-    reads: of an answer: constants, plans, graphs and other claims; fed_by: the claims that these were fitted to;
-        null: what the null model gives in place of each value; seconds: that its function took, None of other metrics
+    Attributes:
+        better: 'lower', 'higher' or '' where neither is.
+        evidence: Of an answer to a claim, which bears the claim's id: how it came about (core.claim.Evidence).
+        reads: Of an answer: constants, plans, graphs and other claims.
+        fed_by: The claims that these were fitted to.
+        null: What the null model gives in place of each value.
+        seconds: That its function took, None of other metrics.
     """
 
     unit: str
@@ -70,13 +73,15 @@ class Metric:
 class Record:
     """One run of one system.
 
-    key: hash of what decides the numbers (resolved config, machine, library versions, source tree for measured rows)
-    config: the resolved config the ranks ran from
-    memory: bytes per rank by kind, {"predicted": {kind: [per rank]}, "measured": {...}}
-    series: one list per curve, e.g. {"loss": [...]}, indexed by batch
-    trace: path of the spans of one batch, relative to the store's folder; None without one
-    provenance: machine, library versions, commit, command, times
-    migrated_from: schema version and key that it was written with; None where those are the present ones
+    Attributes:
+        key: Hash of what decides the numbers (resolved config, machine, library versions, source tree for measured
+            rows).
+        config: The resolved config the ranks ran from.
+        memory: Bytes per rank by kind, {"predicted": {kind: [per rank]}, "measured": {...}}.
+        series: One list per curve, e.g. {"loss": [...]}, indexed by batch.
+        trace: Path of the spans of one batch, relative to the store's folder; None without one.
+        provenance: machine, library versions, commit, command, times.
+        migrated_from: Schema version and key that it was written with; None where those are the present ones.
     """
 
     key: str

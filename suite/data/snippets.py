@@ -33,12 +33,14 @@ def snippets(
 ) -> Labelled:
     """Eight classes of snippets.
 
-    length: words of a snippet; vocabulary: numbers of words, padding and unknown among them
-    train, validation: snippets of each package on either side, at even distances in all that there are. A fifth of a
-        package is held out: files in the order of their hash, until it is reached
-    folder: another tree of packages; None is the running interpreter's own library
-
     Raises InvalidRequest where a package has too few snippets on a side.
+
+    Args:
+        length: Words of a snippet.
+        vocabulary: Numbers of words, padding and unknown among them.
+        train, validation: Snippets of each package on either side, at even distances in all that there are. A fifth of
+            a package is held out: files in the order of their hash, until it is reached.
+        folder: Another tree of packages; None is the running interpreter's own library.
     """
     least = {"length": 1, "vocabulary": MARKS + 1, "train": 1, "validation": 1}
     given = {"length": length, "vocabulary": vocabulary, "train": train, "validation": validation}

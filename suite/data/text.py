@@ -71,11 +71,12 @@ def standard_library(
 ) -> Text:
     """The Python sources of the standard library (about 12 MB), one after the other in the order of their names.
 
-    limit_bytes: read no more than this, and no more files than it takes; the last file of either part is cut
-    validation: share of the files held out, chosen by a hash of the relative name, and their share of the limit
-    folder: another tree of .py files; None is the running interpreter's own library
-
     Third-party packages and test folders are left out.
+
+    Args:
+        limit_bytes: Read no more than this, and no more files than it takes; the last file of either part is cut.
+        validation: Share of the files held out, chosen by a hash of the relative name, and their share of the limit.
+        folder: Another tree of .py files; None is the running interpreter's own library.
     """
     if not 0.0 < validation < 1.0:
         raise InvalidRequest(f"validation={validation}", rule="a share above 0 and below 1", legal="0.1")

@@ -68,8 +68,10 @@ class SentenceSet(Protocol):
 class Translation(DataSource):
     """One data set of pairs.
 
-    words: the vocabulary of both languages, a word per number; joined: the text of a translation's words
-    tokenize: how sacrebleu divides a text
+    Attributes:
+        words: The vocabulary of both languages, a word per number.
+        joined: The text of a translation's words.
+        tokenize: How sacrebleu divides a text.
     """
 
     name: str

@@ -15,7 +15,12 @@ INSTALL = "make install"
 
 @dataclass(frozen=True)
 class ComponentState:
-    """State of one component. state: WORKS, ABSENT, BROKEN or UNKNOWN; remedy: what to do unless it works."""
+    """State of one component.
+
+    Attributes:
+        state: WORKS, ABSENT, BROKEN or UNKNOWN.
+        remedy: What to do unless it works.
+    """
 
     name: str
     state: str

@@ -24,7 +24,12 @@ _ending = threading.Event()  # no further program is started
 
 
 class Said(NamedTuple):
-    """Output of a program. why: how it failed, empty if it did not; late: it exceeded the time limit."""
+    """Output of a program.
+
+    Attributes:
+        why: How it failed, empty if it did not.
+        late: It exceeded the time limit.
+    """
 
     text: str
     why: str = ""

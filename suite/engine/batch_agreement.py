@@ -58,10 +58,12 @@ _NUMBERS = {call: float(number) for number, call in enumerate(_CALLS)}
 class _Row(NamedTuple):
     """What one rank holds.
 
-    call: its number in _CALLS
-    count: batches, _UNKNOWN if not known; listed: digest of the sizes and types of all batches of a list, else 0
-    sizes: digest of the sizes and types of this batch, _ENDED or _FAILED
-    content: digest of elements of this batch, 0 if they are not compared
+    Attributes:
+        call: Its number in _CALLS.
+        count: batches, _UNKNOWN if not known.
+        listed: Digest of the sizes and types of all batches of a list, else 0.
+        sizes: Digest of the sizes and types of this batch, _ENDED or _FAILED.
+        content: Digest of elements of this batch, 0 if they are not compared.
     """
 
     call: float
@@ -73,7 +75,12 @@ class _Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """A reduction under way. number: the batch, from 1 in this call; source: of a first batch"""
+    """A reduction under way.
+
+    Attributes:
+        number: The batch, from 1 in this call.
+        source: Of a first batch.
+    """
 
     handle: Handle
     rows: torch.Tensor

@@ -47,7 +47,9 @@ def _value(name: str, part: Any) -> Value:
 class Rows:
     """What one rank takes of batches whose samples lie in the first dimension.
 
-    microbatch: samples; half: the type that inputs of the first stage are computed in, None for their own
+    Attributes:
+        microbatch: Samples.
+        half: The type that inputs of the first stage are computed in, None for their own.
     """
 
     place: Place

@@ -17,9 +17,13 @@ END: Any = object()  # after the last batch
 class BatchSource:
     """Batches of one call of `train` or `score`.
 
-    whole: all of them, if they are a list; length: how many there are, None if that is not known
-    exclusive: see random.user_code; single: a call that takes one batch
-    taken: batches that have been read; each: whether ranks compare every one of them
+    Attributes:
+        whole: All of them, if they are a list.
+        length: How many there are, None if that is not known.
+        exclusive: See random.user_code.
+        single: A call that takes one batch.
+        taken: Batches that have been read.
+        each: Whether ranks compare every one of them.
     """
 
     def __init__(self, batches: Iterable[Any], *, exclusive: bool = False, single: bool = False) -> None:

@@ -24,9 +24,10 @@ Batch = Sequence[torch.Tensor | Sequence[torch.Tensor]]
 class BatchStream:
     """The batches of one work, whose microbatches begin with number `first`.
 
-    ends: one past the last microbatch of each batch, from the beginning of the work. Of something that has a length
-    but is no list (a loader) all batches are as long as the first; what has no length is read whole first.
-    known: the batches that ranks compare before the work begins; on_read(place, batch) is called for each batch
+    Attributes:
+        ends: One past the last microbatch of each batch, from the beginning of the work. Of something that has a length
+            but is no list (a loader) all batches are as long as the first; what has no length is read whole first.
+        known: The batches that ranks compare before the work begins; on_read(place, batch) is called for each batch.
     """
 
     def __init__(

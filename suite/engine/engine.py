@@ -57,28 +57,31 @@ from suite.workload.split import Split, evenly
 class Engine:
     """One rank's part of a training run on a `G_inter x G_data` grid (AxoNN Algorithms 1 and 2).
 
-    layers: modules, which train in place, or functions that make them (then each rank makes its own stage's only, the
-        same on every split). Training runs in the modes (train or eval) that the modules have
-    loss: loss(*outputs, *targets) -> the mean over the samples of a microbatch, one number; a sum is refused. To
-        detect one, the engine calls the loss 3 or 6 more times in each of the first microbatches, until one of them (at
-        most the fourth) decides
-    microbatch: samples per microbatch
-    split: which layers make a stage; None divides them evenly
-    tied: pairs of weights that are one, as (first layer, name, last layer, name), both trained or both frozen; a
-        weight that two modules of the list share is found by itself. Ties join the first stage and the last seed:
-        selects dropout masks and, for functions, initial weights half: "bfloat16" or "float16", the type of passes,
-        messages and reductions in mixed precision, on copies of the modules. The modules in `layers` hold the
-        full-precision weights; a pruned one is rounded until `close`
-    scaler: the loss scale of mixed precision; None: 1
-    bucket, chunk: entries per step, and buckets per reduction, which runs beside the step before (AxoNN V-B, V-C)
-    clip: the largest norm of all gradients; checkpoints: layers between activation checkpoints (V-A)
-    pruning: which weights go, and when (SAMO III)
-    memory: form and home of each state; by default all on the device, and compressed of what is pruned
-    weights: which versions passes read (PipeOptim III), the newest by default
-    update_every: microbatches per update of a pipeline that does not drain for it; None: an update per batch, a flush
-    compare_batches: ranks compare their calls and batches, a small reduction per batch; False where every rank makes
-        its batches from one seed
-    scores: scores(*outputs, *targets) -> means over a microbatch, as many as `score_names`, that `score` tells
+    Attributes:
+        layers: modules, which train in place, or functions that make them (then each rank makes its own stage's only,
+            the same on every split). Training runs in the modes (train or eval) that the modules have.
+        loss: loss(*outputs, *targets) -> the mean over the samples of a microbatch, one number; a sum is refused. To
+            detect one, the engine calls the loss 3 or 6 more times in each of the first microbatches, until one of them
+            (at most the fourth) decides.
+        microbatch: Samples per microbatch.
+        split: Which layers make a stage; None divides them evenly.
+        tied: Pairs of weights that are one, as (first layer, name, last layer, name), both trained or both frozen; a
+            weight that two modules of the list share is found by itself. Ties join the first stage and the last.
+        seed: Selects dropout masks and, for functions, initial weights.
+        half: "bfloat16" or "float16", the type of passes, messages and reductions in mixed precision, on copies of the
+            modules. The modules in `layers` hold the full-precision weights; a pruned one is rounded until `close`.
+        scaler: The loss scale of mixed precision; None: 1.
+        bucket, chunk: Entries per step, and buckets per reduction, which runs beside the step before (AxoNN V-B, V-C).
+        clip: The largest norm of all gradients.
+        checkpoints: Layers between activation checkpoints (V-A).
+        pruning: Which weights go, and when (SAMO III).
+        memory: Form and home of each state; by default all on the device, and compressed of what is pruned.
+        weights: Which versions passes read (PipeOptim III), the newest by default.
+        update_every: Microbatches per update of a pipeline that does not drain for it; None: an update per batch, a
+            flush.
+        compare_batches: Ranks compare their calls and batches, a small reduction per batch; False where every rank
+            makes its batches from one seed.
+        scores: scores(*outputs, *targets) -> means over a microbatch, as many as `score_names`, that `score` tells.
     """
 
     def __init__(

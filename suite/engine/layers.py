@@ -39,8 +39,11 @@ _DIMENSIONS = 8  # of a tied weight that are compared
 class Copies:
     """The copies of one stage, each with its original.
 
-    layers: (original, copy); weights: (original, leaf) of every parameter in mixed precision, the first leaf where a
-    tie has two on this stage; lent: by the leaf's id, the data that `lend` has given to the original
+    Attributes:
+        layers: (original, copy).
+        weights: (original, leaf) of every parameter in mixed precision, the first leaf where a tie has two on this
+            stage.
+        lent: By the leaf's id, the data that `lend` has given to the original.
     """
 
     layers: list[tuple[nn.Module, nn.Module]] = field(default_factory=list)

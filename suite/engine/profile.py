@@ -30,7 +30,13 @@ from suite.workload.pipedream_split import Profile
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """A layer, per microbatch. forward, backward: seconds; output: bytes passed on; weights: bytes of parameters."""
+    """A layer, per microbatch.
+
+    Attributes:
+        forward, backward: Seconds.
+        output: Bytes passed on.
+        weights: Bytes of parameters.
+    """
 
     name: str
     forward: float

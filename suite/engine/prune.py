@@ -31,7 +31,13 @@ _ASKED = "asked"  # what a search looks for, beside what the method remembers
 
 
 class Pruning:
-    """What an engine prunes. method: draws the ticket; sparsity: of what may be pruned; what: weights, or all"""
+    """What an engine prunes.
+
+    Attributes:
+        method: Draws the ticket.
+        sparsity: Of what may be pruned.
+        what: weights, or all.
+    """
 
     def __init__(self, method: MaskMethod, sparsity: float, what: str = "weights") -> None:
         if isinstance(method, type) or (missing := lacking(method, MaskMethod)):

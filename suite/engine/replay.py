@@ -31,8 +31,10 @@ from suite.engine.step_runner import scoring
 class Replay:
     """A whole grid in one process. Its arguments are the engine's (suite.engine.engine), `world` apart.
 
-    recorded: by rank, the ops and reads of one work, as `Engine.passes` tells them; the replay runs those and no others
-    traced: whether spans are kept, which nobody needs who asks for numbers
+    Attributes:
+        recorded: By rank, the ops and reads of one work, as `Engine.passes` tells them; the replay runs those and no
+            others.
+        traced: Whether spans are kept, which nobody needs who asks for numbers.
     """
 
     def __init__(

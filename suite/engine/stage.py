@@ -73,8 +73,9 @@ def segments(layers: Sequence[nn.Module], interval: int | None) -> tuple[Segment
 class Stage:
     """Consecutive layers of the model, numbered from `first_layer`; the last stage has a `loss`.
 
-    checkpoints: layers between activation checkpoints; None keeps every activation
-    scores: of outputs and targets, numbers that an evaluation tells behind the loss
+    Attributes:
+        checkpoints: Layers between activation checkpoints; None keeps every activation.
+        scores: Of outputs and targets, numbers that an evaluation tells behind the loss.
     """
 
     def __init__(

@@ -23,12 +23,16 @@ Rows = Any  # int64 array
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """Work of process `rank` in one product. matrix: (n_i, n_i + halo) the blocks it multiplies, over own columns and
-    received ones
-    sizes: (k,) rows of each part
-    gathered: its own rows, counted from its first, that go to block rows 0, 1, ... of its column, one after the other
-    sent: (k,) how many to each; received: (k,) how many rows come from each, in this order
-    ids: (halo,) which row of the sender's part each received one is
+    """Work of process `rank` in one product.
+
+    Attributes:
+        matrix: (n_i, n_i + halo) the blocks it multiplies, over own columns and received ones.
+        sizes: (k,) rows of each part.
+        gathered: Its own rows, counted from its first, that go to block rows 0, 1, ... of its column, one after the
+            other.
+        sent: (k,) how many to each.
+        received: (k,) how many rows come from each, in this order.
+        ids: (halo,) which row of the sender's part each received one is.
     """
 
     rank: int

@@ -56,8 +56,11 @@ def activations(
 ) -> int:
     """The most values that live at once in an epoch beside features, rooms and model states.
 
-    widths: columns of H^0 to H^L; rows: n_i; trained: of them the training vertices; paired: whether a product is
-    summed with one other process's, for which there is room while it is
+    Args:
+        widths: Columns of H^0 to H^L.
+        rows: n_i.
+        trained: Of them the training vertices.
+        paired: Whether a product is summed with one other process's, for which there is room while it is.
     """
     walk, modes = _Walk(), [how(at, b, a, order=order, epoch=epoch) for at, (b, a) in enumerate(pairwise(widths))]
     last = len(modes) - 1
@@ -109,8 +112,13 @@ def predicted(
     order: str = "paper",
     epoch: str = "paper",
 ) -> dict[str, int]:
-    """Bytes of one process by kind, as Trainer.memory counts them. form: of the exchange, fused, staged or
-    oblivious; width: bytes of a value; moments: states of the optimizer, 2 of Adam."""
+    """Bytes of one process by kind, as Trainer.memory counts them.
+
+    Args:
+        form: Of the exchange, fused, staged or oblivious.
+        width: Bytes of a value.
+        moments: States of the optimizer, 2 of Adam.
+    """
     rows, features = holding.features.shape
     widths = shape.widths(int(features), holding.classes)
     moved = shape.products(int(features), holding.classes, order=order, epoch=epoch)

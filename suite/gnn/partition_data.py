@@ -119,7 +119,10 @@ def check(config: RunConfig) -> None:
 class Prepared:
     """What was made for one run, whose ranks read `folder`/rank-R.npz.
 
-    metrics: volumes and partition; memory: predicted bytes by kind, per rank; provenance: of the graph; notes
+    Attributes:
+        metrics: Volumes and partition.
+        memory: Predicted bytes by kind, per rank.
+        provenance: Of the graph; notes.
     """
 
     check = staticmethod(check)

@@ -116,8 +116,11 @@ class Placement:
 class Volumes:
     """Rows that one product moves between block rows.
 
-    needed: (k, k), [i, q] distinct rows of part q that part i needs, zero on the diagonal; rows: (k,) vertices of each
-    part; nonzeros: (k, k) entries of each block; placement: who sends and multiplies what
+    Attributes:
+        needed: (k, k), [i, q] distinct rows of part q that part i needs, zero on the diagonal.
+        rows: (k,) vertices of each part.
+        nonzeros: (k, k) entries of each block.
+        placement: Who sends and multiplies what.
     """
 
     needed: Rows
@@ -227,8 +230,10 @@ def volumes(matrix: csr_array, parts: Rows, k: int, placement: Placement | None 
 class ExchangePlan:
     """One product on a placement.
 
-    matrix: (n, n) with rows and columns in the order of the parts; offsets: (k + 1,) part i has the rows offsets[i] up
-    to offsets[i + 1]; order: (n,) row number `new` is vertex order[new] of the graph
+    Attributes:
+        matrix: (n, n) with rows and columns in the order of the parts.
+        offsets: (k + 1,) part i has the rows offsets[i] up to offsets[i + 1].
+        order: (n,) row number `new` is vertex order[new] of the graph.
     """
 
     matrix: csr_array

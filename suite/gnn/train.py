@@ -38,8 +38,11 @@ MakeExchange = Callable[..., Exchange]
 class Trainer:
     """One process's part of the training of a graph convolution network (Section 2.1).
 
-    holding: what it was given; exchange: makes its products, exchange(share, world, watch=, dtype=)
-    order, epoch: see workload.gcn.how; seed: selects initial weights
+    Attributes:
+        holding: What it was given.
+        exchange: Makes its products, exchange(share, world, watch=, dtype=).
+        order, epoch: See workload.gcn.how.
+        seed: Selects initial weights.
     """
 
     def __init__(

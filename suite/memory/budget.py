@@ -15,14 +15,16 @@ from suite.memory.layout import Layout
 class Budget:
     """Bytes on the device of one rank.
 
-    layout: its model states
-    activations: saved for one microbatch's backward pass
-    in_flight: microbatches whose activations are alive at once
-    working: the largest transient of a pass, beyond what is saved
-    waiting: messages that have come and are not yet used
-    extra_versions: bytes of weight versions beside the newest
-    reducing: what a reduction allocates for itself; beside: whether a step runs while one is under way
-    drains: whether nothing is in flight during an update (a flush)
+    Attributes:
+        layout: Its model states.
+        activations: Saved for one microbatch's backward pass.
+        in_flight: Microbatches whose activations are alive at once.
+        working: The largest transient of a pass, beyond what is saved.
+        waiting: Messages that have come and are not yet used.
+        extra_versions: Bytes of weight versions beside the newest.
+        reducing: What a reduction allocates for itself.
+        beside: Whether a step runs while one is under way.
+        drains: Whether nothing is in flight during an update (a flush).
     """
 
     layout: Layout

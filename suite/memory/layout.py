@@ -119,13 +119,14 @@ def mixed_precision(layout: Layout, half: str = "float16") -> Layout:
 def samo(kept: int, of: int | None = None, *, bucket: int | None = None) -> Transform:
     """Model states of a pruned network (SAMO III): all but the weights that passes read keep `kept` entries of `of`.
 
-    of: entries of the pruned weights; None: of all of them. What else there is stays whole
-    bucket: entries that are expanded at a time at the end of a step; None: all
-
     One 32-bit index, into the flat view of each weight, serves all states (III-B). At the end of a step a compressed
     half-precision copy of the weights is expanded (III-C): with Adam 24 * kept + 2 * of bytes (Equation 2) and 20 for
     each other entry. In one precision the weights that passes read are the only ones: their compressed copy exists
     while they are stepped, and with Adam in float32 it is 20 * kept + 4 * of bytes, and 16 for each other entry.
+
+    Args:
+        of: Entries of the pruned weights; None: of all of them. What else there is stays whole.
+        bucket: Entries that are expanded at a time at the end of a step; None: all.
     """
 
     def compress(layout: Layout) -> Layout:

@@ -19,8 +19,10 @@ from suite.memory.layout import Layout
 class StageMemory(Protocol):
     """Bytes of one microbatch on one stage (suite.workload.stage_memory.StageMemory).
 
-    kept: saved until its backward pass; working: the largest transient of a pass in addition to that; entering: the
-    message that the stage receives for it, 0 on the first stage
+    Attributes:
+        kept: Saved until its backward pass.
+        working: The largest transient of a pass in addition to that.
+        entering: The message that the stage receives for it, 0 on the first stage.
     """
 
     @property

@@ -28,7 +28,11 @@ class AlphaBeta:
 def fit(sizes: Sequence[float], seconds: Sequence[float]) -> AlphaBeta:
     """The line with the least sum of (latency + size / bandwidth) / seconds - 1, squared; neither is negative.
 
-    sizes: bytes, at least two that differ; seconds: as many, above 0. Raises InvalidRequest for others.
+    Raises InvalidRequest for others.
+
+    Args:
+        sizes: bytes, at least two that differ.
+        seconds: As many, above 0.
     """
     if len(sizes) != len(seconds) or len(set(sizes)) < 2 or min(sizes) < 0:
         raise InvalidRequest(

@@ -50,8 +50,12 @@ def shift(number: int, rank: int) -> int:
 
 
 class TimedOperation:
-    """One operation on one size after the other. ours: through the suite's layer; staged: device memory is copied
-    through the host's on the way; dtype: of the values."""
+    """One operation on one size after the other.
+
+    Attributes:
+        ours: Through the suite's layer; staged: device memory is copied through the host's on the way.
+        dtype: Of the values.
+    """
 
     def __init__(
         self, world: World, name: str, carrier: str, turn: Turn, *, ours: bool = False, dtype: str = "float32"

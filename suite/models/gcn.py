@@ -46,7 +46,9 @@ class _Convolution(torch.autograd.Function):
 class GraphConvolution(nn.Module):
     """Z = (A^T H) W for H (n_i, inputs) of this process's vertices; no bias.
 
-    product, back: H -> A^T H and G -> A G, rows in and rows out; gemm: dense products, which a caller may time
+    Attributes:
+        product, back: H -> A^T H and G -> A G, rows in and rows out.
+        gemm: Dense products, which a caller may time.
     """
 
     def __init__(

@@ -27,17 +27,18 @@ _SET = torch.tensor([value.bit_count() for value in range(256)])  # bits of a by
 class EarlyBird(MaskMethod):
     """Draws a mask every `epoch` batches; the ticket is the newest when it is near to all others of the window.
 
-    window: epochs whose masks are compared, the newest among them; distance: below it the largest normalised Hamming
-        distance of the newest to another must fall
-    latest: epochs after which the newest mask is taken as it is; None: however long it takes
-    kind: `weights` ranks what may be pruned by |weight|. `channels` ranks the scales of the batch norms that directly
-        follow a convolution of their layer, over the whole network or (scope `layer`) each by itself; a channel that
-        goes takes its scale, its shift and the convolution's rows that make it. All other weights then stay dense: the
-        ticket does not name them
-    distances: the largest distance of each epoch from the second on, of the newest search
-
     It holds what it has seen: every stage of every replica has one of its own, which can search anew once it has found
     a ticket.
+
+    Attributes:
+        window: Epochs whose masks are compared, the newest among them.
+        distance: Below it the largest normalised Hamming distance of the newest to another must fall.
+        latest: Epochs after which the newest mask is taken as it is; None: however long it takes.
+        kind: `weights` ranks what may be pruned by |weight|. `channels` ranks the scales of the batch norms that
+            directly follow a convolution of their layer, over the whole network or (scope `layer`) each by itself; a
+            channel that goes takes its scale, its shift and the convolution's rows that make it. All other weights then
+            stay dense: the ticket does not name them.
+        distances: The largest distance of each epoch from the second on, of the newest search.
     """
 
     searches = True

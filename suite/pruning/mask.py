@@ -38,11 +38,14 @@ _SIZES = "entries"  # in a file: how many entries each weight has, so that anoth
 class View:
     """What a method of pruning sees of the model: one stage's layers, and sums over all stages.
 
-    layers: this stage's, with their numbers in the whole model; weight: the full-precision weight of a key, live
-    keys: what may be pruned here, in order; a tied weight stands here once, where the input's end holds it
-    sparsity: the share to take away; seed: the run's
-    total: the sum of one number per stage, the same everywhere; every stage calls it equally often
-    stage, stages: which one this is
+    Attributes:
+        layers: This stage's, with their numbers in the whole model.
+        weight: The full-precision weight of a key, live.
+        keys: What may be pruned here, in order; a tied weight stands here once, where the input's end holds it.
+        sparsity: The share to take away.
+        seed: The run's.
+        total: The sum of one number per stage, the same everywhere; every stage calls it equally often.
+        stage, stages: Which one this is.
     """
 
     layers: Sequence[tuple[int, nn.Module]]

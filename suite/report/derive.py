@@ -73,7 +73,9 @@ class RecordRow:
 class ExperimentGroup:
     """The runs of one experiment on one machine: what stands side by side.
 
-    entries: the newest record of each label, the reference first; earlier: those that a newer one supersedes
+    Attributes:
+        entries: The newest record of each label, the reference first.
+        earlier: Those that a newer one supersedes.
     """
 
     name: str

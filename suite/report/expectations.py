@@ -58,8 +58,12 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class _Ours:
-    """The value of an expectation, or why there is none. noisy: whether it comes from a clock; low, high: its interval,
-    nan where `few` says why there is none."""
+    """The value of an expectation, or why there is none.
+
+    Attributes:
+        noisy: Whether it comes from a clock.
+        low, high: Its interval, nan where `few` says why there is none.
+    """
 
     value: float = derive.NAN
     system: str = ""

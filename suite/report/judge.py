@@ -49,8 +49,13 @@ _VARYING = frozenset({"second", "percent", "ratio", "fraction", "nat", "perplexi
 
 @dataclass(frozen=True, slots=True)
 class _StoredAnswer:
-    """What the store holds of an answer. fault: why its values are no values; entries: whose they are; samples: per
-    term, the repeats that its value was taken from, where it is no exact count."""
+    """What the store holds of an answer.
+
+    Attributes:
+        fault: Why its values are no values.
+        entries: Whose they are.
+        samples: Per term, the repeats that its value was taken from, where it is no exact count.
+    """
 
     entries: tuple[StoredRecord, ...] = ()
     cases: tuple[Case, ...] = ()

@@ -53,8 +53,12 @@ Case = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """Foundation of our values. fed_by: the claims that constants behind them were fitted to; null: the null model's
-    values samples: per term, the repeats that a value was taken from
+    """Foundation of our values.
+
+    Attributes:
+        fed_by: The claims that constants behind them were fitted to.
+        null: The null model's values.
+        samples: Per term, the repeats that a value was taken from.
     """
 
     fed_by: Sequence[Claim] = ()

@@ -29,7 +29,10 @@ TIMED = ("launch.threads", "launch.binding", "launch.launcher", "launch.device")
 def suffix(overrides: Sequence[str], system: str, pattern: str | None, also: Sequence[str] = ()) -> str:
     """The end of a run's label.
 
-    system: its name; pattern: the executor's label, uninterpolated; also: keys that are always shown
+    Args:
+        system: Its name.
+        pattern: The executor's label, uninterpolated.
+        also: Keys that are always shown.
     """
     return "".join(
         f" {override.lstrip('+')}"

@@ -196,7 +196,9 @@ def machine_limit() -> Limit:
 def cgroup_limit(membership: Path, mounted: Path) -> int | None:
     """Bytes that a process may use by the control groups that it is in, of version 1 or 2; None without a limit.
 
-    membership: a /proc/PID/cgroup, of lines ID:CONTROLLERS:PATH; mounted: where the groups lie
+    Args:
+        membership: A /proc/PID/cgroup, of lines ID:CONTROLLERS:PATH.
+        mounted: Where the groups lie.
     """
     try:
         lines = membership.read_text(encoding="utf-8").splitlines()

@@ -63,7 +63,9 @@ class Commit(TypedDict, total=False):
 class Circumstances(TypedDict):
     """Circumstances that decide a measured number in addition to its config.
 
-    source, executor_source, own_source: hashes of the code; data_files: name, bytes and time of change (ns)
+    Attributes:
+        source, executor_source, own_source: Hashes of the code.
+        data_files: name, bytes and time of change (ns).
     """
 
     machine: MachineFacts

@@ -26,10 +26,11 @@ from suite.runner.unread_keys import Effects, in_typed_keys
 class Run:
     """One measurement to make.
 
-    settings: its resolved keys as plain data, which its record holds
-    outline: the keys that every record needs
-    checked: its configuration; None where a key of it has a wrong value
-    refusal: why it cannot run (it becomes a record)
+    Attributes:
+        settings: Its resolved keys as plain data, which its record holds.
+        outline: The keys that every record needs.
+        checked: Its configuration; None where a key of it has a wrong value.
+        refusal: Why it cannot run (it becomes a record).
     """
 
     label: str

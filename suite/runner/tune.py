@@ -48,8 +48,13 @@ SIMULATED, CLOSED_FORM = "simulated", "closed form"
 
 @dataclass(frozen=True)
 class Candidate:
-    """One plan of a system. seconds: of a batch, predicted (inf where nothing predicts it); by: how; reason: why it is
-    not measured, empty where it may be."""
+    """One plan of a system.
+
+    Attributes:
+        seconds: Of a batch, predicted (inf where nothing predicts it).
+        by: How.
+        reason: Why it is not measured, empty where it may be.
+    """
 
     run: Run
     seconds: float = math.inf

@@ -31,8 +31,11 @@ def ticks(op: Op) -> float:
 class Timeline:
     """A legal run. All lists are indexed by stage.
 
-    slots: every op with its start and end; peak: most forwards open at once; gaps: for each microbatch the updates
-    made between its forward and its backward (the version difference that stashing or prediction has to bridge).
+    Attributes:
+        slots: Every op with its start and end.
+        peak: Most forwards open at once.
+        gaps: For each microbatch the updates made between its forward and its backward (the version difference that
+            stashing or prediction has to bridge).
     """
 
     stages: int

@@ -16,11 +16,12 @@ from suite.core.op import FlushInterval, Kind, Op, Place, Program
 class MessageDriven:
     """Forward and backward passes in the order their messages come.
 
-    pipeline_limit: microbatches alive in the pipeline at most; None is the number of stages (AxoNN IV-A). One or two
-        more hide the latency of messages.
-    cap: activations alive on any one stage at most; None leaves it to the limit. 1F1B's bound is `stages - stage`.
-    prefer: which pass runs when both could. 'backward' equals 1F1B's makespan at unit cost; 'forward' is what the
-        authors' code does, and is up to 16 % longer on deep pipelines with few microbatches.
+    Attributes:
+        pipeline_limit: Microbatches alive in the pipeline at most; None is the number of stages (AxoNN IV-A). One or
+            two more hide the latency of messages.
+        cap: Activations alive on any one stage at most; None leaves it to the limit. 1F1B's bound is `stages - stage`.
+        prefer: Which pass runs when both could. 'backward' equals 1F1B's makespan at unit cost; 'forward' is what the
+            authors' code does, and is up to 16 % longer on deep pipelines with few microbatches.
     """
 
     pipeline_limit: int | None = None

@@ -34,22 +34,24 @@ MOMENTS = ("moment_1", "moment_2")  # Adam, which every published cluster run us
 class Modelled:
     """A compared system as the simulator knows it (suite.config.system.SimulationConfig).
 
-    schedule, layout: as in its config
-    activation_checkpointing: which activations are kept: every AxoNN interval (V-A), every layer's input (Megatron),
-        or all
-    tensor: whether it can split a layer; blocking_sends: whether a send occupies its stage (NCCL, AxoNN IV-A)
-    device_initiated: whether messages leave by the device at once, not when the host comes round to them
-    sync_before_update: whether no stage updates before every stage has drained
-    scatter_messages: the passes whose messages the ranks of a split layer share out, a slice each: none, forward or
-        both
-    zero_stage: 1 where replicas share optimizer states out
-    allreduces_per_update: the share of an all-reduce's traffic that an update sends, so 1.5 is an all-reduce and an
-        all-gather
-    tied_embeddings: whether the ends of a pipeline add the gradients of their shared embedding, as they must to train
-        one model
-    bucket_numel: entries per optimizer step
-    buckets_per_reduction: AxoNN V-C; 0: one reduction, then one step
-    sparse: whether products with weights skip what is pruned
+    Attributes:
+        schedule, layout: As in its config.
+        activation_checkpointing: Which activations are kept: every AxoNN interval (V-A), every layer's input
+            (Megatron), or all.
+        tensor: Whether it can split a layer.
+        blocking_sends: Whether a send occupies its stage (NCCL, AxoNN IV-A).
+        device_initiated: Whether messages leave by the device at once, not when the host comes round to them.
+        sync_before_update: Whether no stage updates before every stage has drained.
+        scatter_messages: The passes whose messages the ranks of a split layer share out, a slice each: none, forward or
+            both.
+        zero_stage: 1 where replicas share optimizer states out.
+        allreduces_per_update: The share of an all-reduce's traffic that an update sends, so 1.5 is an all-reduce and an
+            all-gather.
+        tied_embeddings: Whether the ends of a pipeline add the gradients of their shared embedding, as they must to
+            train one model.
+        bucket_numel: Entries per optimizer step.
+        buckets_per_reduction: AxoNN V-C; 0: one reduction, then one step.
+        sparse: Whether products with weights skip what is pruned.
     """
 
     name: str

@@ -36,8 +36,14 @@ KERNELS = {"oblivious": 1, "aware": 3}
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Seconds of one epoch by phase. exchange: rows of H and G; sums: all-reduces over replicas (G2); weights:
-    all-reduces of weight gradients; products: sparse, with the copies around them; dense: products with weights"""
+    """Seconds of one epoch by phase.
+
+    Attributes:
+        exchange: Rows of H and G.
+        sums: all-reduces over replicas (G2); weights: all-reduces of weight gradients.
+        products: sparse, with the copies around them.
+        dense: Products with weights.
+    """
 
     exchange: float
     sums: float
@@ -65,10 +71,13 @@ class Epoch:
 class FullGraph:
     """A network on a distributed graph.
 
-    volumes: of a forward product, in vertices and entries of the graph that is meant; back: of a backward one, where
-        the graph is directed and it is another
-    form: of the exchange (suite.simulate.network.exchange.FORMS); published: whether local work is the published code's
-    order, epoch: suite.workload.gcn.how; value: bytes of a number
+    Attributes:
+        volumes: Of a forward product, in vertices and entries of the graph that is meant.
+        back: Of a backward one, where the graph is directed and it is another.
+        form: Of the exchange (suite.simulate.network.exchange.FORMS).
+        published: Whether local work is the published code's.
+        order, epoch: suite.workload.gcn.how.
+        value: Bytes of a number.
     """
 
     volumes: Volumes

@@ -16,7 +16,12 @@ Action = Callable[[Any], None]
 
 
 class Kernel:
-    """A clock that jumps from event to event. now: seconds; events: how many have happened."""
+    """A clock that jumps from event to event.
+
+    Attributes:
+        now: Seconds.
+        events: How many have happened.
+    """
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -42,9 +42,13 @@ UPDATES = 8  # of a simulated stream, times its stages: the third quarter of the
 class LayerPlan:
     """`shape` trained by `system` on `grid`, `batch` samples at a time in microbatches of `microbatch`.
 
-    policy: which weights passes read; update_every: microbatches per update and replica of a stream, None for a flush
-    layout, moments: the states of a rank, as a config's memory layout and its rule have them; half: the type of passes
-    in mixed precision; split: a name of suite.workload.split, or the ranges; rates: what split=pipedream profiles with
+    Attributes:
+        policy: Which weights passes read.
+        update_every: Microbatches per update and replica of a stream, None for a flush.
+        layout, moments: The states of a rank, as a config's memory layout and its rule have them.
+        half: The type of passes in mixed precision.
+        split: A name of suite.workload.split, or the ranges.
+        rates: What split=pipedream profiles with.
     """
 
     shape: Network

@@ -17,9 +17,14 @@ from suite.weights import Ledger
 
 @dataclass(frozen=True, slots=True)
 class PolicyOverheads:
-    """Of one stage in the steady state. forward, backward: predictions per pass; copies: versions per update that are
-    written beside the one before; beside: copies of the weights beside the newest, at most; again: whether a backward
-    pass computes its forward pass again."""
+    """Of one stage in the steady state.
+
+    Attributes:
+        forward, backward: Predictions per pass.
+        copies: Versions per update that are written beside the one before.
+        beside: Copies of the weights beside the newest, at most.
+        again: Whether a backward pass computes its forward pass again.
+    """
 
     forward: float
     backward: float

@@ -15,9 +15,14 @@ from suite.core.trace import Trace
 class Simulation:
     """Result of a simulated flush interval. Lists are by stage, times in seconds from its start.
 
-    drained: when the stage's last update begins; reduced: its gradients are reduced; finished: it has stepped
-    steps: when each of its updates has stepped, in order
-    peak: most forwards open at once; sent: payload bytes of its messages; trace: empty unless asked for
+    Attributes:
+        drained: When the stage's last update begins.
+        reduced: Its gradients are reduced.
+        finished: It has stepped.
+        steps: When each of its updates has stepped, in order.
+        peak: Most forwards open at once.
+        sent: Payload bytes of its messages.
+        trace: Empty unless asked for.
     """
 
     stages: int

@@ -30,9 +30,12 @@ Slower = Callable[[int, Op], float]  # factor on an op's seconds, by rank: strag
 class NetworkModel:
     """What carries messages and reductions.
 
-    link: between two ranks; fabric: of collectives, made for one simulation; ring: of a column
-    blocking: whether a stage that sends is busy until the message has arrived
-    apart: whether no stage updates before every stage has drained, as where phases are timed one by one
+    Attributes:
+        link: Between two ranks.
+        fabric: Of collectives, made for one simulation.
+        ring: Of a column.
+        blocking: Whether a stage that sends is busy until the message has arrived.
+        apart: Whether no stage updates before every stage has drained, as where phases are timed one by one.
     """
 
     link: Callable[[int, int], Link]

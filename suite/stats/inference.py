@@ -37,8 +37,14 @@ class ChangeVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """How B differs from A. ratio: of medians over repeats, with its interval; delta: 1 where every sample of B is
-    above every one of A; p: two-sided; least: the smallest p that as many repeats can have."""
+    """How B differs from A.
+
+    Attributes:
+        ratio: Of medians over repeats, with its interval.
+        delta: 1 where every sample of B is above every one of A.
+        p: two-sided.
+        least: The smallest p that as many repeats can have.
+    """
 
     ratio: float
     low: float

@@ -26,9 +26,12 @@ class RankTestOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Two systems' scores, higher is better. u: pairs that ours wins, ties a half; p: two-sided, exact.
+    """Two systems' scores, higher is better.
 
-    least: the smallest p that as many seeds can have, in whatever order they come out
+    Attributes:
+        u: Pairs that ours wins, ties a half.
+        p: two-sided, exact.
+        least: The smallest p that as many seeds can have, in whatever order they come out.
     """
 
     ours: float  # medians

@@ -23,10 +23,14 @@ POOLED = (0, 1, 4)  # convolutions that a pooling of 3 x 3 with stride 2 follows
 class AlexNet(ImageNetwork):
     """As torchvision builds it after Krizhevsky's second paper ("one weird trick"), 61,100,840 weights.
 
-    channels, sides: of each of the five convolutions, and of its kernel; stride, padding: the first one's, all others
-    keep the side; hidden: width of the dense layers; image: side of an image; colours: 1 or 3; mean, deviation: of
-    their bytes. torchvision averages what enters the dense layers to 6 x 6; at 224 x 224 that is what it is, and
-    elsewhere it is left out.
+    Attributes:
+        channels, sides: Of each of the five convolutions, and of its kernel.
+        stride, padding: The first one's, all others keep the side.
+        hidden: Width of the dense layers.
+        image: Side of an image.
+        colours: 1 or 3.
+        mean, deviation: Of their bytes. torchvision averages what enters the dense layers to 6 x 6; at 224 x 224 that
+            is what it is, and elsewhere it is left out.
     """
 
     channels: Sequence[int] = (64, 192, 384, 256, 256)

@@ -21,7 +21,10 @@ INDEX = 8  # bytes of the place of a maximum, which pooling keeps for its backwa
 class Convolution:
     """A convolution, a batch norm unless `norm` is False, and ReLU, which writes over its input.
 
-    sides: rows and columns of its kernel; padding: rows and columns on each side; eps: the batch norm's
+    Attributes:
+        sides: Rows and columns of its kernel.
+        padding: Rows and columns on each side.
+        eps: The batch norm's.
     """
 
     outputs: int
@@ -174,10 +177,11 @@ class _Node:
 class Passes:
     """One layer's forward and backward pass, storage by storage.
 
-    saved: bytes that its operations keep, the input among them if one of them does, the output not (the next layer's
-        input, or the end of a stage)
-    peak: bytes of one moment of the backward pass at most, or of the end of the forward pass; the output counts for as
-        long as an operation keeps it, and gradients
+    Attributes:
+        saved: Bytes that its operations keep, the input among them if one of them does, the output not (the next
+            layer's input, or the end of a stage).
+        peak: Bytes of one moment of the backward pass at most, or of the end of the forward pass; the output counts for
+            as long as an operation keeps it, and gradients.
     """
 
     chain: Sequence[Step]

@@ -42,10 +42,17 @@ def halved(side: int) -> int:
 class VGG(ImageNetwork):
     """Convolutions of 3 x 3 in groups, a pooling behind each group, and dense layers (Simonyan and Zisserman).
 
-    The defaults are VGG-19, row E; convolutions (2, 2, 3, 3, 3) are VGG-16, row D. channels, convolutions: of each
-    group; hidden: width of the dense layers; dense: how many there are; norm: a batch norm behind each convolution,
-    which the paper does not have (PipeOptim's authors do, with dense=1); image: side of an image, which every pooling
-    halves; colours: 1 or 3; mean, deviation: of their bytes (workload.pixels)
+    The defaults are VGG-19, row E; convolutions (2, 2, 3, 3, 3) are VGG-16, row D.
+
+    Attributes:
+        channels, convolutions: Of each group.
+        hidden: Width of the dense layers.
+        dense: How many there are.
+        norm: A batch norm behind each convolution, which the paper does not have (PipeOptim's authors do, with
+            dense=1).
+        image: Side of an image, which every pooling halves.
+        colours: 1 or 3.
+        mean, deviation: Of their bytes (workload.pixels).
     """
 
     channels: Sequence[int] = (64, 128, 256, 512, 512)
@@ -130,8 +137,14 @@ class VGG(ImageNetwork):
 class ResNet(ImageNetwork):
     """Bottleneck blocks (He et al.), their inner width times `widen`.
 
-    The defaults are ResNet-101. planes, blocks: of each group, all but the first of which halve the image, as the stem
-    does twice; stem: its channels; image: side of an image; colours: 1 or 3; mean, deviation: of their bytes
+    The defaults are ResNet-101.
+
+    Attributes:
+        planes, blocks: Of each group, all but the first of which halve the image, as the stem does twice.
+        stem: Its channels.
+        image: Side of an image.
+        colours: 1 or 3.
+        mean, deviation: Of their bytes.
     """
 
     planes: Sequence[int] = (64, 128, 256, 512)

@@ -23,7 +23,12 @@ KEPT = "kept"  # T = A^T H of the first epoch, which never changes; dW = T^T G
 
 @dataclass(frozen=True, slots=True)
 class SparseProduct:
-    """One sparse product of an epoch. layer: counted from 0; width: columns of what is multiplied, and sent."""
+    """One sparse product of an epoch.
+
+    Attributes:
+        layer: Counted from 0.
+        width: Columns of what is multiplied, and sent.
+    """
 
     layer: int
     backward: bool

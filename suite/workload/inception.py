@@ -104,10 +104,14 @@ class Inception(ImageNetwork):
 class GoogLeNet(Inception):
     """Nine Inception modules with batch norms behind every convolution.
 
-    form: photographs is torchvision's (6,624,904 weights: its 5 x 5 are 3 x 3, as the network of its weights has them);
-        small is the one for images of 32 x 32 that PipeOptim's authors train on CIFAR-100 (a stem of one convolution
-        that keeps the side, two 3 x 3 for each 5 x 5, biases before the batch norms). narrow: published channels over
-        this; image: side of an image; colours: 1 or 3; mean, deviation: of their bytes
+    Attributes:
+        form: Photographs is torchvision's (6,624,904 weights: its 5 x 5 are 3 x 3, as the network of its weights has
+            them); small is the one for images of 32 x 32 that PipeOptim's authors train on CIFAR-100 (a stem of one
+            convolution that keeps the side, two 3 x 3 for each 5 x 5, biases before the batch norms).
+        narrow: Published channels over this.
+        image: Side of an image.
+        colours: 1 or 3.
+        mean, deviation: Of their bytes.
     """
 
     form: str = "photographs"
@@ -163,9 +167,13 @@ class GoogLeNet(Inception):
 class InceptionV3(Inception):
     """Eleven modules of five kinds (Szegedy et al., Figures 5 to 7); torchvision's has 23,834,568 weights.
 
-    form: photographs has the published stem, whose convolutions do not pad and want 75 points at least; small is the
-        suite's own for small images, one convolution that keeps the side, as GoogLeNet's small form begins. narrow:
-        published channels over this; image: side of an image; colours: 1 or 3; mean, deviation: of their bytes
+    Attributes:
+        form: Photographs has the published stem, whose convolutions do not pad and want 75 points at least; small is
+            the suite's own for small images, one convolution that keeps the side, as GoogLeNet's small form begins.
+            narrow: published channels over this.
+        image: Side of an image.
+        colours: 1 or 3.
+        mean, deviation: Of their bytes.
     """
 
     form: str = "photographs"

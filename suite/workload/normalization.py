@@ -30,7 +30,12 @@ class Coloured(Protocol):
 
 
 class ImageNetwork(Network):
-    """A network of images. image: side; colours: 1 or 3"""
+    """A network of images.
+
+    Attributes:
+        image: Side.
+        colours: 1 or 3.
+    """
 
     content = "images"
     image: int

@@ -28,9 +28,14 @@ WIDTH = 4  # bytes of an entry
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Rates that turn the shape of a network into seconds. flops: flop/s of products; memory: bytes/s of all other
-    kernels; link: bytes/s between stages. The defaults are round numbers of one GPU on a PCIe slot; only their
-    ratios decide a split.
+    """Rates that turn the shape of a network into seconds.
+
+    The defaults are round numbers of one GPU on a PCIe slot; only their ratios decide a split.
+
+    Attributes:
+        flops: flop/s of products.
+        memory: bytes/s of all other kernels.
+        link: bytes/s between stages.
     """
 
     flops: float = 5.0e12
@@ -45,8 +50,14 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One entry per layer, for one microbatch. seconds: forward and backward pass; outputs: bytes of what the layer
-    passes on; weights: bytes of its parameters. bandwidth: bytes/s between devices."""
+    """One entry per layer, for one microbatch.
+
+    Attributes:
+        seconds: Forward and backward pass.
+        outputs: Bytes of what the layer passes on.
+        weights: Bytes of its parameters.
+        bandwidth: bytes/s between devices.
+    """
 
     seconds: tuple[float, ...]
     outputs: tuple[float, ...]

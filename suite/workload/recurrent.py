@@ -28,8 +28,11 @@ def lstm(inputs: int, hidden: int) -> int:
 class ResidualLSTM(Network):
     """An embedding, `layers` LSTMs with a projection each and a way round both, and a classifier of the mean.
 
-    The defaults are SpecTrain's sentiment network, which PipeOptim trains on IMDb. embedding, hidden: widths outside
-    and inside of an LSTM; sequence: tokens of a text, padded or cut to that
+    The defaults are SpecTrain's sentiment network, which PipeOptim trains on IMDb.
+
+    Attributes:
+        embedding, hidden: Widths outside and inside of an LSTM.
+        sequence: Tokens of a text, padded or cut to that.
     """
 
     content = "labelled_text"
@@ -87,9 +90,13 @@ class ResidualLSTM(Network):
 class GNMT(Network):
     """Google's translating network (Wu et al.) as its second reference version has it: suite.models.gnmt.
 
-    The defaults are GNMT-8. encoder, decoder: LSTMs of either side, the encoder's first one bidirectional; hidden:
-    their width, and the embeddings'; sequence: tokens of a sentence on either side, padded or cut to that; vocabulary:
-    of both languages together, PADDING, UNKNOWN, BEGIN and END among them
+    The defaults are GNMT-8.
+
+    Attributes:
+        encoder, decoder: LSTMs of either side, the encoder's first one bidirectional; hidden: their width, and the
+            embeddings'.
+        sequence: Tokens of a sentence on either side, padded or cut to that; vocabulary: of both languages together,
+            PADDING, UNKNOWN, BEGIN and END among them.
     """
 
     content = "sentence_pairs"

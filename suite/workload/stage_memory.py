@@ -13,8 +13,12 @@ from suite.workload.transformer import LayerShape
 
 @dataclass(frozen=True, slots=True)
 class StageMemory:
-    """Bytes of one microbatch on one stage. kept: saved until its backward pass; working: the largest transient in
-    addition to everything saved; entering: the message that the stage receives.
+    """Bytes of one microbatch on one stage.
+
+    Attributes:
+        kept: Saved until its backward pass.
+        working: The largest transient in addition to everything saved.
+        entering: The message that the stage receives.
     """
 
     kept: int
@@ -31,8 +35,12 @@ def held(
     apart: int | None = None,
     again: bool = False,
 ) -> StageMemory:
-    """Of stage number `stage` of `split`. apart: blocks between activation checkpoints; again: the whole stage is
-    computed again, and keeps what it was sent."""
+    """Of stage number `stage` of `split`.
+
+    Args:
+        apart: Blocks between activation checkpoints.
+        again: The whole stage is computed again, and keeps what it was sent.
+    """
     layers, last = split[stage], stage == len(split) - 1
     own = [shapes[index] for index in layers]
     # a stage's output stays with its graph, and its input is the first layer's saved one

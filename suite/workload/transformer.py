@@ -16,16 +16,17 @@ from suite.core.errors import InvalidRequest
 class LayerShape:
     """One layer of a pipeline.
 
-    parameters: the layer's own, a tied matrix counted where it first appears
-    tied: further parameters it holds a copy of
-    flops: of one forward pass of one sequence
-    saved: bytes kept for the backward pass of one sequence, the layer's input among them
-    output: bytes of its output, which is a message where a stage ends
-    working: bytes of the largest transient of its passes beyond `saved`; weight_working: those that do not grow with
-        the microbatch (a weight's gradient before it is added to the sum)
-    prunable: entries of each of its weights that a ticket may prune: of linear layers and convolutions. Biases, norms,
-        embeddings and a language head stay whole
-    checkpointed: whether activation checkpoints count it, and a split that is even (a block)
+    Attributes:
+        parameters: The layer's own, a tied matrix counted where it first appears.
+        tied: Further parameters it holds a copy of.
+        flops: Of one forward pass of one sequence.
+        saved: Bytes kept for the backward pass of one sequence, the layer's input among them.
+        output: Bytes of its output, which is a message where a stage ends.
+        working: Bytes of the largest transient of its passes beyond `saved`.
+        weight_working: Those that do not grow with the microbatch (a weight's gradient before it is added to the sum).
+        prunable: Entries of each of its weights that a ticket may prune: of linear layers and convolutions. Biases,
+            norms, embeddings and a language head stay whole.
+        checkpointed: Whether activation checkpoints count it, and a split that is even (a block).
     """
 
     name: str
@@ -45,8 +46,9 @@ class Network(Protocol):
 
     A class that inherits from this one has the defaults below.
 
-    content: what its samples are, as data sources compare it: text, labelled_text, sentence_pairs or images
-    tied: whether its first and its last layer share a weight
+    Attributes:
+        content: What its samples are, as data sources compare it: text, labelled_text, sentence_pairs or images.
+        tied: Whether its first and its last layer share a weight.
     """
 
     content: str = ""

@@ -60,8 +60,11 @@ class Note(TypedDict):
 class Calls:
     """The calls of one rank on one engine. A batch is a call of its own.
 
-    begun: calls so far; within: whether the last one is under way; batches: trained so far, with the one under way
-    at: the last call, for a message
+    Attributes:
+        begun: Calls so far.
+        within: Whether the last one is under way.
+        batches: Trained so far, with the one under way.
+        at: The last call, for a message.
     """
 
     def __init__(self, name: str) -> None:

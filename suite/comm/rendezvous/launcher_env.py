@@ -17,10 +17,12 @@ from suite.core.errors import InvalidRequest, UnknownName
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a process was started. launcher: torchrun, mpi, slurm or none
+    """How a process was started.
 
-    local_rank: its number on its host
-    local_size: ranks on its host; None where the launcher does not say
+    Attributes:
+        launcher: torchrun, mpi, slurm or none.
+        local_rank: Its number on its host.
+        local_size: Ranks on its host; None where the launcher does not say.
     """
 
     launcher: str

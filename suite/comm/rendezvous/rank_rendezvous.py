@@ -23,10 +23,13 @@ from suite.core.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """What a rank is told of the others. host, port: of rank 0; local: whether all are on one host
+    """What a rank is told of the others.
 
-    address: this rank's own, as others reach it
-    listener: rank 0's bound socket, as a file descriptor; None on others
+    Attributes:
+        host, port: Of rank 0.
+        local: Whether all are on one host.
+        address: This rank's own, as others reach it.
+        listener: Rank 0's bound socket, as a file descriptor; None on others.
     """
 
     host: str

@@ -19,13 +19,15 @@ class ProteinLike(SyntheticGraph):
     """Stands for the paper's Protein: proteins, joined where they are alike.
 
     degree: 242 in the published graph (sparse_gnn, Table 3), which is large for a laptop: there is no default
-    smallest, largest: vertices of a block (a family), in degrees; logarithms of sizes are even between them
-    bridges: edges between blocks, per block. With two, a partition of the published counts into 256 parts would have at
-      most some thousands to cut, which is what the paper's partitions cut (section 7.1.2)
 
     Inside a block the pairs of the smallest distance in its order are edges, in all blocks alike: a band. Known: counts
     and how few edges are cut. Guessed: the sizes, between 2.5 and 20 degrees, and the band. Parts should hold several
     blocks: more than about vertices / (20 * degree) of them cut bands.
+
+    Attributes:
+        smallest, largest: Vertices of a block (a family), in degrees; logarithms of sizes are even between them.
+        bridges: Edges between blocks, per block. With two, a partition of the published counts into 256 parts would
+            have at most some thousands to cut, which is what the paper's partitions cut (section 7.1.2).
     """
 
     smallest: float = 2.5

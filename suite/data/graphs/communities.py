@@ -21,22 +21,24 @@ from suite.data.graphs.synthetic_attributes import SyntheticGraph
 class Communities(SyntheticGraph):
     """Vertices on a ring, cut into communities.
 
-    tail: a vertex's weight is above x with chance x^(1 - tail), up to the root of n; inside its community its edges are
-      in proportion to it
-    smallest, largest: vertices of a community, in degrees; largest is at least `span` of n
-    span: share of the vertices
-    exponent: of sizes; a community of s vertices is as frequent as s^-exponent
-    far: share of the edges that leave a community
-    reach: such an edge goes further than a share x of the ring with chance in proportion to x^-reach, from `nearest` to
-      one half. A smaller one spreads the edges more evenly over the scales
-    hub: 0 to 1, how much the ends of far edges prefer vertices of large weight
-    bundle: far edges per link between two communities; who shares one edge shares more
-    mixing: spread (the deviation of its logarithm) of how many far edges a region has, for regions at several scales
-    regions: how many there are of each scale
-
     The ring is measured in far edges: a region that mixes twice as much takes twice the room on it. Values of the
     spread are quantiles of a normal distribution in a drawn order, so that seeds differ in where busy regions lie and
     not in how busy these are.
+
+    Attributes:
+        tail: A vertex's weight is above x with chance x^(1 - tail), up to the root of n; inside its community its edges
+            are in proportion to it.
+        smallest, largest: Vertices of a community, in degrees; largest is at least `span` of n.
+        span: Share of the vertices.
+        exponent: Of sizes; a community of s vertices is as frequent as s^-exponent.
+        far: Share of the edges that leave a community.
+        reach: Such an edge goes further than a share x of the ring with chance in proportion to x^-reach, from
+            `nearest` to one half. A smaller one spreads the edges more evenly over the scales.
+        hub: 0 to 1, how much the ends of far edges prefer vertices of large weight.
+        bundle: Far edges per link between two communities; who shares one edge shares more.
+        mixing: Spread (the deviation of its logarithm) of how many far edges a region has, for regions at several
+            scales.
+        regions: How many there are of each scale.
     """
 
     tail: float = 2.5

@@ -33,11 +33,12 @@ EXACT = 2**53  # from here on float64, as which a text is read, does not hold ev
 class FromFile:
     """What every file has.
 
-    file: its path
-    symmetrise: add the reverse of every edge; where that is there already, the weights add up
-    weighted: False gives every edge that is in the file, once or more often, the weight 1
-    features, classes: width and number of the random features and labels; 0 leaves them out
-    train, validation: shares of the vertices, the rest is test
+    Attributes:
+        file: Its path.
+        symmetrise: Add the reverse of every edge; where that is there already, the weights add up.
+        weighted: False gives every edge that is in the file, once or more often, the weight 1.
+        features, classes: Width and number of the random features and labels; 0 leaves them out.
+        train, validation: Shares of the vertices, the rest is test.
     """
 
     file: str | os.PathLike[str]
@@ -136,9 +137,10 @@ class EdgeList(FromFile):
     """A text, plain or .gz, of one edge a line: source, target and, if there is a third column, weight. Columns are
     separated by blanks, or by commas where the first line of numbers has one; lines after # or % are comments.
 
-    vertices: how many there are; None is one more than the largest number
-    first: number of the first vertex, 0 or 1
-    compact: leave out the numbers that no edge has, and number the rest anew in their order
+    Attributes:
+        vertices: How many there are; None is one more than the largest number.
+        first: Number of the first vertex, 0 or 1.
+        compact: Leave out the numbers that no edge has, and number the rest anew in their order.
     """
 
     vertices: int | None = None

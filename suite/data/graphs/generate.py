@@ -65,15 +65,17 @@ class RMAT(SyntheticGraph):
 class Planted(SyntheticGraph):
     """A planted partition whose labels can be learnt: equal blocks with many edges inside and a few between.
 
-    degree: is inside + outside, and need not be given
-    blocks: parts of the vertices, of equal size but for rounding
-    inside, outside: entries per vertex whose other end is in the same block, and in another
-    features: width; a vertex's are the mean of its label, a vector of length `signal`, plus normal noise of variance 1
-    classes: labels; block b has label b mod classes
-    signal: at 1 and 8 labels a linear model is right for about 0.38 of the vertices; a mean over neighbours, which
-      divides the noise by the root of their number, for over 0.9
-
     Each block cut alone is the best that a partitioner can do: nothing is gained by more cleverness.
+
+    Attributes:
+        degree: Is inside + outside, and need not be given.
+        blocks: Parts of the vertices, of equal size but for rounding.
+        inside, outside: Entries per vertex whose other end is in the same block, and in another.
+        features: width; a vertex's are the mean of its label, a vector of length `signal`, plus normal noise of
+            variance 1.
+        classes: labels; block b has label b mod classes.
+        signal: At 1 and 8 labels a linear model is right for about 0.38 of the vertices; a mean over neighbours, which
+            divides the noise by the root of their number, for over 0.9.
     """
 
     degree: float = -1.0

@@ -30,12 +30,13 @@ def _none() -> Bools:
 class Graph:
     """One graph of n vertices. Vertices are 0 .. n - 1.
 
-    adjacency: [n, n], float32 or float64; entry [u, v] is the weight of the edge u -> v
-    features: [n, f] float32, or None
-    labels: [n] int64 below `classes`, -1 for a vertex without; or None, and then classes is 0
-    train, validation, test: [n] bool; left out, no vertex is in that part
-    random: which of "features" and "labels" were drawn and not read: every record says so
-    notes: what was changed on the way in, with the numbers
+    Attributes:
+        adjacency: [n, n], float32 or float64; entry [u, v] is the weight of the edge u -> v.
+        features: [n, f] float32, or None.
+        labels: [n] int64 below `classes`, -1 for a vertex without; or None, and then classes is 0.
+        train, validation, test: [n] bool; left out, no vertex is in that part.
+        random: Which of "features" and "labels" were drawn and not read: every record says so.
+        notes: What was changed on the way in, with the numbers.
     """
 
     name: str
@@ -86,13 +87,14 @@ class Graph:
     ) -> Graph:
         """The graph of an edge list; weights are 1 where none are given. `rest`: features, labels and so on.
 
-        symmetrise: the reverse of every edge is added (of a self loop none); where that is there already, none is
-          merged into the other: their weights add up
-        loops: every vertex without a self loop gets one of weight 1
-        merge: an edge that comes twice is one, and every edge has weight 1; `weights` must be None
-
         Weights of an edge that comes twice are added up, and an edge of weight 0 is none; the notes count both. Raises
         InvalidRequest for ids out of range and for weights that are not finite, with the first of them.
+
+        Args:
+            symmetrise: The reverse of every edge is added (of a self loop none); where that is there already, none is
+                merged into the other: their weights add up.
+            loops: Every vertex without a self loop gets one of weight 1.
+            merge: An edge that comes twice is one, and every edge has weight 1; `weights` must be None.
         """
         u, v = _ids(name, "source", sources, vertices), _ids(name, "target", targets, vertices)
         if len(u) != len(v):

@@ -28,11 +28,13 @@ PARTS = ("train", "valid", "test")
 class Ogb:
     """A graph for node property prediction.
 
-    name: as the benchmark has it, ogbn-arxiv
-    folder: holds raw and split, or the folder that does
-    split: folder under split; None is the benchmark's own for this name
-    symmetrise: whether reverse edges are added
-    features: False leaves them out: the features of Papers are 57 GB"""
+    Attributes:
+        name: As the benchmark has it, ogbn-arxiv.
+        folder: Holds raw and split, or the folder that does.
+        split: Folder under split; None is the benchmark's own for this name.
+        symmetrise: Whether reverse edges are added.
+        features: False leaves them out: the features of Papers are 57 GB.
+    """
 
     name: str
     folder: str | os.PathLike[str]

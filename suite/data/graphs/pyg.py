@@ -27,8 +27,9 @@ VALIDATION = 500  # vertices after those of training (Yang, Cohen, Salakhutdinov
 class Reddit:
     """Posts of one month, joined where one user commented on both (Hamilton, Ying, Leskovec, NeurIPS 2017).
 
-    folder: holds reddit_data.npz and reddit_graph.npz
-    loops: every vertex gets a self loop, with which the count is that of the paper's Table 3 (decision G8)
+    Attributes:
+        folder: Holds reddit_data.npz and reddit_graph.npz.
+        loops: Every vertex gets a self loop, with which the count is that of the paper's Table 3 (decision G8).
     """
 
     folder: str | os.PathLike[str]
@@ -80,12 +81,13 @@ class Reddit:
 class Planetoid:
     """A citation graph in the split of Yang, Cohen and Salakhutdinov (Revisiting Semi-Supervised Learning, ICML 2016).
 
-    name: cora, citeseer or pubmed
-    folder: holds ind.cora.x, ind.cora.graph and the like; they are pickles, and nothing of them is run
-    normalise: divide each vertex's features by their sum, as GCN's authors do
-
     An edge is one in each direction, whatever its lists say: duplicates are merged and self loops left out, which gives
     the counts that are commonly printed (Cora: 10556). CiteSeer's test vertices without features have no label either.
+
+    Attributes:
+        name: cora, citeseer or pubmed.
+        folder: Holds ind.cora.x, ind.cora.graph and the like; they are pickles, and nothing of them is run.
+        normalise: Divide each vertex's features by their sum, as GCN's authors do.
     """
 
     name: str

@@ -25,10 +25,11 @@ TRAIN, VALIDATION = 0.6, 0.2  # shares of the vertices; nothing published depend
 class SyntheticGraph:
     """What every generator has.
 
-    vertices: n
-    degree: entries of the adjacency per vertex, both directions counted
-    features, classes: width and number of the random features and labels; 0 leaves them out
-    train, validation: shares of the vertices, the rest is test
+    Attributes:
+        vertices: N.
+        degree: Entries of the adjacency per vertex, both directions counted.
+        features, classes: Width and number of the random features and labels; 0 leaves them out.
+        train, validation: Shares of the vertices, the rest is test.
     """
 
     vertices: int

@@ -41,10 +41,13 @@ _OTHER = (KeyError, TypeError, ValueError, IndexError, AttributeError, StopItera
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a load took. updates: batches that were trained, those that overflowed too; samples: of data they used
+    """What a load took.
 
-    notes: newer checkpoints that are damaged, by name, and what another grid does not get as it was
-    extra: what this rank gave when it saved; rank 0's on another grid
+    Attributes:
+        updates: Batches that were trained, those that overflowed too.
+        samples: Of data they used.
+        notes: Newer checkpoints that are damaged, by name, and what another grid does not get as it was.
+        extra: What this rank gave when it saved; rank 0's on another grid.
     """
 
     path: Path

@@ -42,9 +42,10 @@ Tensors = dict[str, torch.Tensor]
 def save(engine: Engine, folder: Path, *, keep: int | None = None, extra: Mapping[str, Json] | None = None) -> Path:
     """Writes `folder`/step-000042, 42 being the updates, whole or not at all; every rank calls it, between batches.
 
-    keep: how many checkpoints stay, the newest; None: all. extra: plain data of this rank, which `load` gives back
-    Raises InvalidRequest within a batch or for keep below 1, OSError where a disk does not take it (RankError
-    elsewhere).
+    Args:
+        keep: How many checkpoints stay, the newest; None: all.
+        extra: Plain data of this rank, which `load` gives back Raises InvalidRequest within a batch or for keep below
+            1, OSError where a disk does not take it (RankError elsewhere).
     """
     together = Together(engine)
     first = engine.rank == 0

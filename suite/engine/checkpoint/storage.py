@@ -59,9 +59,13 @@ class Written(TypedDict):
 class Manifest(TypedDict):
     """The manifest of a checkpoint, of all ranks' parts.
 
-    run: what identifies the run; split: first and last layer of each stage; steps: updates without those that
-        overflowed; pruned: batches before the pruning; layers: type and shape of each state by layer and name
-    extra: what each rank gave when it saved
+    Attributes:
+        run: What identifies the run.
+        split: First and last layer of each stage.
+        steps: Updates without those that overflowed.
+        pruned: Batches before the pruning.
+        layers: Type and shape of each state by layer and name.
+        extra: What each rank gave when it saved.
     """
 
     schema: int

@@ -32,7 +32,12 @@ DIRECTIONS = ("velocity", "next")
 
 @dataclass
 class RuleState:
-    """State that a rule works on. weights: the stage's tensors, in order; moments: flat, one entry per weight."""
+    """State that a rule works on.
+
+    Attributes:
+        weights: The stage's tensors, in order.
+        moments: flat, one entry per weight.
+    """
 
     weights: list[torch.Tensor]
     moments: dict[str, torch.Tensor] = field(default_factory=dict)

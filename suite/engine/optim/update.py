@@ -29,13 +29,17 @@ _TINY = 1e-6  # beside a norm that divides, as torch's clip_grad_norm_ has it
 class Update:
     """The update of one stage.
 
-    column: the replicas of this stage; ends: the pipeline's two ends; everyone: the grid, None for one rank
-    ties: weights that share their gradient with the other end, the input's end first where both stand here
-    twins: those of them that are the output's end: a norm counts a tied weight once; own: whether this replica's
-        gradients count (one of the column's)
-    chunk: buckets per reduction; None: one reduction of everything; clip: the largest norm of all gradients
-    scaler: the loss scale of mixed precision, whose overflows are looked for
-    meets: whether all ranks update at one moment, and can decide together; else nobody looks for overflows
+    Attributes:
+        column: The replicas of this stage.
+        ends: The pipeline's two ends.
+        everyone: The grid, None for one rank.
+        ties: Weights that share their gradient with the other end, the input's end first where both stand here.
+        twins: Those of them that are the output's end: a norm counts a tied weight once.
+        own: Whether this replica's gradients count (one of the column's).
+        chunk: Buckets per reduction; None: one reduction of everything.
+        clip: The largest norm of all gradients.
+        scaler: The loss scale of mixed precision, whose overflows are looked for.
+        meets: Whether all ranks update at one moment, and can decide together; else nobody looks for overflows.
     """
 
     def __init__(

@@ -18,10 +18,16 @@ LayoutOf = Callable[..., Layout]
 
 
 class Order:
-    """The flat order. kept: the places that stay of pruned weights, by their ids
+    """The flat order.
 
-    order: the weights in it; at: where each lies, by its id; entries: of all; indexed: of those that are pruned
-    of: entries of the pruned weights before; whole: entries of all weights
+    Attributes:
+        kept: The places that stay of pruned weights, by their ids.
+        order: The weights in it.
+        at: Where each lies, by its id.
+        entries: Of all.
+        indexed: Of those that are pruned.
+        of: Entries of the pruned weights before.
+        whole: Entries of all weights.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], kept: Mapping[int, torch.Tensor]) -> None:

@@ -32,12 +32,15 @@ _HOOK = "compressing"  # what a pruned weight's hook is kept as
 class ModelState:
     """The model states of one stage.
 
-    parameters: the trained weights; flat: their order in flat states
-    gradient: all that is kept of their gradients, flat, in the type that passes compute in; what replicas reduce
-    rule: full-precision weights and moments of the whole stage, and how often they were stepped. In one precision the
-        weights are the layers' own, of a pruned one with its zeros
-    half: the type that passes compute in, where it is not the weights' own; bucket: entries that a step takes at a time
-    kept: the places that stay of each pruned weight, by its id; entries: of the flat order
+    Attributes:
+        parameters: The trained weights.
+        flat: Their order in flat states gradient: all that is kept of their gradients, flat, in the type that passes
+            compute in; what replicas reduce rule: full-precision weights and moments of the whole stage, and how often
+            they were stepped. In one precision the weights are the layers' own, of a pruned one with its zeros.
+        half: The type that passes compute in, where it is not the weights' own.
+        bucket: Entries that a step takes at a time.
+        kept: The places that stay of each pruned weight, by its id.
+        entries: Of the flat order.
     """
 
     def __init__(

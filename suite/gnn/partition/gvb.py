@@ -47,17 +47,18 @@ class Candidate(NamedTuple):
 class Gvb(Partitioner):
     """GVB-style: small total and maximum send volume of matrix @ X, exact for directed matrices too.
 
-    starts: METIS partitions, of the seeds seed, seed + 1, ... kahip: additional starts by KaHIP. None by default: after
-    refinement they are no better than METIS' (a tenth
-      more or less on community graphs of 2^15 vertices into 4 to 64 parts), and not every machine has it
-    imbalance: share by which the entries of a part may exceed the mean. Where every start exceeds it, and relieving it
-      would cost more rows, no part grows beyond the fullest of its start. The paper calls Graph-VB's constraint rather
-      loose (Section 7.1.1)
-    effort: steps of refinement per entry, level and cycle: work and not time, so that a seed gives the same parts
-
     What is found keeps the cap if a start did. The most that a part sends, and then the total, are no larger than of
     any METIS start, or of any that kept the cap. The total is at most the median of METIS' wherever that and the cap
     allow it.
+
+    Attributes:
+        starts: METIS partitions, of the seeds seed, seed + 1.
+        kahip: Additional starts by KaHIP. None by default: after refinement they are no better than METIS' (a tenth
+            more or less on community graphs of 2^15 vertices into 4 to 64 parts), and not every machine has it.
+        imbalance: Share by which the entries of a part may exceed the mean. Where every start exceeds it, and relieving
+            it would cost more rows, no part grows beyond the fullest of its start. The paper calls Graph-VB's
+            constraint rather loose (Section 7.1.1).
+        effort: Steps of refinement per entry, level and cycle: work and not time, so that a seed gives the same parts.
     """
 
     starts: int = 3

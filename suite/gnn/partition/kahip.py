@@ -24,9 +24,11 @@ MODES = {"fastsocial": 3, "ecosocial": 4, "strongsocial": 5, "fast": 0, "eco": 1
 class Kahip(Partitioner):
     """KaFFPa, one call. A vertex weighs its degree + 1, as for METIS.
 
-    mode: fastsocial is as quick as METIS on graphs with communities and up to a hundred times slower on those without
-    (an R-MAT of 2^16 vertices into 64 parts takes a minute); ecosocial takes three times as long for a smaller cut
-    imbalance: share by which the heaviest part may exceed the mean
+    Attributes:
+        mode: Fastsocial is as quick as METIS on graphs with communities and up to a hundred times slower on those
+            without (an R-MAT of 2^16 vertices into 64 parts takes a minute); ecosocial takes three times as long for a
+            smaller cut.
+        imbalance: Share by which the heaviest part may exceed the mean.
     """
 
     mode: str = "fastsocial"

@@ -26,8 +26,9 @@ PRESETS = ("deterministic", "deterministic_quality")  # others find other parts 
 class MtKahypar(Partitioner):
     """Km1 of nets v + N(v), exact for directed matrices. A vertex weighs its degree + 1, as for METIS.
 
-    preset: deterministic, or deterministic_quality, which takes longer; neither takes notice of a seed
-    imbalance: share by which the heaviest part may exceed the mean
+    Attributes:
+        preset: deterministic, or deterministic_quality, which takes longer; neither takes notice of a seed.
+        imbalance: Share by which the heaviest part may exceed the mean.
     """
 
     preset: str = "deterministic"

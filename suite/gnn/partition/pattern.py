@@ -59,9 +59,10 @@ def entries(matrix: csr_array) -> Rows:
 def connected(matrix: csr_array, k: int, solve: Callable[[csr_array, Rows], Rows], *, room: float = 0.0) -> Rows:
     """(n,) int32 parts: what `solve` says of the vertices with edges, and the others spread.
 
-    solve: from the undirected pattern among them, (m, m), and their numbers, (m,) ascending, to (m,) part ids; not
-    asked where there is nothing to decide (one part, or no more vertices than parts). room: share by which a part may
-    exceed the mean of entries
+    Args:
+        solve: From the undirected pattern among them, (m, m), and their numbers, (m,) ascending, to (m,) part ids; not
+            asked where there is nothing to decide (one part, or no more vertices than parts).
+        room: Share by which a part may exceed the mean of entries.
     """
     pattern = undirected(matrix)
     n = pattern.shape[0]

@@ -31,9 +31,13 @@ class Partitioner(PartitionMethod, Protocol):
     """Which part each vertex is in. A frozen dataclass: the fields that it compares by are the settings that a kept
     partition goes by.
 
-    objective: what it makes small; seedable: whether another seed gives another partition; packages: distributions
-    whose releases decide what it finds, none where it is as quick to ask again as to look up.
     A class that inherits from this one has defaults of `name` and `notes`.
+
+    Attributes:
+        objective: What it makes small.
+        seedable: Whether another seed gives another partition.
+        packages: Distributions whose releases decide what it finds, none where it is as quick to ask again as to look
+            up.
     """
 
     @property
@@ -57,10 +61,12 @@ class Partitioner(PartitionMethod, Protocol):
 class Quality:
     """What a partition costs, of the one product matrix @ X in 1D.
 
-    nnz_imbalance, vertex_imbalance: percent by which the fullest part exceeds the mean of entries, and of vertices
-    edge_cut: entries between different parts, so that an undirected edge counts twice
-    total, max_send, max_receive, max_pair: rows moved by all, most by one sender, receiver, and between two of them
-    imbalance: percent by which the busiest sender exceeds the mean (Table 2)
+    Attributes:
+        nnz_imbalance, vertex_imbalance: Percent by which the fullest part exceeds the mean of entries, and of vertices.
+        edge_cut: Entries between different parts, so that an undirected edge counts twice.
+        total, max_send, max_receive, max_pair: Rows moved by all, most by one sender, receiver, and between two of
+            them.
+        imbalance: Percent by which the busiest sender exceeds the mean (Table 2).
     """
 
     nnz_imbalance: float

@@ -34,8 +34,11 @@ ROUNDS = 12  # over the vertices of a level: most levels are done after 4 to 8
 class Level:
     """m vertices, or clusters of them, and the nets that join them; see kernel.py.
 
-    pins: (m, N) pattern, [x, j] where x reads net j and does not own it; owner: (N,) int32 ascending; rows: (N,) int64
-    rows of X in a net; weight: (m,) int64 entries of the matrix
+    Attributes:
+        pins: (m, N) pattern, [x, j] where x reads net j and does not own it.
+        owner: (N,) int32 ascending.
+        rows: (N,) int64 rows of X in a net.
+        weight: (m,) int64 entries of the matrix.
     """
 
     pins: csr_array
@@ -125,8 +128,10 @@ class Level:
 class MoveRule:
     """What a move may do.
 
-    cap: entries of a part; one that has more is relieved. ceiling: total rows sent; parts that send more are kept only
-    for want of others. effort: steps of work per pin and level, a bound that is the same on every machine
+    Attributes:
+        cap: Entries of a part; one that has more is relieved.
+        ceiling: Total rows sent; parts that send more are kept only for want of others.
+        effort: Steps of work per pin and level, a bound that is the same on every machine.
     """
 
     cap: int

@@ -64,9 +64,11 @@ class RandomOrder(Partitioner):
 class External(Partitioner):
     """A partition that another program left in a text file, such as Graph-VB's or gpmetis'.
 
-    file: whole numbers between blanks or line ends. form: `parts` has the part of each vertex, in their order; `sizes`
-    the number of vertices of each part, for vertices that are numbered part by part; `auto` takes a file whose numbers
-    are as many as parts and sum to the vertices, and a name that ends in sizes or whose length is not n, for sizes
+    Attributes:
+        file: Whole numbers between blanks or line ends.
+        form: `parts` has the part of each vertex, in their order; `sizes` the number of vertices of each part, for
+            vertices that are numbered part by part; `auto` takes a file whose numbers are as many as parts and sum to
+            the vertices, and a name that ends in sizes or whose length is not n, for sizes.
     """
 
     file: str

@@ -28,7 +28,12 @@ WithNull = tuple[Cases, str, Cases]  # an answer, and what the null model gives 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A claim without its answer. points: symbol values of a formula; terms: what the values of one case are."""
+    """A claim without its answer.
+
+    Attributes:
+        points: Symbol values of a formula.
+        terms: What the values of one case are.
+    """
 
     setting: Mapping[str, Scalar]
     points: tuple[Mapping[str, float], ...] = ()
@@ -64,7 +69,9 @@ class Answer:
 class Papers:
     """What the papers say beside the claim that is asked, and the shapes of their models.
 
-    settings: the published settings by group, of which machines and training are read; shapes: GPTs by name
+    Attributes:
+        settings: The published settings by group, of which machines and training are read.
+        shapes: GPTs by name.
     """
 
     claims: Mapping[str, Claim]

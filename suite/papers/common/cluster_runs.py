@@ -48,7 +48,12 @@ def printed_peak() -> float:
 
 @dataclass(frozen=True)
 class ClusterBatch:
-    """One simulated batch. seconds: of the whole; pipeline, reduction, step: the phases of its first stage."""
+    """One simulated batch.
+
+    Attributes:
+        seconds: Of the whole.
+        pipeline, reduction, step: The phases of its first stage.
+    """
 
     plan: SimulationPlan
     seconds: float
@@ -106,8 +111,10 @@ class Lab:
     def varied(self, name: str, value: Scalar) -> Lab:
         """The lab with another value of a constant or of a plan; what does not read it is not simulated again.
 
-        name: stack.samo.adapters, plan.samo.axonn_samo.gpt3_xl.inter
-        value: of shares by name a factor"""
+        Args:
+            name: stack.samo.adapters, plan.samo.axonn_samo.gpt3_xl.inter.
+            value: Of shares by name a factor.
+        """
         kind, owner, *rest = name.split(".")
         if kind == "stack":
             changed = replace(self, stacks={**self.stacks, owner: trace.at(self.stacks[owner], rest[0], value)})

@@ -37,8 +37,13 @@ _FIGURES = {
 
 
 class FigureExecutor:
-    """One figure of a paper, simulated. models: shapes as configs of a model, by name; stacks: by paper; systems: those
-    that are modelled, by name."""
+    """One figure of a paper, simulated.
+
+    Attributes:
+        models: Shapes as configs of a model, by name.
+        stacks: By paper.
+        systems: Those that are modelled, by name.
+    """
 
     def __init__(
         self,

@@ -45,9 +45,13 @@ LONGEST = 600  # seconds that a child may take: broken code can wait for ever
 class Mutation:
     """One change of code.
 
-    file: relative to the repository; was: passages, each of which stands in it once; becomes: what replaces each
-    says: what the change breaks; turns: the claims, with the evidence of the answer, whose verdicts must be others
-    slowly: those of `turns` whose answer takes more than a second of a core
+    Attributes:
+        file: Relative to the repository.
+        was: passages, each of which stands in it once.
+        becomes: What replaces each.
+        says: What the change breaks.
+        turns: The claims, with the evidence of the answer, whose verdicts must be others.
+        slowly: Those of `turns` whose answer takes more than a second of a core.
     """
 
     id: str

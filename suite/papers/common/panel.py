@@ -16,12 +16,15 @@ NONE = float("nan")  # a point that has no value: the paper prints few
 class Panel:
     """One picture: curves over the same points.
 
-    x: the points' names; ours: by system, the values; paper, null: the same of the paper's printed values and of the
-    null model, nan where there is none; calibrated: points that a constant was fitted to, as (system, index); axis:
-    what the points count; quantity: what the values are, as the y axis names it
-    title: of a panel of a published figure or table it begins with its name, "Figure 8 of SAMO: ..."
-    scale: "log" or "log-log" where the paper's figure has that scale; empty: as the values ask for
-    evidence: how our values came about, "simulated" or "derived"
+    Attributes:
+        x: The points' names.
+        ours: By system, the values.
+        paper, null: The same of the paper's printed values and of the null model, nan where there is none.
+        calibrated: Points that a constant was fitted to, as (system, index); axis: what the points count.
+        quantity: What the values are, as the y axis names it.
+        title: Of a panel of a published figure or table it begins with its name, "Figure 8 of SAMO: ...".
+        scale: "log" or "log-log" where the paper's figure has that scale; empty: as the values ask for.
+        evidence: How our values came about, "simulated" or "derived".
     """
 
     title: str

@@ -16,7 +16,12 @@ from suite.papers.common.claims import PAPERS
 
 
 class Placing(TypedDict, total=False):
-    """How a run was laid out. inter, tensor: G_inter and G_intra; bucket: parameters per step on the host"""
+    """How a run was laid out.
+
+    Attributes:
+        inter, tensor: G_inter and G_intra.
+        bucket: Parameters per step on the host.
+    """
 
     system: str
     inter: Required[int]
@@ -27,9 +32,13 @@ class Placing(TypedDict, total=False):
 
 
 class PipeOptimRun(TypedDict):
-    """PipeOptim's runs. microbatches: of GPipe's mini-batch; sentence: tokens of a sentence on either side
+    """PipeOptim's runs.
 
-    cuts: layers that begin a stage, by model; batches: samples per GPU by model and system
+    Attributes:
+        microbatches: Of GPipe's mini-batch.
+        sentence: Tokens of a sentence on either side.
+        cuts: Layers that begin a stage, by model.
+        batches: Samples per GPU by model and system.
     """
 
     stages: int

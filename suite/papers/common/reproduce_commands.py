@@ -49,8 +49,10 @@ class PublishedTraining:
 class Published:
     """What PipeOptim prints about its trainings.
 
-    tasks: its trainings; largest: the largest batch by network and system (Table V)
-    at_largest: ids of the claims that Table VI prints, for which every system trains with its largest batch
+    Attributes:
+        tasks: Its trainings.
+        largest: The largest batch by network and system (Table V).
+        at_largest: Ids of the claims that Table VI prints, for which every system trains with its largest batch.
     """
 
     tasks: tuple[PublishedTraining, ...]

@@ -70,9 +70,13 @@ def mini_batches(count: int, width: int, dtype: torch.dtype, samples: int = SAMP
 class WatchedRank:
     """What one rank was seen to do.
 
-    weights: bytes of its own; held: the most bytes of weights at once, copies and predictions among them
-    versions: its weights after as many updates; read: of each pass, the updates made and the weights read
-    predicted: entries that each pass predicted; spans: of its passes
+    Attributes:
+        weights: Bytes of its own.
+        held: The most bytes of weights at once, copies and predictions among them.
+        versions: Its weights after as many updates.
+        read: Of each pass, the updates made and the weights read.
+        predicted: Entries that each pass predicted.
+        spans: Of its passes.
     """
 
     stage: int

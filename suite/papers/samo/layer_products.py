@@ -31,7 +31,12 @@ Sweep = dict[str, dict[str, list[list[float]]]]  # by implementation and product
 
 
 class ProductFacts(TypedDict):
-    """Report of the rank. cuda: whether kernels of a GPU were timed; notes: for readers of the times"""
+    """Report of the rank.
+
+    Attributes:
+        cuda: Whether kernels of a GPU were timed.
+        notes: For readers of the times.
+    """
 
     sweeps: Sequence[Sweep]
     cuda: bool
@@ -57,10 +62,12 @@ class Claims:
 class Products:
     """Study of a layer's products over its width.
 
-    widths: of square weights, rising; batch: rows of activations
-    sparsity: share of the weights that is zero
-    rounds: samples of a product at each width and turn
-    timing: class path of the implementations and their clock
+    Attributes:
+        widths: Of square weights, rising.
+        batch: Rows of activations.
+        sparsity: Share of the weights that is zero.
+        rounds: Samples of a product at each width and turn.
+        timing: Class path of the implementations and their clock.
     """
 
     claims: Claims

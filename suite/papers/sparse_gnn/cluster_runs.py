@@ -226,8 +226,10 @@ class GraphLab:
     def varied(self, name: str, value: Scalar) -> GraphLab:
         """The lab with another value of a constant or a choice; what does not read it is kept.
 
-        name: stack.gnn.pairs, graph.protein.bridges, partitioner.gvb.effort, plan.sparse_gnn.form
-        value: of several spreads of mixing a factor"""
+        Args:
+            name: stack.gnn.pairs, graph.protein.bridges, partitioner.gvb.effort, plan.sparse_gnn.form.
+            value: Of several spreads of mixing a factor.
+        """
         kind, owner, key = name.split(".")
         if kind == "stack":
             changed = replace(self, stacks={**self.stacks, owner: trace.at(self.stacks[owner], key, value)})

@@ -28,8 +28,12 @@ class StandInGraph(TypedDict, total=False):
 
 
 class GraphFigureExecutor:
-    """The executor of one figure of the sparsity-aware GNN paper. stand_ins: configs of conf/graph, built, by
-    the published graph; counted: whether the figure is counted, without machine and stack."""
+    """The executor of one figure of the sparsity-aware GNN paper.
+
+    Attributes:
+        stand_ins: Configs of conf/graph, built, by the published graph.
+        counted: Whether the figure is counted, without machine and stack.
+    """
 
     def __init__(
         self,

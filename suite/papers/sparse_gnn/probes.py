@@ -61,8 +61,13 @@ class Counting:
 
 @dataclass(frozen=True)
 class ProbeTraining:
-    """Of one system on one grid. epochs: loss, and percent right, of each; extra: bytes that are handed to messages
-    beside rows of sparse products, their sums over replicas, and sums of loss and weight gradients."""
+    """Of one system on one grid.
+
+    Attributes:
+        epochs: loss, and percent right, of each.
+        extra: Bytes that are handed to messages beside rows of sparse products, their sums over replicas, and sums of
+            loss and weight gradients.
+    """
 
     epochs: tuple[tuple[float, float], ...]
     extra: int

@@ -20,9 +20,15 @@ DEADLINE = 120.0  # seconds
 
 @dataclass
 class Wire:
-    """What one rank's groups saw. rows: that it hands to each rank; came: the numbers of the rows that it gets of each;
-    broadcasts: how often it takes part in one; bytes: that it hands out, a broadcast once to every other rank; sums:
-    the ranks and the words of every sum, and where its tensor lies"""
+    """What one rank's groups saw.
+
+    Attributes:
+        rows: That it hands to each rank.
+        came: The numbers of the rows that it gets of each.
+        broadcasts: How often it takes part in one.
+        bytes: That it hands out, a broadcast once to every other rank; sums: the ranks and the words of every sum, and
+            where its tensor lies.
+    """
 
     rows: dict[int, int] = field(default_factory=dict)
     came: dict[int, list[int]] = field(default_factory=dict)

@@ -32,8 +32,13 @@ class OutcomeChange:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Of A with B. apart: runs that may not be compared, with the keys; commits: of A and B; lost: metrics
-    that A has and B has not."""
+    """Of A with B.
+
+    Attributes:
+        apart: Runs that may not be compared, with the keys.
+        commits: Of A and B.
+        lost: Metrics that A has and B has not.
+    """
 
     a: str
     b: str

@@ -48,8 +48,12 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The repeats of one run on both sides. differs: why they may not be compared; empty where they may.
-    spare: records of the same run that other code made than the newest of their side, left out."""
+    """The repeats of one run on both sides.
+
+    Attributes:
+        differs: Why they may not be compared; empty where they may.
+        spare: Records of the same run that other code made than the newest of their side, left out.
+    """
 
     name: Name
     a: tuple[Sample, ...]

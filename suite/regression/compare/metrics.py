@@ -30,8 +30,11 @@ ALONE = "one record on a side: machines drift from call to call by more than cod
 
 @dataclass(frozen=True, slots=True)
 class ChangeRule:
-    """Criteria of a change. metrics: the judged metrics, all where it is empty; scale: by the reference workload
-    (None: where that lessens the spread).
+    """Criteria of a change.
+
+    Attributes:
+        metrics: The judged metrics, all where it is empty.
+        scale: By the reference workload (None: where that lessens the spread).
     """
 
     threshold: float = THRESHOLD
@@ -42,9 +45,15 @@ class ChangeRule:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One metric of one run. effect: None for what is exact; scaled: whether by the reference workload; other: the
-    ratio by the other way, where there is one; quiet: of the quickest quarter of repeats; config: names the run where
-    labels are alike."""
+    """One metric of one run.
+
+    Attributes:
+        effect: None for what is exact.
+        scaled: Whether by the reference workload.
+        other: The ratio by the other way, where there is one.
+        quiet: Of the quickest quarter of repeats.
+        config: Names the run where labels are alike.
+    """
 
     name: Name
     metric: str

@@ -22,8 +22,12 @@ MAX_DEPTH = 40  # of a config, and of what is told of a machine
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One record. machine: the folder under measured/, if any; reference: seconds of the reference workload around it,
-    by part, empty where it was not timed."""
+    """One record.
+
+    Attributes:
+        machine: The folder under measured/, if any.
+        reference: Seconds of the reference workload around it, by part, empty where it was not timed.
+    """
 
     record: Record
     file: str

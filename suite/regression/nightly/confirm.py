@@ -39,8 +39,11 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """Outcome of a candidate regression. turns: None where old code could not run next to new. open: inconclusive,
-    so that this run is no baseline for others.
+    """Outcome of a candidate regression.
+
+    Attributes:
+        turns: None where old code could not run next to new.
+        open: inconclusive, so that this run is no baseline for others.
     """
 
     suspect: Suspect

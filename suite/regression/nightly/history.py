@@ -47,9 +47,13 @@ class RunLine(TypedDict):
 
 
 class HistoryLine(TypedDict):
-    """A line of the history. started, ended: ISO 8601; base: the night before that it was compared with
+    """A line of the history.
 
-    reference: seconds of the reference workload by part; accepted: whether it was accepted as a baseline later
+    Attributes:
+        started, ended: ISO 8601.
+        base: The night before that it was compared with.
+        reference: Seconds of the reference workload by part.
+        accepted: Whether it was accepted as a baseline later.
     """
 
     night: str

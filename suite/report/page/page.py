@@ -74,7 +74,12 @@ def _write(folder: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class PageLayout:
-    """Content of the page. rows: a record's numbers by its file; findings, shown: by group"""
+    """Content of the page.
+
+    Attributes:
+        rows: A record's numbers by its file.
+        findings, shown: By group.
+    """
 
     groups: Sequence[derive.ExperimentGroup]
     rows: Mapping[str, derive.RecordRow]
@@ -102,8 +107,13 @@ def render(
     settings: Settings | None = None,
     held: PageLayout | None = None,
 ) -> str:
-    """The page as text. exports: Perfetto file by record file, in the store's folder; settings: the published ones;
-    held: what `layout` makes of the same store"""
+    """The page as text.
+
+    Args:
+        exports: Perfetto file by record file, in the store's folder.
+        settings: The published ones.
+        held: What `layout` makes of the same store.
+    """
     script = "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),

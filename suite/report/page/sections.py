@@ -21,7 +21,12 @@ from suite.report.tables import claim_tables, record_tables, scorecard
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One experiment on one machine. drafts: of the pictures behind the panels; said: what is left out here"""
+    """One experiment on one machine.
+
+    Attributes:
+        drafts: Of the pictures behind the panels.
+        said: What is left out here.
+    """
 
     anchor: str
     title: str
@@ -51,7 +56,12 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """What all sections share. rows: a record's numbers by its file; exports: Perfetto file by record file"""
+    """What all sections share.
+
+    Attributes:
+        rows: A record's numbers by its file.
+        exports: Perfetto file by record file.
+    """
 
     groups: Sequence[derive.ExperimentGroup]
     rows: Mapping[str, derive.RecordRow]

@@ -35,10 +35,15 @@ _MOST_POINTS, _MOST_SYSTEMS, _MOST_FITTED = 64, 12, 40
 class FigurePanel:
     """Curves over the same points, by system; nan where there is no value.
 
-    curves: ours, paper and null, each with the systems that have a value; axis: what the points count, empty where the
-    record does not say; calibrated: (system, index) that a constant was fitted to; cut: whether the record holds more
-    told: the caption, where it is not the one that the curves tell; quantity: what the values are
-    scale: "log" or "log-log" where the paper's figure is drawn so; evidence: how our values came about
+    Attributes:
+        curves: ours, paper and null, each with the systems that have a value.
+        axis: What the points count, empty where the record does not say.
+        calibrated: (system, index) that a constant was fitted to.
+        cut: Whether the record holds more.
+        told: The caption, where it is not the one that the curves tell.
+        quantity: What the values are.
+        scale: "log" or "log-log" where the paper's figure is drawn so.
+        evidence: How our values came about.
     """
 
     title: str
@@ -87,8 +92,14 @@ class FigurePanel:
 
 @dataclass(frozen=True, slots=True)
 class ShownPanel:
-    """A panel and what stands next to it. source: the word for ours; run: links to the run that it is of, if it is of
-    one; more: a table that is folded away; where: the machine on which our values were measured or modelled"""
+    """A panel and what stands next to it.
+
+    Attributes:
+        source: The word for ours.
+        run: Links to the run that it is of, if it is of one.
+        more: A table that is folded away.
+        where: The machine on which our values were measured or modelled.
+    """
 
     panel: FigurePanel
     source: str

@@ -67,7 +67,9 @@ def read(
 ) -> Studied:
     """What the newest config of `group` asks of its own runs or of those of other experiments, and remarks on it.
 
-    settings: the published ones (suite.papers.common.claims.settings); runs: a run's anchor by its record's file
+    Args:
+        settings: The published ones (suite.papers.common.claims.settings).
+        runs: A run's anchor by its record's file.
     """
     row = at(group.lead.record.config, "experiment", "study")
     if row is None:

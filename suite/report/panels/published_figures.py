@@ -28,11 +28,15 @@ _ROMAN = {"I": 1, "II": 2, "III": 3, "IV": 4, "V": 5, "VI": 6, "VII": 7, "VIII":
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """One published figure or table. name: 'Figure 8 of SAMO'; claims: the paper's values next to ours
+    """One published figure or table.
 
-    counts: its claims by verdict, in words; experiments: (address, title) of the runs here that stand for it
-    distance: the largest relative distance of one of our values from a printed one, nan where none is comparable;
-    farthest: the claim that it is of
+    Attributes:
+        name: 'Figure 8 of SAMO'.
+        claims: The paper's values next to ours.
+        counts: Its claims by verdict, in words.
+        experiments: (address, title) of the runs here that stand for it.
+        distance: The largest relative distance of one of our values from a printed one, nan where none is comparable.
+        farthest: The claim that it is of.
     """
 
     anchor: str

@@ -65,7 +65,12 @@ class SeedRun:
 
 @dataclass(slots=True)
 class StudyTask:
-    """One training under several systems. seconds: simulated, of an epoch by system; unfinished: (system, why)"""
+    """One training under several systems.
+
+    Attributes:
+        seconds: simulated, of an epoch by system.
+        unfinished: (system, why).
+    """
 
     title: str
     settings: Mapping[str, str]

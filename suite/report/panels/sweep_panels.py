@@ -51,7 +51,12 @@ _TWICE, _APART = "twice", "not comparable"
 
 @dataclass(slots=True)
 class _Spot:
-    """Value of a run at a point. why: the reason that it is not drawn; mark: the word for it, where it has a place."""
+    """Value of a run at a point.
+
+    Attributes:
+        why: The reason that it is not drawn.
+        mark: The word for it, where it has a place.
+    """
 
     entry: StoredRecord
     curve: str
@@ -67,7 +72,9 @@ def read(
 ) -> tuple[list[ShownPanel], list[tuple[str, str]]]:
     """The panels that the group's newest config asks for, and (title, remark) on what could not be followed.
 
-    claims: by id; runs: a run's anchor by its record's file
+    Args:
+        claims: By id.
+        runs: A run's anchor by its record's file.
     """
     rows = at(group.lead.record.config, "experiment", "panels")
     if rows is None:

@@ -48,8 +48,12 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class PanelPlot:
-    """The paper's points next to ours; no draft where nothing can be drawn, no picture before it is. run, more: as in
-    panels.Shown; unfolded: whether its table stands open, as it compares printed values"""
+    """The paper's points next to ours; no draft where nothing can be drawn, no picture before it is.
+
+    Attributes:
+        run, more: As in panels.Shown.
+        unfolded: Whether its table stands open, as it compares printed values.
+    """
 
     title: str
     run: tuple[tuple[str, str], ...]

@@ -33,9 +33,12 @@ _SETTING = 64  # characters of a setting in a row; the whole stands in the claim
 class Around:
     """What stands around a claim.
 
-    runs: the anchors of runs by their record's file; machines: the machine of each committed record by its file
-    notes: what a record says of how it came to its value, by (file, claim)
-    decided: the decisions by claim; settings: the published settings by group
+    Attributes:
+        runs: The anchors of runs by their record's file.
+        machines: The machine of each committed record by its file.
+        notes: What a record says of how it came to its value, by (file, claim).
+        decided: The decisions by claim.
+        settings: The published settings by group.
     """
 
     runs: Mapping[str, str] = field(default_factory=dict)

@@ -36,10 +36,13 @@ _TONES = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """`value` is what a column sorts by, `detail` a second, smaller line; tone: good, bad, faint or a badge's name.
+    """`value` is what a column sorts by, `detail` a second, smaller line.
 
-    fold: the heading under which links, code and lines stand folded away; empty: they stand open
-    lines: (term, text) of what is folded away
+    Attributes:
+        tone: good, bad, faint or a badge's name.
+        fold: The heading under which links, code and lines stand folded away.
+        empty: They stand open.
+        lines: (term, text) of what is folded away.
     """
 
     text: str
@@ -70,9 +73,11 @@ class Column:
 class Table:
     """The first cell of a row is its heading.
 
-    anchors: the rows' ids, where they have any; filters: what the rows are filtered by, one number per filter
-    kind: a style of its own; a table with one becomes a list of cards on a narrow screen
-    said: what stands below, of rows that are left out
+    Attributes:
+        anchors: The rows' ids, where they have any.
+        filters: What the rows are filtered by, one number per filter.
+        kind: A style of its own; a table with one becomes a list of cards on a narrow screen.
+        said: What stands below, of rows that are left out.
     """
 
     title: str

@@ -99,7 +99,9 @@ class Count:
 class ScorecardRow:
     """One row.
 
-    value: what the claims table is filtered by; counts: one per kind that occurs on the page, in their order
+    Attributes:
+        value: What the claims table is filtered by.
+        counts: One per kind that occurs on the page, in their order.
     """
 
     name: str

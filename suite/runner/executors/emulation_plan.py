@@ -60,8 +60,11 @@ class Asking(CostModel):
 
 @dataclass(frozen=True, slots=True)
 class EmulationPlan:
-    """Plan of the emulation, equal for a rank and for the simulator. work: the first batch, or stream of batches;
-    each: microbatches of a batch and replica.
+    """Plan of the emulation, equal for a rank and for the simulator.
+
+    Attributes:
+        work: The first batch, or stream of batches.
+        each: Microbatches of a batch and replica.
     """
 
     grid: Grid

@@ -80,7 +80,12 @@ def _left(
     taken: tuple[float, float],
     averages: Mapping[str, Json],
 ) -> Record:
-    """The record of what an executor left. taken: when it began, and seconds; averages: of the machine's load."""
+    """The record of what an executor left.
+
+    Args:
+        taken: When it began, and seconds.
+        averages: Of the machine's load.
+    """
     origin = provenance_of(run, *taken, load=averages)
     if found.calibrated_on:
         origin["calibrated_on"] = list(found.calibrated_on)

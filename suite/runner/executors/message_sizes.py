@@ -97,14 +97,25 @@ def links(world: World, carriers: Sequence[str]) -> dict[str, dict[str, dict[str
 
 
 class Curve(TypedDict):
-    """Samples of one operation. carrier: its backend; ours: whether by the suite's layer, else by its library"""
+    """Samples of one operation.
+
+    Attributes:
+        carrier: Its backend.
+        ours: Whether by the suite's layer, else by its library.
+    """
 
     carrier: str
     ours: bool
 
 
 class MessageFacts(TypedDict):
-    """What a rank reports. sweeps: samples of each; curves: by name; staged: whether through the host's memory"""
+    """What a rank reports.
+
+    Attributes:
+        sweeps: Samples of each.
+        curves: By name.
+        staged: Whether through the host's memory.
+    """
 
     sweeps: Sequence[Samples]
     curves: Mapping[str, Curve]
@@ -128,10 +139,13 @@ class MessageClaim:
 class Messages:
     """Study of messages of several sizes by several backends.
 
-    operation: point_to_point, one way between the first two ranks, or all_reduce over all of them
-    carriers: backends; sizes: bytes, rising
-    rounds: samples of a curve at each size and turn; traffic: most bytes of these samples
-    claim: claim that the study answers
+    Attributes:
+        operation: point_to_point, one way between the first two ranks, or all_reduce over all of them.
+        carriers: Backends.
+        sizes: bytes, rising.
+        rounds: Samples of a curve at each size and turn.
+        traffic: Most bytes of these samples.
+        claim: Claim that the study answers.
     """
 
     operation: str = "point_to_point"

@@ -105,7 +105,12 @@ def connected(hosts: Sequence[str], port: int, token: str) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a rank says of itself. port: where rank 0 waits for the others, 0 for none; rest: what it has said since"""
+    """What a rank says of itself.
+
+    Attributes:
+        port: Where rank 0 waits for the others, 0 for none.
+        rest: What it has said since.
+    """
 
     rank: int
     pid: int

@@ -11,7 +11,10 @@ from suite.core.values import Json
 class Told(TypedDict, total=False):
     """Facts that a rank reports for the record; a system of the user's may add others.
 
-    host: bytes of states on the host, by kind; skipped: batches that overflowed; sweeps, curves: of a stand-in
+    Attributes:
+        host: Bytes of states on the host, by kind.
+        skipped: Batches that overflowed.
+        sweeps, curves: Of a stand-in.
     """
 
     data: Json
@@ -30,10 +33,16 @@ class Told(TypedDict, total=False):
 class RankReply(TypedDict, total=False):
     """An answer or a sign of life of a rank.
 
-    event: done, failed, beat or stack; at: the batch that is trained; text: stacks of all threads
-    outcome, reason, secondary: of a failure, and whether another rank's end caused it
-    durations: seconds of each batch; updates, parts: their phases; spans: rows of the trace of the last batch
-    gemm: flop/s of matrix products; memory: bytes by kind
+    Attributes:
+        event: done, failed, beat or stack.
+        at: The batch that is trained.
+        text: Stacks of all threads.
+        outcome, reason, secondary: Of a failure, and whether another rank's end caused it.
+        durations: Seconds of each batch.
+        updates, parts: Their phases.
+        spans: Rows of the trace of the last batch.
+        gemm: flop/s of matrix products.
+        memory: Bytes by kind.
     """
 
     event: str
@@ -68,7 +77,12 @@ class RankCommand(TypedDict, total=False):
 
 
 class Endpoint(TypedDict):
-    """The parent's socket. beat: seconds between signs of life; meets: whether it tells the ranks where they meet"""
+    """The parent's socket.
+
+    Attributes:
+        beat: Seconds between signs of life.
+        meets: Whether it tells the ranks where they meet.
+    """
 
     hosts: list[str]
     port: int

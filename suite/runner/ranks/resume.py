@@ -36,10 +36,12 @@ def finished(config: RunConfig) -> None:
 
 
 class Resuming:
-    """What one rank has trained, by itself or as a process before it did. done: a batch after the other
+    """What one rank has trained, by itself or as a process before it did.
 
-    scores: of validation, by the number of batches trained before
-    notes: what a reader of the record must know
+    Attributes:
+        done: A batch after the other.
+        scores: Of validation, by the number of batches trained before.
+        notes: What a reader of the record must know.
     """
 
     def __init__(self, config: RunConfig, system: Any) -> None:

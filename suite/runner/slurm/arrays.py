@@ -24,7 +24,12 @@ _LARGEST = 1000  # jobs of an array: a cluster takes 1001 unless it says otherwi
 
 @dataclass(frozen=True, slots=True)
 class ArrayJob:
-    """A command line that has runs to make. options: what is asked of sbatch; dry: its script is only told"""
+    """A command line that has runs to make.
+
+    Attributes:
+        options: What is asked of sbatch.
+        dry: Its script is only told.
+    """
 
     command: tuple[str, ...]
     runs: tuple[Run, ...]

@@ -26,7 +26,12 @@ Stamps = dict[Path, tuple[int, int]]
 
 
 class AnnouncedRun(TypedDict):
-    """A run that a job has announced. config: hash of its configuration; key: the name of its record"""
+    """A run that a job has announced.
+
+    Attributes:
+        config: Hash of its configuration.
+        key: The name of its record.
+    """
 
     label: str
     key: str

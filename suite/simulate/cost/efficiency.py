@@ -17,28 +17,33 @@ from suite.core.errors import InvalidRequest, UnknownName
 class Stack:
     """What is reached.
 
-    products: share of a device's peak that dense matrix products reach
-    traffic: share of a device's memory bandwidth that element-wise kernels reach; 0: their time is in `products`
-    states: share of a device's memory bandwidth that a step, a prediction and a copy of weights reach, where layers are
-        modelled one by one; null: that of `traffic`
-    kernels: by kind of network, the share of `products` that its layers reach; 1 where it is not named
-    launch: seconds that one pass of one layer costs whatever its size (kernel launches)
-    message: seconds that a stage spends on every message it sends or receives, whatever its size
-    delay: seconds from the end of a pass until its message is under way; lane: bytes/s that a message between two
-        stages reaches at most, on any link
-    network: share of an adapter's bandwidth that a ring reaches; adapters: how many of a node's adapters it uses
-    pairs: share of an adapter's bandwidth that messages of each process to each other reach
-    fabric: nodes at which the network has halved a ring's bandwidth (0: it never does)
-    hierarchical: whether a reduction goes over nodes only after each node has reduced inside itself
-    collective: seconds per collective call, whatever its size; hop: seconds per step of a ring
-    within: share of the bandwidth between devices of a node that a ring reaches
-    host: share of the link to host memory that an offloaded optimizer reaches
-    compress: seconds per parameter and microbatch to compress a gradient (SAMO III-C)
-    relative: by system, the share of `products` that its own build of the kernels reaches; 1 where it is not named
-    sparse: share of peak that sparse products reach, credited with the flops of the dense ones (SAMO V-C)
-    fitted: the claims that a constant was calibrated on; chosen: the claims by which a constant was chosen among a few
-    values; reasons: why the others are what they are; ranges: by constant, other plausible values, the ends of an
-    interval or every legal whole number (of shares by name: factors)
+    Attributes:
+        products: Share of a device's peak that dense matrix products reach.
+        traffic: Share of a device's memory bandwidth that element-wise kernels reach; 0: their time is in `products`.
+        states: Share of a device's memory bandwidth that a step, a prediction and a copy of weights reach, where layers
+            are modelled one by one; null: that of `traffic`.
+        kernels: By kind of network, the share of `products` that its layers reach; 1 where it is not named.
+        launch: Seconds that one pass of one layer costs whatever its size (kernel launches).
+        message: Seconds that a stage spends on every message it sends or receives, whatever its size.
+        delay: Seconds from the end of a pass until its message is under way.
+        lane: bytes/s that a message between two stages reaches at most, on any link.
+        network: Share of an adapter's bandwidth that a ring reaches.
+        adapters: How many of a node's adapters it uses.
+        pairs: Share of an adapter's bandwidth that messages of each process to each other reach.
+        fabric: Nodes at which the network has halved a ring's bandwidth (0: it never does).
+        hierarchical: Whether a reduction goes over nodes only after each node has reduced inside itself.
+        collective: Seconds per collective call, whatever its size.
+        hop: Seconds per step of a ring.
+        within: Share of the bandwidth between devices of a node that a ring reaches.
+        host: Share of the link to host memory that an offloaded optimizer reaches.
+        compress: Seconds per parameter and microbatch to compress a gradient (SAMO III-C).
+        relative: By system, the share of `products` that its own build of the kernels reaches; 1 where it is not named.
+        sparse: Share of peak that sparse products reach, credited with the flops of the dense ones (SAMO V-C).
+        fitted: The claims that a constant was calibrated on.
+        chosen: The claims by which a constant was chosen among a few values.
+        reasons: Why the others are what they are.
+        ranges: By constant, other plausible values, the ends of an interval or every legal whole number (of shares by
+            name: factors).
     """
 
     name: str

@@ -60,7 +60,9 @@ class Fixed(CostModel):
 class Profiled(CostModel):
     """Costs taken from the spans of a run (law 6): each op's own seconds, or the median of its stage and kind.
 
-    seconds, bytes: by op, of one pipeline; updates: seconds of one update by stage, the mean of those in the trace
+    Attributes:
+        seconds, bytes: By op, of one pipeline.
+        updates: Seconds of one update by stage, the mean of those in the trace.
     """
 
     seconds: Mapping[Op, float]

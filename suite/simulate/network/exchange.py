@@ -33,8 +33,12 @@ Bytes = Any  # float array
 class Protocol:
     """A way in which NCCL moves a collective's data.
 
-    base: seconds of a call; within, between: seconds per step inside a node, and between two; apart: factor of `within`
-    where there are several nodes; share: of the bandwidth that bare copies reach; most: bytes/s, at most
+    Attributes:
+        base: Seconds of a call.
+        within, between: Seconds per step inside a node, and between two.
+        apart: Factor of `within` where there are several nodes.
+        share: Of the bandwidth that bare copies reach.
+        most: bytes/s, at most.
     """
 
     name: str

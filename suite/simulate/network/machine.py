@@ -43,15 +43,19 @@ class Link:
 class Machine:
     """Equal nodes of equal devices.
 
-    devices_per_node; memory: bytes of a device that a program can use
-    peak: dense flop/s of a device by type, the vendor's figure for its matrix units
-    memory_bandwidth: bytes/s of a device's own memory
-    within: link between two devices of a node, each device its own
-    between: link of one network adapter of a node; adapters: how many a node has; they are shared by its devices
-    host: link between a device and its node's memory
-    source: where the figures are from
-    carriers: of a machine that was measured, by operation (point_to_point, all_reduce) and way of carrying it out, the
-        link that gives its seconds on two ranks: `carriers["all_reduce"]["suite over gloo"].seconds(bytes)`
+    devices_per_node;
+
+    Attributes:
+        memory: Bytes of a device that a program can use.
+        peak: Dense flop/s of a device by type, the vendor's figure for its matrix units.
+        memory_bandwidth: bytes/s of a device's own memory.
+        within: Link between two devices of a node, each device its own.
+        between: Link of one network adapter of a node.
+        adapters: How many a node has; they are shared by its devices.
+        host: Link between a device and its node's memory.
+        source: Where the figures are from.
+        carriers: Of a machine that was measured, by operation (point_to_point, all_reduce) and way of carrying it out,
+            the link that gives its seconds on two ranks: `carriers["all_reduce"]["suite over gloo"].seconds(bytes)`.
     """
 
     name: str

@@ -39,8 +39,10 @@ class Lane:
 class Ring:
     """Ranks in a ring, or several rings that do the same thing at the same time (the ranks of a layer that is split).
 
-    ranks: of one of them; nodes, leaving: how many steps of all of them leave each node
-    alone: whether no node holds two of its ranks, so that it leaves a node through the one adapter of its device
+    Attributes:
+        ranks: Of one of them.
+        nodes, leaving: How many steps of all of them leave each node.
+        alone: Whether no node holds two of its ranks, so that it leaves a node through the one adapter of its device.
     """
 
     ranks: tuple[int, ...]
