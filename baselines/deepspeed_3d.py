@@ -148,7 +148,7 @@ class DeepSpeed3D(protocols.System):
         if self.engine.zero_optimization_stage() or self.plan.asked.half:
             # the optimizer steps on a flat copy of its share of the weights
             held["masters"] = bytes_of(p for group in own.param_groups for p in group["params"])
-        # BF16_Optimizer adds the gradients of all microbatches in a buffer beside those of one
+        # BF16_Optimizer adds the gradients of all microbatches in a buffer next to the gradients of one
         if isinstance(self.engine.optimizer, BF16_Optimizer):
             held["gradients"] += bytes_of(self.engine.optimizer.fp32_groups_gradients_flat)
         # DeepSpeed frees gradients after a batch, so they are among what was allocated; reductions' buffers too
@@ -226,7 +226,7 @@ def _half(plan: PeerPlan, settings: DeepSpeedSettings) -> dict[str, Any]:
         return {}
     names = {"half": "bf16", "float32": "fp32"}
     mode: dict[str, dict[str, bool | int | float]]
-    mode = {"bf16": {"enabled": True, "check_grad_overflow": False}}  # its range is that of float32
+    mode = {"bf16": {"enabled": True, "check_grad_overflow": False}}  # bfloat16 has the range of float32
     if asked.half is torch.float16:
         names["half"] = "fp16"
         scale = asked.scale()

@@ -275,7 +275,7 @@ def isolated(overrides: Sequence[str], sweeper: _Sweeper) -> int:
             if sweeper.gone:
                 process.terminate()
                 process.wait(_GRACE)
-                os._exit(Exit.SOME_FAILED)  # a worker with nobody to answer
+                os._exit(Exit.SOME_FAILED)  # an orphaned worker
             time.sleep(_LOOK)
     except BaseException:
         process.terminate()  # it ends its ranks first; a terminal may have interrupted it already

@@ -64,7 +64,7 @@ def _built(key: str, config: Any, extra: Mapping[str, Any]) -> Any:
     path, later = str(config[TARGET]), bool(config.get(PARTIAL, False))
     target = locate(path)
     check_names(key, path, target, {**arguments, **extra}, later=later)
-    check_values(key, path, target, arguments)  # those that are plug-ins by what they return: nothing is built yet
+    check_values(key, path, target, arguments)  # plug-ins by their return type: nothing is built yet
     built = {**{key: build(value) for key, value in arguments.items()}, **extra}
     made = {name: value for name, value in built.items() if value is not arguments.get(name)}
     check_values(key, path, target, made)

@@ -33,7 +33,7 @@ class Op(NamedTuple):
 
     stage: int
     kind: Kind
-    index: int  # type: ignore[assignment]  # nobody asks where a value stands in an op
+    index: int  # type: ignore[assignment]  # tuple.index is not used on an op
 
     def __str__(self) -> str:
         return f"{self.stage}{self.kind.value}{self.index}"
@@ -123,7 +123,7 @@ class FlushInterval:
 Program = Generator[tuple[Op, ...], Op, None]
 """Yields the ops it would accept next, in order of preference; is sent the one that ran."""
 
-_made = tuple.__new__  # what Op(...) comes to, without its call: simulators ask for a neighbour a million times
+_made = tuple.__new__  # equals Op(...) without the call: simulators request a neighbour a million times
 
 
 def needs(op: Op, stages: int) -> Op | None:

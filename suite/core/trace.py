@@ -36,7 +36,7 @@ MESSAGE = "message"  # of a pass: the host's time for the messages that it recei
 GATHER, EXCHANGE, PRODUCT, ROW_REDUCE, GEMM = "gather", "exchange", "product", "row_reduce", "gemm"
 WAIT, TRANSFER, BUBBLE = "wait", "transfer", "bubble"
 CATEGORY = {Kind.FORWARD: FORWARD, Kind.BACKWARD: BACKWARD, Kind.EVALUATE: EVALUATE, Kind.UPDATE: STEP}
-# the category that each is part of; empty: that of its op
+# the category of each part; empty: the category of its op
 INSIDE = {
     **{COMPRESS: BACKWARD, RECOMPUTE: BACKWARD, EXPAND: STEP, COPY: STEP},
     **dict.fromkeys((TENSOR_REDUCE, PREDICT, MESSAGE), ""),

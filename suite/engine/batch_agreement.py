@@ -44,7 +44,7 @@ _UNKNOWN = -1.0  # instead of a length
 _LISTED = 2  # the place of `listed` in a row
 _MOST = 8  # ranks that a message lists
 _RULE = "every rank of the grid is given the same batches"
-_CALLS = {  # the call, and what a rank in it is at
+_CALLS = {  # the call, and the progress of a rank in it
     "training": ("trains", "a stream"),
     "evaluation": ("evaluates", "an evaluation"),
     "gradients": ("computes gradients", "the gradients of a batch"),

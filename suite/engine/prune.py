@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from suite.engine.engine import Engine
 
 
-_ASKED = "asked"  # what a search looks for, beside what the method remembers
+_ASKED = "asked"  # criterion of a search, in addition to the state of the method
 
 
 class Pruning:

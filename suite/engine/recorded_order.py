@@ -8,7 +8,7 @@ from suite.core.errors import IllegalSchedule
 from suite.core.op import FlushInterval, Kind, Op, Place, Program
 from suite.core.protocols import Read, StageVersions, WeightPolicy
 
-Passes = tuple[tuple[Op, Read | None], ...]  # the ops of a rank in their order, each with what it read
+Passes = tuple[tuple[Op, Read | None], ...]  # the ops of a rank in order, each with its read
 
 
 @dataclass(frozen=True)

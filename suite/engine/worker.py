@@ -92,7 +92,7 @@ def _ready(
     for op in accepted:
         need = needs(op, stages)
         if need is None:
-            free = op  # whatever stands behind it is never asked
+            free = op  # later ops are never requested
             break
         wish[need] = op
     arrival = transport.arrived(tuple(wish), patience() if free is None else 0) if wish else None

@@ -14,7 +14,7 @@ MOST = 16  # parts that a table tells one by one
 def chart(plan: ExchangePlan, width: int = 64) -> str:
     """A line per block row of A^T: its columns, `width` cells over all parts, shaded by how many have an entry."""
     k, offsets = plan.placement.parts, plan.offsets
-    # at least a cell a part, so that none is lost
+    # at least one cell per part
     cells = [max(1, round(width * (offsets[q + 1] - offsets[q]) / max(1, plan.vertices))) for q in range(k)]
     head = "  " + "|".join(f"H{q}"[:cell].ljust(cell) for q, cell in enumerate(cells))
     lines = [" " * 6 + head[1:]]

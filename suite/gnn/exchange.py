@@ -181,7 +181,7 @@ class Aware(Exchange):
         self.gathered = torch.from_numpy(share.gathered).to(self.world.device)
         self.sent = share.sent.tolist()
         self.received = share.received.tolist()
-        # the compact matrix cut where the halo begins: so X_i is not copied beside what comes
+        # the compact matrix cut where the halo begins: X_i is not copied next to the received rows
         self.local = self.matrix(csr_array(share.matrix[:, : share.rows]))
         if form == "fused":
             self.halo = {-1: self.matrix(csr_array(share.matrix[:, share.rows :]))}

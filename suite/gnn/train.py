@@ -151,7 +151,7 @@ class Trainer:
         loss, hundredfold = found.tolist()
         return {"loss": loss, "top_1": hundredfold / max(1, self.holding.counts[mask])}
 
-    # -- what a record says -------------------------------------------------------------------------------------------
+    # -- content of a record ------------------------------------------------------------------------------------------
 
     @property
     def sent(self) -> int:

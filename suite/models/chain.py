@@ -107,7 +107,7 @@ def layers(
         value = after(chain, value)
     if isinstance(shape, AlexNet):
         for number, (entering, leaving) in enumerate(pairwise(shape.widths)):
-            rate = dropout if number == 0 else 0.0  # of what enters the first, and of what it leaves to the second
+            rate = dropout if number == 0 else 0.0  # input size of the first layer, and its output size for the second
             dense = partial(Dense, published=PUBLISHED[number], last=number == 2, dropout=rate, before=rate)
             kinds.append(partial(dense, entering, leaving))
     else:

@@ -20,7 +20,7 @@ from suite.pruning.magnitude import SCOPES, check_kept, check_scope, ranked
 from suite.pruning.mask import Indices, Key, View, check_entries, check_some
 
 KINDS = ("channels", "weights")
-_TOLD = ("epochs", "distances", "settings")  # what is remembered beside masks
+_TOLD = ("epochs", "distances", "settings")  # state of the search in addition to its masks
 _SET = torch.tensor([value.bit_count() for value in range(256)])  # bits of a byte
 
 

@@ -233,9 +233,9 @@ def _ratio(group: derive.ExperimentGroup, system: str, rivals: list[Any]) -> _Ou
         if why:
             return _Ours(system=system, versus=label, why=why)
         found.append((value, label))
-    value, label = max(found)  # the larger our time is beside theirs, the quicker they are
+    value, label = max(found)  # the larger our time is relative to theirs, the faster they are
     versus = f"{label}, the quickest of {len(found)}" if len(found) > 1 else label
-    if system in rivals:  # beside itself it is what it is
+    if system in rivals:  # relative to itself
         return _Ours(value, system, versus)
     runs = [(entry.record, derive.BATCH_TIME) for name in (system, *rivals) if (entry := group.find(name))]
     quickest = lambda drawn: np.max([drawn[0] / theirs for theirs in drawn[1:]], axis=0)  # noqa: E731

@@ -102,7 +102,7 @@ def _rank(judged: Judged) -> int:
     return _HEADLINE.index(judged.evidence) if judged.evidence else len(_HEADLINE)
 
 
-# What the store holds
+# Content of the store
 
 
 def _newest(entries: Iterable[StoredRecord]) -> list[StoredRecord]:
@@ -223,7 +223,7 @@ def _outcomes(entries: Iterable[StoredRecord]) -> str:
     return ", ".join(sorted({f"{entry.record.label} {entry.record.outcome}" for entry in entries}))
 
 
-# What it says about the claim
+# Verdict on the claim
 
 
 def _judge(claim: Claim, answer: AnswerRow, known: _Held, *, hold: bool) -> Judged:

@@ -168,7 +168,7 @@ SYSTEMS: Mapping[str, Sequence[str]] = {  # by class, of ranks that train
 def _simulated(config: RunConfig, executor: SimulatedExecutor) -> Sequence[str]:
     simulation = config.system.simulation
     layout = simulation.layout if simulation else None
-    prunes = layout is not None and "sparsity" in layout.arguments  # the config says what is pruned
+    prunes = layout is not None and "sparsity" in layout.arguments  # the config lists the pruned weights
     given = simulation.model_fields_set if simulation else ()
     own = [f"system.simulation.{key}" for key in given if not (prunes and key == "layout")]
     if prunes and config.pruning.ticket:
@@ -194,7 +194,7 @@ def _simulated(config: RunConfig, executor: SimulatedExecutor) -> Sequence[str]:
 
 
 def _emulated(config: RunConfig, executor: EmulatedExecutor) -> Sequence[str]:
-    smoothed = config.weights.build().smoothed  # it is refused beside most optimizers
+    smoothed = config.weights.build().smoothed  # refused with most optimizers
     return (
         *(*RANKS, *MESSAGES, *BATCH, *GRID, *_order(config), "system.name", "system._target_", "executor"),
         *(("seed",) if executor.jitter and executor.jitter.spread else ()),

@@ -28,7 +28,7 @@ def alone(folder: Path, names: Iterable[str], waiting: Callable[[str], None]) ->
     """
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        for name in sorted(set(names)):  # one order for all: nobody waits in a ring
+        for name in sorted(set(names)):  # one order for all, so that no cycle of waiting arises
             stack.enter_context(_one(folder / f"{name}.lock", waiting))
         yield
 
@@ -46,7 +46,7 @@ def _one(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
     finally:
         if file is not None:
             with suppress(FileNotFoundError):
-                path.unlink()  # while it is held: whoever waits for it looks again
+                path.unlink()  # while it is held, waiting processes poll it
             os.close(file)
 
 

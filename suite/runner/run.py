@@ -227,7 +227,7 @@ class Session:
                 self.seconds,
                 turns=self.turns,
                 load=loads,
-                **{**self.extra, **self._graph(), **self._hosts()},  # a graph's data stand for those of its ranks
+                **{**self.extra, **self._graph(), **self._hosts()},  # a graph's data replace the data of its ranks
             ),
         )
 

@@ -119,7 +119,7 @@ class _Draft:
         run = replace(self.frozen, label=self.frozen.label + told)
         if not self.idle:
             return run
-        # its record is not that of a run to which the keys were not given
+        # its record differs from a run without these keys
         unread = list(self.idle)
         return replace(
             run,

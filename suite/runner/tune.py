@@ -41,7 +41,7 @@ from suite.workload import Transformer
 CHOSEN = ("grid", "batch.microbatch", "experiment")  # what the command line leaves to the tuner
 PREDICTS = ("machine", "stack")  # what a prediction is made with; a run on ranks has none
 TAKEN = ("tune", "schedule")  # the tuner reads them, whatever a run does
-# decides nothing of what is trained, or has to be typed
+# does not influence training, or must be typed
 LEFT_OUT = (*PREDICTS, "reports", "measure", "scale", "tag", "tune", *TYPED)
 SIMULATED, CLOSED_FORM = "simulated", "closed form"
 

@@ -63,7 +63,7 @@ LOST = {  # what a batch may lose time to, and the categories of it
     "compressing gradients": (COMPRESS,),
     "predicting and copying weights": (PREDICT, COPY),
 }
-ALWAYS = ("bubble", "transfer", "waiting for other stages", "collective")  # named where there are none of them, too
+ALWAYS = ("bubble", "transfer", "waiting for other stages", "collective")  # listed even where there are none
 TRACED = 40_000  # ops of all ranks that are driven: a longer trace is not kept
 
 

@@ -23,7 +23,7 @@ from suite.workload import Transformer
 
 MICROBATCHES = (1, 2, 4, 8, 16, 32)
 SIMULATED = 3  # of the plans that fit, at most
-NEAR = 1.04  # by the closed form, of the best: it is within 4 percent of what is simulated where microbatches are many
+NEAR = 1.04  # by the closed form, relative to the best: within 4 percent of the simulation for many microbatches
 
 DIVIDES = "stages divide blocks and devices, replicas and microbatch the batch"
 

@@ -263,7 +263,7 @@ def _bottleneck(name: str, inputs: int, inner: int, outputs: int, *, sides: tupl
     round_ = inputs * outputs if inputs != outputs or before != after else 0
     weights = squeeze + middle + widen + round_
     entered, made = inputs * before, outputs * after
-    # beside the way round's gradient, the largest pair that one step of the backward pass reads and makes
+    # with the shortcut's gradient, the largest pair that one step of the backward pass reads and writes
     pairs = (made + inner * after, 2 * inner * after, inner * (after + before), 2 * inner * before, inner * before)
     held = entered if round_ else made
     return LayerShape(

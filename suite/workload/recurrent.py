@@ -16,7 +16,7 @@ from suite.workload.transformer import LayerShape, Network
 
 PADDING, UNKNOWN, BEGIN, END = range(4)  # tokens of GNMT's vocabulary, before the words
 INTEGER = 8  # bytes of a token, or of a length
-KEPT = 7  # numbers per token and unit of an LSTM, beside its input: four gates, state, tanh of the state, hidden state
+KEPT = 7  # numbers per token and unit of an LSTM, in addition to its input: four gates, state, tanh, hidden state
 
 
 def lstm(inputs: int, hidden: int) -> int:
@@ -137,7 +137,7 @@ class GNMT(Network):
             one,
             parameters=2 * one.parameters,
             flops=2 * one.flops,
-            # the input before it is turned, the turned output, the places that turn them, and what is padding
+            # the input before it is reversed, the reversed output, the indices that reverse them, and the padding mask
             saved=2 * one.saved + 2 * s * h * width + s * INTEGER + s,
             working=one.working + 3 * s * h * width,
         )
@@ -152,7 +152,7 @@ class GNMT(Network):
             one,
             parameters=one.parameters + v * h + 2 * h * h + 2 * h + 1,
             flops=one.flops + 4 * s * h * h + 4 * s * s * h,
-            # the memory, the states that ask, the tanh of every pair, its weights, and what is padding
+            # the memory, the queries, the tanh of every pair, its weights, and the padding mask
             saved=one.saved + 3 * s * h * width + s * s * (h + 1) * width + s * INTEGER + s,
             working=max(one.working, (2 * s * s * h + 2 * s * h) * width),
             weight_working=max(one.weight_working, v * h * width),

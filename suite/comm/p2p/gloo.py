@@ -72,7 +72,7 @@ class GlooTransport(Transport):
                 for tensor in follow:
                     self.world.lanes.recv([tensor], source, self.body).wait()
                 with self.changed:
-                    if op.kind is Kind.EVALUATE:  # the sender is held up by what is not received here
+                    if op.kind is Kind.EVALUATE:  # an unreceived message blocks the sender
                         self.changed.wait_for(lambda: self.closed or self._held() < CAPACITY)
                     self.mailbox[op] = value
                     self.changed.notify_all()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _HEAD, _BODY = 1, 2  # tags
 
 NewBuffer = Callable[[int], Tensor]
-allocate = MPI.buffer.allocate  # (size) -> so many bytes that nobody has cleared
+allocate = MPI.buffer.allocate  # (size) -> this many uninitialised bytes
 
 
 def tensor_buffer(size: int) -> Tensor:
@@ -198,7 +198,7 @@ class MpiTransport(Transport):
             lane.send(CLOSING, ())
         closed = until(lambda: not any(lane.sending for lane in self.to.values()), self.progress, timeout)
         if closed:
-            barrier = self.comm.Ibarrier()  # nobody withdraws a receive that a neighbour may still need
+            barrier = self.comm.Ibarrier()  # a neighbour may still need a posted receive, so none is cancelled
             closed = until(barrier.Test, self.progress, timeout)
         for inbound in self.come:
             inbound.close()

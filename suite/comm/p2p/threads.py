@@ -95,7 +95,7 @@ def run(size: int, rank_main: Callable[[LoopbackWorld], Any], *, deadline: float
         if thread.is_alive():
             hub.fail(RankTimeout(f"{thread.name} was not done in {deadline:g} s"))
     end = time.monotonic() + LEAVE
-    for thread in threads:  # the failure wakes whoever waits: no thread is left to run into the interpreter's end
+    for thread in threads:  # the failure wakes all waiting threads: none may outlive the interpreter
         thread.join(max(0.0, end - time.monotonic()))
     if hub.failure is not None:
         raise hub.failure

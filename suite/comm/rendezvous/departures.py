@@ -142,7 +142,7 @@ class Departures:
             self.board.write(_ENDED, "")
             if self.rank == 0 and not raised():
                 self._serve()
-        except RuntimeError:  # the store has gone: whoever served it has ended
+        except RuntimeError:  # the store is gone: its server has ended
             return
 
     def _serve(self) -> None:

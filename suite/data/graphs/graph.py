@@ -182,7 +182,7 @@ def operator(graph: Graph, *, loops: bool = True) -> sparse.csr_array:
     rows = np.repeat(np.arange(graph.vertices), np.diff(matrix.indptr))
     scales = []
     for ends, side in ((rows, "out"), (matrix.indices, "in")):
-        # added up in the order of the entries: a row in that of its columns, a column in that of its rows
+        # added in the order of the entries: rows by column, columns by row
         degrees = np.bincount(ends, weights=matrix.data, minlength=graph.vertices)
         weighed = np.bincount(ends[matrix.data != 0], minlength=graph.vertices) > 0
         bad = np.flatnonzero(~np.isfinite(degrees) | (weighed & (degrees <= 0)))

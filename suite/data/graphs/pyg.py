@@ -20,7 +20,7 @@ from suite.data.graphs.reading import COLUMN, REAL, TABLE, WHOLE, archive, class
 from suite.data.graphs.safe_pickle import read
 
 PLANETOID = ("cora", "citeseer", "pubmed")
-VALIDATION = 500  # vertices after those of training (Yang, Cohen, Salakhutdinov, ICML 2016, section 5.1)
+VALIDATION = 500  # vertices after the training vertices (Yang, Cohen, Salakhutdinov, ICML 2016, section 5.1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,7 +93,7 @@ def load(engine: Engine, path: Path) -> Loaded:
             raise InvalidRequest(damaged[-1], rule="files have the manifest's SHA-256", legal=legal)
     assert found is not None
     found.take(engine)
-    together.largest(0)  # threads share torch's default generator: nobody draws before all have set it
+    together.largest(0)  # threads share torch's default generator: no rank draws before all have set it
     return found.told(damaged)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 SEARCH = "search/"  # what a method that looks for a ticket remembers of earlier batches
-INDEX = "index/"  # the places that stay of a pruned weight, beside whose compressed states they are kept
+INDEX = "index/"  # kept indices of a pruned weight, stored with its compressed states
 Tensors = dict[str, torch.Tensor]
 
 

@@ -25,7 +25,7 @@ from suite.core.members import lacking
 from suite.core.protocols import UpdateRule
 from suite.engine.optim.lr_schedule import Rate, as_rate
 
-_FEW = 4096  # entries of what little a step must hold beside its states
+_FEW = 4096  # entries of a step's scratch
 LAST = "gradient"  # the state that holds the last gradient, where a drift needs it
 DIRECTIONS = ("velocity", "next")
 

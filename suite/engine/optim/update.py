@@ -23,7 +23,7 @@ from suite.core.trace import REDUCE, STEP, TIE
 from suite.engine.optim.loss_scaler import Dynamic
 from suite.engine.states.state import ModelState
 
-_TINY = 1e-6  # beside a norm that divides, as torch's clip_grad_norm_ has it
+_TINY = 1e-6  # added to a norm that divides, as in torch's clip_grad_norm_
 
 
 class Update:
@@ -153,7 +153,7 @@ class Update:
         size = self.chunk * self.state.bucket
         coming = self._start(slice(0, size), first)
         for bucket in self.state.stepping(self.rule, factor):
-            if bucket.start % size == 0:  # a chunk begins: its sums are wanted, and those of the next may start
+            if bucket.start % size == 0:  # a chunk begins: wait for its sums, and start the next reduction
                 if bucket.start:
                     yield STEP
                 yield from self._wait(REDUCE, coming)

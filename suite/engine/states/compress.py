@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-# entries of a piece: 1 MiB of 64-bit indices, beside which a call costs nothing; on a GPU 128 MiB, as calls cost more
+# entries of a piece: 1 MiB of 64-bit indices on a CPU, 128 MiB on a GPU, where calls cost more
 _PIECE = {"cpu": 1 << 17, "cuda": 1 << 24}
 
 

@@ -287,7 +287,7 @@ class ModelState:
         self.gradient.zero_()
         self.rule.updates += stepped
 
-    # -- what a checkpoint keeps, and what a page shows ----------------------------------------------------------------
+    # -- content of checkpoints and of the page ----------------------------------------------------------------------
 
     def export(self, parameter: nn.Parameter) -> Mapping[str, torch.Tensor]:
         """The full-precision weight and the moments of one parameter, in its shape: live, to read or to copy into.

@@ -189,7 +189,7 @@ def parameters_of_fewest(question: Question, lab: Lab, *, memory: float) -> tupl
     return [[held[1] / held[0]]], f"{held[0]} and {held[1]} parameters of a GPU inside, at the fewest stages that fit"
 
 
-# Figure 8: reductions beside steps
+# Figure 8: reductions overlap steps
 
 
 def overlapped(lab: Lab, coarsening: int) -> float:

@@ -84,7 +84,7 @@ class Scaled(nn.Module):
 
 def reduced_bytes(question: Question, source: Any, *, entries: int) -> tuple[Cases, str]:
     cases = []
-    for system in (BEFORE, AFTER):  # one reduction, and several beside the steps
+    for system in (BEFORE, AFTER):  # one reduction, and several that overlap the steps
         config = resolve(f"system={system}", HALF, "grid.data=2", f"optimizer.bucket_numel={entries // 40}")
 
         def rank(world: Any) -> int:

@@ -140,4 +140,4 @@ def below_states(
     return cases, "sums over four stages: peaks, and states held for ever, before over after"
 
 
-# What a rank hands over
+# Bytes that a rank sends

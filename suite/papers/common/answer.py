@@ -23,7 +23,7 @@ from suite.workload import Transformer
 
 Number = Any  # float, int or Fraction: a fraction reaches the record as the nearest float
 Cases = Sequence[Sequence[Number]]
-WithNull = tuple[Cases, str, Cases]  # an answer, and what the null model gives in place of its values
+WithNull = tuple[Cases, str, Cases]  # an answer, and the null model's values for it
 
 
 @dataclass(frozen=True, slots=True)

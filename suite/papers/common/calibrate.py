@@ -82,7 +82,7 @@ def samo(lab: Lab, published: Mapping[str, float]) -> Stack:
 
 def _fit(stack: Stack, name: str, low: float, high: float, wrong: Callable[[Stack], float]) -> Stack:
     def on(value: float) -> Stack:
-        return replace(stack, **{name: value})  # type: ignore[arg-type]  # `name` is that of a number
+        return replace(stack, **{name: value})  # type: ignore[arg-type]  # `name` names a number
 
     return on(root(name, lambda value: wrong(on(value)), low, high))
 

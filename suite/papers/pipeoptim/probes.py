@@ -26,7 +26,7 @@ from suite.papers.pipeoptim.probes_drift import SMOOTHING
 
 DEPTH = 4
 SMOOTHED = "smoothed"
-# Section V-B; the decay of AdamW is that of the authors' scripts
+# Section V-B; the weight decay of AdamW is the authors'
 RULES: Mapping[str, SGD | Adam] = {
     "sgdm": SGD(0.01, momentum=0.9, weight_decay=5e-4),
     "adam": Adam(0.001),
@@ -67,7 +67,7 @@ def replay(layers: Sequence[nn.Module], rule: Any, microbatch: int, **told: Any)
     )
 
 
-# -- predictions beside what came ------------------------------------------------------------------------------------
+# -- predictions and actual versions ----------------------------------------------------------------------------------
 
 
 class _Smoothed:

@@ -110,7 +110,7 @@ def fig2_panels(lab: Lab, claims: Claims) -> Sequence[Panel]:
     ]
 
 
-# Beside AxoNN's offload
+# Compared with AxoNN's offload
 
 
 def layouts(bucket: int) -> dict[str, LayoutOf]:

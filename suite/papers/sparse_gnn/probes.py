@@ -31,7 +31,7 @@ GRAPH = Planted(vertices=128, blocks=8, classes=4, features=12)
 GRIDS = ((4, 1), (4, 2))  # processes and c: 1D and 1.5D
 EPOCHS, RATE = 10, 0.02
 VALUE = 8  # bytes
-ZEROS = 1e-300  # an entry of no product is compared as nothing beside another
+ZEROS = 1e-300  # zero entries of a product are compared absolutely
 
 
 class Counting:

@@ -140,7 +140,7 @@ def configs(a: Record, b: Record) -> tuple[Differs, ...]:
         if flat.get(key, ABSENT) != other.get(key, ABSENT):
             moved = copy.deepcopy(ours)
             _put(moved, key.split("."), _PROBE)
-            if key_of(moved, {}) != named:  # one that decides, whatever its value
+            if key_of(moved, {}) != named:  # decisive, whatever its value
                 found.append(Differs(key, *map(_text, (flat.get(key, ABSENT), other.get(key, ABSENT)))))
     return tuple(found) or (Differs("config", "one shape", "another"),)
 

@@ -16,8 +16,8 @@ from suite.core.errors import DamagedRecord, InvalidRequest
 from suite.core.record import LINES, Record, readers
 
 NIGHTS = Path("reports/nightly")
-DONE = "done.json"  # what a repeat leaves beside its records: that it is whole, and how fast the machine was
-MAX_DEPTH = 40  # of a config, and of what is told of a machine
+DONE = "done.json"  # marks a complete repeat, and holds the speed of the machine
+MAX_DEPTH = 40  # of a config, and of a machine's description
 
 
 @dataclass(frozen=True, slots=True)

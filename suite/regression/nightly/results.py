@@ -17,7 +17,7 @@ from suite.regression.compare.record_sets import RecordSet, Sample
 from suite.regression.nightly.history import Quartiles, RunLine
 from suite.runner.store import Store
 
-_MOST = 40  # metrics of a run that history keeps: those of experiments without batches are claims, which pages show
+_MOST = 40  # metrics of a run that the history keeps: experiments without batches are claims, which pages show
 
 
 def write_merged(folder: Path, samples: RecordSet) -> int:

@@ -20,7 +20,7 @@ RUNS = 1200  # that stand in tables and pictures, the newest of each experiment
 EARLIER = 240  # records that a newer one supersedes
 PICTURES = 240
 BOXES = 8000  # of all pictures of one batch in time
-ROWS = 5000  # of the tables beside panels
+ROWS = 5000  # of the tables next to panels
 LINES = 40  # of the reason of a run that did not end well
 
 

@@ -96,7 +96,7 @@ def plan(
     some = any(row.source != Source.ANALYTIC for row in ran)
     tables = (record_tables.systems(ran, reference, runs), record_tables.memory(entries, runs)) if some else ()
     # a record's own panels, and those that the experiment makes of several runs
-    # those of a published figure stand in the section of its paper
+    # runs of a published figure appear in the section of its paper
     own = [one for entry in entries for one in figure_panels.shown(entry, runs) if not one.panel.display[0]]
     several, unswept = sweep_panels.read(group, known, runs)
     studied, unlearned = learning_curves.read(group, held.groups, near.settings, runs, salt)

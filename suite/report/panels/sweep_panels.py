@@ -133,7 +133,7 @@ def _panel(
     return ShownPanel(panel, source or "ours", (), _table(asked, panel, own, spots, paper, runs)), remarks
 
 
-# What the runs say
+# Values of the runs
 
 
 def _own_unit(asked: PanelSpec, entries: Iterable[StoredRecord], claims: Mapping[str, Claim]) -> str:
@@ -258,7 +258,7 @@ def _hidden(asked: PanelSpec, group: derive.ExperimentGroup) -> list[str]:
     return [f"{told}: a newer run at another point has the same label; rule: a label per run; legal: tag=NAME"]
 
 
-# What is shown
+# Tables and captions
 
 
 def _caption(asked: PanelSpec, panel: FigurePanel, source: str, spots: Sequence[_Spot]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 INK = "#010203"  # stands for currentColor until the picture is rewritten
-NAMED = re.compile(r"(?:ours|paper|null|calibrated)-[0-9-]+")  # ids that a picture's own code gave, for whoever looks
+NAMED = re.compile(r"(?:ours|paper|null|calibrated)-[0-9-]+")  # ids from the code of a plot, for debugging
 _DIGITS = 2  # after the point, of coordinates in points
 _NUMBER = re.compile(r"-?[0-9]*\.[0-9]+")
 _TO_ID = re.compile(r"url\(#([^)]*)\)")

@@ -196,7 +196,7 @@ class Emulated:
         return self.buffers[size]
 
 
-# -- what the simulator says -----------------------------------------------------------------------------------------
+# -- prediction of the simulator -------------------------------------------------------------------------------------
 
 
 def hops(trace: Iterable[Span], grid: Grid) -> list[float]:

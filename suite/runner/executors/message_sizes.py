@@ -67,7 +67,7 @@ def sweep(world: World, operations: Sequence[Any], sizes: Sequence[int], rounds:
         for number in range(-1, rounds_of(size, rounds, traffic)):
             for each in Random(f"{size} {number}").sample(operations, len(operations)):
                 each.ready(size, number)
-                world.total(0.0, each.progress)  # all are here: nobody's lateness is timed
+                world.total(0.0, each.progress)  # all ranks are here: late arrival is not timed
                 seconds = each.go()
                 world.total(0.0, each.progress)  # and their messages move until the last has its value
                 each.check()

@@ -23,7 +23,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, RankError
 
 LOOPBACK = "127.0.0.1"
-_TRY, _PATIENCE = 3.0, 60.0  # seconds for one address, and for a parent that is alone at the one that there is
+_TRY, _PATIENCE = 3.0, 60.0  # seconds for one address, and for a parent with a single address
 _HELLO, _LINE = 5.0, 4096  # seconds and bytes for a rank's first line
 AUTO = "auto"
 

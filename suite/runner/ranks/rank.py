@@ -73,7 +73,7 @@ def limit_memory(limit: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (int(limit), int(limit)))
 
 
-Met = Callable[[], Meeting | None]  # waits until the ranks know where they meet
+Met = Callable[[], Meeting | None]  # waits until the ranks know their rendezvous address
 
 
 def by_launcher() -> None:

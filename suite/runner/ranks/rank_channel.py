@@ -24,7 +24,7 @@ from suite.runner.launch.rendezvous import connected
 from suite.runner.ranks.messages import Endpoint, RankCommand
 
 _LEAVE = 5.0  # seconds a rank may take to close after its parent is gone
-_STACK = 20_000  # bytes of what a rank tells of its threads
+_STACK = 20_000  # bytes of a rank's report on its threads
 
 
 class Control:
