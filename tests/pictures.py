@@ -64,7 +64,7 @@ def take(page: Path, folder: Path) -> list[Path]:
 
 
 def shot(tab: Tab, path: Path) -> Path:
-    """What the window shows, as a PNG of at most MOST_BYTES."""
+    """The visible window, as a PNG of at most MOST_BYTES."""
     tab.screenshot(path)
     path.write_bytes(small(path.read_bytes()))
     return path

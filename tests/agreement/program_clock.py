@@ -1,4 +1,6 @@
-"""What each of two ranks runs for test_clock.py: some systems one after the other, and the spans of their batches."""
+"""Program of each of two ranks for test_clock.py: several systems one after the other, and the spans of their
+batches.
+"""
 
 from __future__ import annotations
 

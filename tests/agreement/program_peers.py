@@ -1,4 +1,4 @@
-"""What each rank runs for test_peers.py: some systems, one after the other, in this world; their losses and bytes.
+"""Program of each rank for test_peers.py: several systems one after the other, in this world; their losses and bytes.
 
 Forward passes of a last batch are counted where they begin, as a recomputation may end before its layer does; in the
 first batches of a kind PyTorch's pipelines also try out shapes.

@@ -1,4 +1,5 @@
-"""What each rank runs for test_traffic.py: DeepSpeed on some configs, and every call of one batch to torch.distributed.
+"""Program of each rank for test_traffic.py: DeepSpeed on some configs, and every call of one batch to
+torch.distributed.
 
 Calls are seen where torch hands them to a process group, below every name that Python has for them.
 """
@@ -31,7 +32,7 @@ torch.set_num_threads(1)
 
 
 class Calls(TorchDispatchMode):
-    """What is handed to process groups: name, types, bytes of the whole payload, ranks."""
+    """Payloads handed to process groups: name, types, bytes, ranks."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,9 +1,8 @@
-"""Law 6: the simulator's batch is the one that ranks make, real ones and emulated ones: its time, its order, its bytes.
+"""Law 6: the simulated batch equals a batch of real and emulated ranks in time, order and bytes.
 
-A simulation of a real run is given that run's own times of ops and of messages; one of an emulated run, the cost model
-that it slept by and the latency of its config, which was there before.
-Times are medians over batches. Others on the machine may spoil a whole run: then it is made again, to the same bound.
-"""
+The simulation of a real run uses that run's own op and message times. The simulation of an emulated run uses its
+cost model and the latency of its config, which existed before. Times are medians over batches. Others on the machine
+may spoil a whole run: then it is made again, to the same bound."""
 
 from __future__ import annotations
 
@@ -73,7 +72,9 @@ def accepted(schedule: Schedule, ops: Sequence[Op], place: Place, work: FlushInt
 def same_order(
     schedule: Schedule, trace: Sequence[Span], simulated: Sequence[Span], grid: Grid, work: FlushInterval
 ) -> None:
-    """Every rank ran the simulation's ops: in its order where there is one, in one that the program takes elsewhere."""
+    """Every rank ran the simulation's ops: in its static order where it has one, otherwise in an order that the
+    program accepts.
+    """
     for rank in range(grid.size):
         ran, told, place = order(trace, rank), order(simulated, rank), grid.place(rank)
         assert accepted(schedule, ran, place, work), f"rank {rank} ran {' '.join(map(str, ran))}"
@@ -83,7 +84,7 @@ def same_order(
 
 
 def steps(schedule: Schedule, place: Place, work: FlushInterval) -> list[tuple[Op, ...]]:
-    """What a program accepts, step by step, where the first op always runs."""
+    """Accepted ops of a program, step by step, where the first op always runs."""
     program = schedule.program(place, work)
     found = [next(program)]
     while True:
@@ -190,7 +191,7 @@ def apart(records: Sequence[Record]) -> dict[str, float]:
 @pytest.mark.ranks
 def test_emulated_stages_and_replicas_keep_the_simulators_time(tmp_path: Path) -> None:
     """Every schedule, with jitter and a straggler, a column that reduces, and sixteen stages (with ops of 30 ms, which
-    leave their ranks time for messages where others compute): all within 5 %. The page says so too."""
+    leave their ranks time for messages where others compute): all within 5 %. The page states it as well."""
     needs("mpiexec")
     column = "system=gpipe", "grid.inter=2", "grid.data=2", "batch.size=8"
     long = "executor.cost.forward=0.03", "executor.cost.backward=0.03"

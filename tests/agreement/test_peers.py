@@ -1,4 +1,4 @@
-"""The real packages start where the suite starts: on every grid their losses are those of plain PyTorch."""
+"""The original packages start where the suite starts: on every grid their losses equal plain PyTorch's."""
 
 from __future__ import annotations
 

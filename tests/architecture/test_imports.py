@@ -265,7 +265,7 @@ def test_files_stay_readable_in_one_sitting() -> None:
 
 
 def tracked() -> list[Path]:
-    """What git tracks; every file outside hidden and generated folders where there is no repository."""
+    """Files tracked by git; every file outside hidden and generated folders where there is no repository."""
     if shutil.which("git") and (ROOT / ".git").exists():
         done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
         return [path for name in done.stdout.split("\0") if name and (path := ROOT / name).is_file()]

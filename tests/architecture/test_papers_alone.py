@@ -64,7 +64,7 @@ class Module:
 
 def references(node: ast.AST, hidden: frozenset[str] = frozenset()) -> Iterator[str]:
     """The names, and dotted names in full, that a statement refers to; of strings those that are a path of a module.
-    Names that a function binds itself are not those of its module."""
+    Names bound in a function differ from names of its module."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):

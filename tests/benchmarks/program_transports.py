@@ -1,4 +1,4 @@
-"""What each of two ranks runs for test_transports.py: one value goes there and comes back, by every carrier in turn."""
+"""Program of each of two ranks for test_transports.py: one round trip of a value, by every backend in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long two ranks take to add their gradients: the suite's groups, beside torch.distributed's own all-reduce."""
+"""Time of a gradient all-reduce on two ranks: the suite's groups and torch.distributed's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a batch takes where every op takes about a millisecond: the suite's engine beside the real packages.
+"""Time of a batch whose ops take about a millisecond: the suite's engine and the original packages.
 
 The systems and their settings are those of `experiment=overhead_bound`, which run as `suite run` runs them, in
 turns A B A B; the samples of their records are the samples here.

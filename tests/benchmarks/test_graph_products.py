@@ -1,4 +1,4 @@
-"""How long a local product takes over compact columns, beside one scipy product of the same block.
+"""Time of a local product over compact columns, compared with one scipy product of the same block.
 
 What a process multiplies is its rows over [its own | received] columns: two torch matrices here, so that its own rows
 are not copied beside those that come, against one matrix and one dense operand that is already whole. Turns, A B A B.

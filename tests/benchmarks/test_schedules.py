@@ -1,4 +1,4 @@
-"""How long it takes to know an order of ops: the checker, and the generators beside torch.distributed.pipelining."""
+"""Time to determine an order of ops: the checker, the generators, and torch.distributed.pipelining."""
 
 from __future__ import annotations
 

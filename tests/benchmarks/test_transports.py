@@ -1,4 +1,4 @@
-"""How long one value takes from rank to rank: the suite's lanes over MPI and gloo, beside the libraries themselves."""
+"""Time of one value from rank to rank: the suite's channels over MPI and gloo, and the libraries themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Law 9: every YAML under conf/ composes and builds, alone and in every experiment. Who wins, and what is refused.
+"""Law 9: every YAML under conf/ composes and builds, alone and in every experiment. Precedence of overrides, and
+refusals.
 
 A new file is tested by being there.
 """

@@ -1,4 +1,4 @@
-"""What each rank runs for test_asynchronous.py: asynchronous systems over real messages, beside their replay.
+"""Program of each rank for test_asynchronous.py: asynchronous systems over real messages, and their replay.
 
 Arguments: the transport, and how many systems share a grid's turn: 1 for all. Two epochs, so that the second begins
 with state; dropout, tuples, integers and statistics.

@@ -1,4 +1,5 @@
-"""What each rank runs for test_graphs.py: an epoch of a directed graph on every grid of this world, over real messages.
+"""Program of each rank for test_graphs.py: an epoch of a directed graph on every grid of this world, over real
+messages.
 
 Bytes are counted where torch.distributed is called, so that what the exchange says of itself is not asked.
 """

@@ -1,4 +1,4 @@
-"""What each rank runs for test_transports.py: law 2 on every grid of this world's size, over real messages."""
+"""Program of each rank for test_transports.py: law 2 on every grid of this world's size, over real messages."""
 
 from __future__ import annotations
 

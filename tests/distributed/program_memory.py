@@ -1,4 +1,4 @@
-"""What each MPI rank runs for tests/laws/test_memory.py: systems built from frozen configs, one counted batch each."""
+"""Program of each MPI rank for tests/laws/test_memory.py: systems built from frozen configs, one counted batch each."""
 
 from __future__ import annotations
 

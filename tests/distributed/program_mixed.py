@@ -1,4 +1,4 @@
-"""What each MPI rank runs for test_mixed.py: mixed precision with everything on, against a plain loop, bit for bit."""
+"""Program of each MPI rank for test_mixed.py: mixed precision with all options, against a plain loop, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each rank runs for test_resume.py: law 8 on two MPI ranks, in a folder that the program is given."""
+"""Program of each rank for test_resume.py: law 8 on two MPI ranks, in a given folder."""
 
 from __future__ import annotations
 

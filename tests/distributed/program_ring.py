@@ -1,4 +1,4 @@
-"""What each of four ranks runs for test_rings.py: all-reduces of plain memory in groups of two, three and four."""
+"""Program of each of four ranks for test_rings.py: all-reduces of plain memory in groups of two, three and four."""
 
 from __future__ import annotations
 

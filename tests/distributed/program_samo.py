@@ -1,4 +1,4 @@
-"""What each of two MPI ranks runs for test_samo.py: masked training bit for bit, and the bytes of reductions, counted.
+"""Program of each of two MPI ranks for test_samo.py: masked training bit for bit, and the counted bytes of reductions.
 
 With the argument `mpi` two replicas add by an exchange of bytes, which are counted where MPI is given them; with `gloo`
 they are counted where torch hands them to a process group.

@@ -1,4 +1,4 @@
-"""What the benchmarks' ranks run works, with few rounds: plain pytest skips the benchmarks themselves.
+"""The programs of the benchmarks' ranks work, with few rounds: plain pytest skips the benchmarks themselves.
 
 The programs check every value that comes back; here every carrier and group must have had its turn, for every size.
 """

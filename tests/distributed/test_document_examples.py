@@ -137,7 +137,7 @@ def asked(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess
 
 
 def test_one_file_and_one_yaml_of_thirty_lines() -> None:
-    """What it takes to train; a line more and it is simulated."""
+    """Lines needed to train; one more line adds the simulation."""
     assert list(FILES) == ["mine/waves.py", "mine/system/waves.yaml"]
     lines = [line for text in FILES.values() for line in text.splitlines()]
     assert len([line for line in lines if "simulation:" not in line]) <= 30

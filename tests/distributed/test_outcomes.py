@@ -207,7 +207,7 @@ def test_failures_run_again_when_only_successes_are_kept(tmp_path: Path) -> None
 
 
 def test_a_refusal_is_asked_again(tmp_path: Path) -> None:
-    """Its reason may be gone: nothing in the config says so."""
+    """Its reason may be gone: the config does not mention it."""
     folder = tmp_path / "text"
     command = [*SHORT, f"reports={tmp_path}", "data=wikitext_103", f"data.folder={folder}"]
     (refused,) = run(command)

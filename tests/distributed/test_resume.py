@@ -23,7 +23,7 @@ def test_two_ranks_resume_where_they_stopped(tmp_path: Path) -> None:
 
 
 def losses_of(command: list[str], batches: int) -> list[float]:
-    """Of a run that nobody ends, trained here."""
+    """Record of an uninterrupted run, trained here."""
     config = resolve(command)
     system = EngineSystem(threads.LoopbackWorld(threads.Hub(1), 0), config)
     text, size, sequence = (
@@ -38,7 +38,7 @@ def losses_of(command: list[str], batches: int) -> list[float]:
 
 
 def test_the_same_command_goes_on_after_a_kill(tmp_path: Path) -> None:
-    """A rank is killed in its third batch; the second process trains what is left, one batch and that of memory."""
+    """A rank is killed in its third batch; the second process trains the rest, one batch and the memory batch."""
     folder, reports = tmp_path / "checkpoints", tmp_path / "reports"
     small = ["model.shape.layers=2", "model.shape.hidden=32", "model.shape.sequence=16", "batch.size=8"]
     small += [

@@ -22,7 +22,7 @@ left = "of one program"
 
 
 def test_programs_share_ranks_and_a_fault_ends_them(tmp_path: Path) -> None:
-    """Three, whom no other test asks: theirs go on."""
+    """Three programs that no other test uses: their ranks continue."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     said = "0 __main__ {0}\n1 __main__ {0}\n2 __main__ {0}\n"

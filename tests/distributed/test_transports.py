@@ -47,7 +47,7 @@ def started(ranks: int, launcher: str, worlds: tuple[str, ...]) -> tuple[str, bo
 
 
 def compared(ranks: int, launcher: str, asked: str, worlds: tuple[str, ...]) -> str:
-    """What was said of one of them. The first that is missing fails, and the last where the start did not end well."""
+    """Output of one world. The first that is missing fails, and the last where the start did not end well."""
     out, well = started(ranks, launcher, worlds)
     assert f"{asked}: " in out, out
     assert well or asked != worlds[-1], out

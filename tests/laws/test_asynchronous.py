@@ -290,7 +290,7 @@ def test_live_weights_are_never_written_by_a_pass() -> None:
 
 
 def test_a_stage_holds_as_many_copies_as_the_ledger_counts() -> None:
-    """Table II, in tensors: what the store has allocated beside the live weights."""
+    """Table II in tensors: bytes that the store has allocated in addition to the live weights."""
     case = gpt_case("untied", "float32", tied=False, layers=4)
     for system, copies in (("pipedream", [4, 3, 2, 1]), ("2bw", [2] * 4), ("pipeoptim", [2, 2, 2, 1])):
         replay = Replay(

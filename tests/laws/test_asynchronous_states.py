@@ -1,4 +1,4 @@
-"""Asynchronous pipelines on every form of model states, over a checkpoint, and what they refuse by name.
+"""Asynchronous pipelines on every form of model states, over a checkpoint, and their refusals.
 
 Mixed precision predicts full-precision weights and rounds; SAMO's states predict what is kept and expand.
 """
@@ -159,7 +159,7 @@ def test_law_8_a_resumed_stream_is_bit_identical(system: str, tmp_path: Path) ->
 
 
 def test_stash_with_offloaded_states() -> None:
-    """What predicts nothing fetches nothing before a pass: offload stays legal."""
+    """A policy without prediction fetches nothing before a pass: offload stays legal."""
     away = {"memory": partial(offloaded, bucket=400, half=None), "bucket": 400}
     found = []
     for more in ({}, away):
@@ -362,7 +362,7 @@ def test_every_rank_of_a_replay_has_a_loss_scale_of_its_own() -> None:
 
 @pytest.mark.parametrize("policy", [Predict("inflight"), Latest("recompute"), Stash()], ids=str)
 def test_batch_norm_and_stages_without_weights(policy: Any) -> None:
-    """Graphs that are kept beside ones that are made again, and a stage that has nothing to step."""
+    """Kept graphs next to recomputed ones, and a stage without weights."""
     layers: list[Any] = [
         lambda: nn.Linear(5, 6),
         lambda: nn.BatchNorm1d(6),
@@ -394,7 +394,7 @@ def test_batch_norm_and_stages_without_weights(policy: Any) -> None:
 
 
 def test_the_last_loss_comes_when_the_stream_has_drained() -> None:
-    """Whoever takes as many losses as batches, and no more, has an engine that goes on."""
+    """An engine continues after a caller takes as many losses as batches."""
 
     def rank(world: Any) -> list[bool]:
         engine = Engine(CASE.layers, grid=Grid(inter=2), world=world, **settings(CASE, Stash(), 1, SGD(0.1)))
@@ -448,7 +448,7 @@ def test_a_drift_that_is_the_rules_own_state_is_not_written() -> None:
 
 
 def test_a_prediction_holds_little_beside_its_buffer() -> None:
-    """Whatever the stage's size: Table II's versions are its bytes."""
+    """For any size of the stage: Table II's versions are its bytes."""
     layers = [lambda: nn.Linear(1500, 1000, bias=False)]
     for rule in (AdamW(0.01, predict_decay=True), RMSprop(0.01), SGD(0.1, momentum=0.9, direction="next")):
         engine = Engine(

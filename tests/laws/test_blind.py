@@ -97,7 +97,7 @@ def _absurd(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def exact(found: ExecutorResult) -> tuple[Any, ...]:
-    """What a record holds beside what the paper prints; as text, so that nan is equal to itself.
+    """The content of a record except printed values; as text, so that nan equals itself.
 
     Measured values and their notes are left out: clocks never agree, and the peak of allocated bytes moves with a
     message in flight.
@@ -126,7 +126,7 @@ def near(found: ExecutorResult) -> dict[str, Any]:
 
 
 def answered(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ExecutorResult:
-    """What an executor leaves, in a new laboratory. What else is kept in this process was computed blind at first."""
+    """The result of an executor, in a new laboratory. Everything else cached in this process was computed blind."""
     monkeypatch.setattr(figure_executor, "_LABS", {})
     monkeypatch.setattr(graph_figures, "_LABS", {})
     config = resolve([*overrides, f"reports={tmp_path}"])

@@ -497,7 +497,7 @@ def test_what_is_no_value_answers_nothing(claim: Claim) -> None:
 
 
 def test_no_record_answers_for_another_claim() -> None:
-    """The values of all rows in one store: every verdict is that of the row's own, and the strongest evidence leads.
+    """The values of all rows in one store: every row gets its own verdict, and the strongest evidence leads.
 
     Claims that compare the same runs cannot all be met by one set of them: each is judged by its own.
     """

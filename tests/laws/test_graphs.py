@@ -1,8 +1,8 @@
 """Law 2 for full graphs: a distributed epoch is the dense one, for every grid, exchange, order and partition.
 
-The oracle multiplies whole dense matrices in float64 by the printed equations and shares no code with what it judges.
-The graphs are directed and weighted, so that a matrix in the place of its transpose shows; parts are uneven or empty.
-"""
+The oracle multiplies whole dense matrices in float64 by the printed equations and shares no code with the
+implementation. The graphs are directed and weighted, so that a matrix in the place of its transpose shows; parts are
+uneven or empty."""
 
 from __future__ import annotations
 

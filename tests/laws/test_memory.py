@@ -93,7 +93,7 @@ ASYNCHRONOUS["spectrain"] = (*SMALL, "optimizer=sgd")
     ids=["resident", "offloaded", "last bucket short"],
 )
 def test_model_states_of_mixed_precision(memory: Any, bucket: int, always: int, step: int) -> None:
-    """AxoNN V-B: 20 phi, and 4 phi + 16 bsize; exactly, and nothing beside them while a step runs."""
+    """AxoNN V-B: 20 phi, and 4 phi + 16 bsize; exactly, with nothing else allocated during a step."""
     memory = partial(offloaded, bucket=bucket) if memory is offloaded else memory
     case = gpt_case("tied", "float32", layers=4)
     engine = Engine(
@@ -127,7 +127,7 @@ FORMULAS |= {(None, "AdamW"): (20, 4, 16), (None, "SGD"): (16, 4, 12)}
 @pytest.mark.parametrize("what", ["weights", "all"])
 @pytest.mark.parametrize(("half", "rule"), FORMULAS, ids=str)
 def test_model_states_of_a_pruned_network(sparsity: float, what: str, half: str | None, rule: str) -> None:
-    """SAMO Equation 2 and its analogues, counted while a step runs: exactly, whole weights beside pruned ones too."""
+    """SAMO Equation 2 and its analogues, counted during a step: exact, also with unpruned weights."""
     case = gpt_case("tied", "float32", layers=4)
     engine = Engine(
         case.layers,
@@ -166,8 +166,9 @@ def test_predicted_and_counted(tmp_path: Path, ranks: int) -> None:
 
 
 def counted_by(ranks: int, configs: list[RunConfig], job: Path) -> list[list[dict[str, Any]]]:
-    """What every rank counted of each config: ranks of mpiexec, whose messages are held, or one alone, which has none
-    and needs no process."""
+    """Counts of every rank for each config: ranks of mpiexec, whose messages are held, or a single rank, which has
+    none and needs no process.
+    """
     if ranks == 1:
         return [[counted(threads.LoopbackWorld(threads.Hub(1), 0), config) for config in configs]]
     job.write_text(json.dumps([config.plain() for config in configs]))

@@ -199,7 +199,7 @@ def test_rows_that_are_no_mutation_are_refused(tmp_path: Path, change: dict[str,
 
 
 def test_answers_that_fail_do_not_turn(tmp_path: Path) -> None:
-    """What turns is written, the quickest first, and what was not asked stays."""
+    """Turned verdicts are written, the fastest first, and all other entries stay."""
     for paper in claims.PAPERS:
         (tmp_path / paper).mkdir()
         (tmp_path / paper / claims.MUTATIONS).write_text("# head\n[]\n")

@@ -65,7 +65,7 @@ TICKETS: dict[str, tuple[int, dict[str, Any]]] = {  # batches before the ticket 
 
 @pytest.mark.parametrize(("grid", "variant"), cells(GRIDS, TICKETS), ids=str)
 def test_a_ticket_is_saved_and_loaded(grid: Grid, variant: str, tmp_path: Path) -> None:
-    """An engine that is not pruned yet takes it over; one that draws it later draws the same."""
+    """An unpruned engine takes the mask over; an engine that draws it later draws the same."""
     after, more = TICKETS[variant]
     indices = random_ticket(PRUNED, 0.8)
     run = partial(trained, PRUNED, grid=grid, **more)

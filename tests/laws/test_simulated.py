@@ -1,4 +1,4 @@
-"""Law 5 on the virtual clock, and what the checker, the replicas and the network owe one another there.
+"""Law 5 on the virtual clock, with relations between checker, replicas and network.
 
 A simulator whose order or whose waiting differs a little from that of the checked programs still draws plausible
 curves; here it is held against closed forms, against the checker, and against itself with more of something.
@@ -100,7 +100,7 @@ def test_the_makespan_at_unit_cost_is_the_closed_form(schedule: Schedule, forwar
 
 
 def test_preferring_forward_misses_the_closed_form() -> None:
-    """As the checker says: what is simulated is the order that the authors' code has, where it is asked for."""
+    """The simulated order is the authors' order, where it is requested, as in the checker."""
     work = FlushInterval(0, 16, None, 0)
     found = simulate(MessageDriven(prefer="forward"), Grid(inter=8), work, Fixed(1.0, 1.0), FREE)
     assert found.makespan == check(MessageDriven(prefer="forward"), 8, work, cost=ticks).makespan
@@ -114,7 +114,7 @@ def ticks(op: Op) -> float:
 @pytest.mark.parametrize("latency", [0.125, 1.0])
 @pytest.mark.parametrize("stages", [2, 3, 6])
 def test_messages_lengthen_filling_and_draining(stages: int, latency: float) -> None:
-    """One microbatch crosses every link twice; GPipe's others follow it, so that no more is lost."""
+    """One microbatch crosses every link twice; GPipe's other passes follow, so no more time is lost."""
     for microbatches in (1, 2, 9):
         found = simulate(
             GPipe(),
@@ -251,7 +251,7 @@ def test_one_replica_stands_for_all(
 
 @pytest.mark.parametrize("name", systems())
 def test_one_replica_of_a_system_stands_for_all(name: str) -> None:
-    """Ring reductions, buckets beside steps, blocking sends, split layers: as conf has each system."""
+    """Ring reductions, buckets that overlap steps, blocking sends, split layers: as conf describes each system."""
     modelled = simulated(name)
     if modelled.bucket_numel:
         modelled = replace(modelled, layout=small_buckets, bucket_numel=100, buckets_per_reduction=2)

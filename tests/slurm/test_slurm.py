@@ -55,7 +55,7 @@ def outcomes(reports: Path) -> dict[str, Outcome]:
 
 
 class Saying:
-    """What a submission says; at a chosen word something happens."""
+    """Output of a submission; a chosen word triggers an event."""
 
     def __init__(self, **acts: object) -> None:
         self.lines: list[str] = []

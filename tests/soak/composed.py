@@ -51,7 +51,7 @@ class Found:
     slowest: tuple[float, list[str]] = (0.0, [])
 
     def add(self, other: Found) -> None:
-        """What another process has found."""
+        """Results of another process."""
         self.outcomes += other.outcomes
         self.counted += other.counted
         self.faults = other.faults | self.faults
@@ -121,7 +121,7 @@ def carried_out(overrides: Sequence[str], folder: Path) -> list[Record]:
 
 
 def one(overrides: list[str], folder: Path, found: Found) -> None:
-    """What becomes of one config is added to `found`."""
+    """The outcome of one config is added to `found`."""
     begin = time.monotonic()
     try:
         with (
@@ -182,7 +182,7 @@ def many(count: int, number: int, folder: Path) -> Found:
 
 
 def part(job: tuple[int, int, str]) -> Found:
-    """What one of several processes does: so many configs, the seed, the folder."""
+    """Work of one of several processes: number of configs, seed, folder."""
     count, number, folder = job
     Path(folder).mkdir()
     return many(count, number, Path(folder))

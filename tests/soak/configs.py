@@ -111,7 +111,7 @@ def answers() -> Mapping[str, list[str]]:
 
 @cache
 def class_paths() -> list[str]:
-    """What conf/ names of the suite."""
+    """Names of the suite in conf/."""
     texts = [file.read_text(encoding="utf-8") for file in sorted(CONF.rglob("*.yaml"))]
     return sorted({path for text in texts for path in re.findall(r"\b(?:suite|baselines)(?:\.\w+)+", text)})
 

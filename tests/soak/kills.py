@@ -1,9 +1,8 @@
 """Sweeps that are killed: no record is lost or damaged, no process is left, and the resumed sweep makes exactly the
 missing runs.
 
-A chain is one command on one fresh folder, killed again and again at random moments until it has made everything. What
-is killed is a rank, its launcher, a job, the sweep's own process, or its process group; or its disk is full.
-"""
+A chain is one command on one fresh folder, killed again and again at random moments until it has made everything.
+The victim is a rank, its launcher, a job, the sweep's own process, or its process group; or the disk is full."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ COMMANDS = {  # each with how often it is taken
 
 @dataclass
 class Tally:
-    """What was killed, what was found wrong, and how many records were looked at; from several threads."""
+    """Killed processes, faults, and the number of inspected records; from several threads."""
 
     kills: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
@@ -126,7 +125,7 @@ class Sweep:
             time.sleep(0.05)
 
     def records(self) -> dict[str, Record]:
-        """All that are there; a damaged one is a fault. So is one that was there before and is gone or changed."""
+        """All that are there; a damaged one is a fault. So does a record that existed before and is gone or changed."""
         found = {}
         files = {path.name: path for path in (self.reports / "records").glob("*.json")}
         for name, (changed, content) in self.seen.items():
@@ -264,7 +263,7 @@ def finish(sweep: Sweep, plan: Plan) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an unkilled sweep leaves, and how long it takes."""
+    """Records of an undisturbed sweep, and its duration."""
 
     keys: frozenset[str]
     seconds: float

@@ -73,7 +73,7 @@ GROUPS = (
 
 @dataclass
 class Ended:
-    """How commands ended; faults with what they said; from several threads."""
+    """Exit statuses of commands; faults with their output; from several threads."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
@@ -116,7 +116,7 @@ def config(random: Random) -> list[str]:
 
 
 def one(overrides: list[str], folder: Path, ended: Ended) -> None:
-    """What becomes of one config, through the command that people type."""
+    """Outcome of one config, through the command that people type."""
     command = [sys.executable, "-m", "suite", "run", *overrides, f"reports={folder}"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}

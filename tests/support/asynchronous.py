@@ -24,7 +24,7 @@ Weights = list[torch.Tensor]
 
 @dataclass
 class Rule:
-    """sgd (momentum, dampening), adam or adamw, in its textbook form; `options` of what is predicted."""
+    """sgd (momentum, dampening), adam or adamw, in its textbook form; `options` of the prediction."""
 
     kind: str
     lr: float

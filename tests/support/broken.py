@@ -83,7 +83,7 @@ class Scaled(EngineSystem):
 
 
 class Disobedient(EngineSystem):
-    """Its ranks read the newest weights, whatever the policy of the config says."""
+    """Its ranks read the newest weights, whatever the policy of the config."""
 
     def __init__(self, world: World, config: RunConfig) -> None:
         super().__init__(world, config)

@@ -189,7 +189,7 @@ class Tab:
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def troubles(self) -> list[str]:
-        """What went wrong: console, exceptions, policy violations, requests, and a page wider than its window."""
+        """Errors of the page: console, exceptions, policy violations, requests, and a page wider than its window."""
         found = [
             text for event in self.browser.events if event.get("sessionId") == self.session for text in self._bad(event)
         ]

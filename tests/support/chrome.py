@@ -16,8 +16,9 @@ NAMES = {"process_name", "process_sort_index", "thread_name", "thread_sort_index
 
 
 def faults(events: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What of the events a viewer would misread: a missing field, two slices of a track that overlap without one
-    inside the other, an arrow that starts or ends outside every slice."""
+    """Events that a viewer would misread: a missing field, two overlapping slices of a track without nesting, an
+    arrow that starts or ends outside every slice.
+    """
     found: list[str] = []
     tracks: dict[tuple[int, int], list[Mapping[str, Any]]] = defaultdict(list)
     named: set[tuple[int, int]] = set()

@@ -11,7 +11,7 @@ import pytest
 
 def chosen(rows: Sequence[tuple[Any, ...]], strength: int = 1, always: Iterable[tuple[Any, ...]] = ()) -> list[int]:
     """Positions of few rows that hold every value of every column; with strength=2 every pair that some row holds.
-    Those of `always` are among them."""
+    The rows of `always` are among them."""
     known: list[list[Any]] = [[] for _ in rows[0]] if rows else []
     for row in rows:
         for value, seen in zip(row, known, strict=True):
@@ -31,7 +31,7 @@ def chosen(rows: Sequence[tuple[Any, ...]], strength: int = 1, always: Iterable[
 def covering(
     rows: Iterable[tuple[Any, ...]], *, strength: int = 1, always: Iterable[tuple[Any, ...]] = ()
 ) -> list[Any]:
-    """All rows as pytest's parameters, `exhaustive` but for what is chosen."""
+    """All rows as pytest's parameters, `exhaustive` except the chosen ones."""
     rows = list(rows)
     kept = chosen(rows, strength, always)
     return [pytest.param(*row, marks=[] if at in kept else pytest.mark.exhaustive) for at, row in enumerate(rows)]

@@ -43,7 +43,7 @@ def held_by(engine: Engine) -> list[torch.Tensor]:
 
 
 class Checked:
-    """What a plain loop holds after every batch, for ranks to compare themselves with."""
+    """State of a plain loop after every batch, for comparison with ranks."""
 
     def __init__(self, case: Case, grid: Grid, half: str, rule: Any, scale: float) -> None:
         self.case, self.grid, self.half, self.rule, self.scale = case, grid, half, rule, scale

@@ -33,7 +33,7 @@ def names(group: str) -> list[str]:
 
 
 def conf(group: str, name: str) -> Any:
-    """What a file of conf builds, alone."""
+    """Object built from one file of conf, alone."""
     return build(raw(group, name))
 
 
@@ -74,7 +74,7 @@ def machine(**changes: Any) -> Machine:
 
 
 def stack(**changes: Any) -> Stack:
-    """Products at the machine's peak, and nothing beside them."""
+    """Products at the machine's peak, and nothing else."""
     return Stack(**{"name": "small", "products": 1.0, "traffic": 0.0, **changes})
 
 

@@ -65,7 +65,7 @@ class Host:
     space: str | None = None
 
     def inside(self, *command: str) -> list[str]:
-        """What runs a command on this node."""
+        """Runs a command on this node."""
         if self.space is None:
             return list(command)
         into = ["nsenter", f"--net=/run/netns/{self.space}", "unshare", "--uts", "sh", "-c"]
@@ -84,7 +84,7 @@ class Cluster:
         return {**os.environ, "SLURM_CONF": str(self.conf)}
 
     def run(self, *command: str, host: int = 0) -> str:
-        """What a command on a node says. Raises AssertionError where it fails."""
+        """Output of a command on a node. Raises AssertionError where it fails."""
         line = self.hosts[host].inside(*command)
         done = subprocess.run(line, env=self.environment, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -112,7 +112,7 @@ class Cluster:
         self.until(lambda: self.run("sinfo", "-h", "-N", "-o", "%t").split() == ["idle"] * len(self.hosts), 20)
 
     def until(self, reached: Callable[[], bool], seconds: float) -> None:
-        """Waits. Raises AssertionError with what the daemons have written."""
+        """Waits. Raises AssertionError with the output of the daemons."""
         end = time.monotonic() + seconds
         while not reached():
             logs = "\n".join(file.read_text(errors="replace")[-1500:] for file in (self.folder / "log").iterdir())

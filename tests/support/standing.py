@@ -104,7 +104,7 @@ def _whole(path: Path, text: str) -> None:
 
 
 def serve(folder: Path, parent: int) -> None:
-    """On a rank: one program after the other, until nobody asks any more."""
+    """On a rank: one program after the other, until the parent closes."""
     from mpi4py import MPI
 
     from suite import comm

@@ -27,7 +27,7 @@ def part(
     stage: int = 0,
     stages: int = 1,
 ) -> View:
-    """What a method sees on the stage that holds the layers `own`."""
+    """View of a method on the stage that holds the layers `own`."""
     numbered = [(number, layers[number]) for number in own]
 
     def weight(key: Key) -> torch.Tensor:
@@ -45,7 +45,7 @@ def whole(layers: Sequence[nn.Module], **told: Any) -> View:
 def drawn(
     made: Callable[[], MaskMethod], layers: Sequence[nn.Module], stages: int, draw: Draw | None = None, **told: Any
 ) -> list[Any]:
-    """What each of `stages` draws: its ticket, or what `draw` returns for its method and view."""
+    """Result of each of `stages`: its mask, or the result of `draw` for its method and view."""
 
     def one(world: LoopbackWorld) -> Any:
         def total(number: float) -> float:

@@ -32,7 +32,7 @@ from suite.workload.pipedream_split import Profile
 
 
 class Runs:
-    """What is unpickled leaves a file behind."""
+    """An unpickled object leaves a file behind."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark

@@ -86,7 +86,7 @@ def run_of(entry: str) -> Run:
 
 
 def word(run: Run, path: str) -> str:
-    """What stands at a path of a run's config."""
+    """The value at a path of a run's config."""
     found: Any = run.settings | {"system": run.config.system.name}
     for key in path.split("."):
         found = found[key]

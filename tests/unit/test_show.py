@@ -1,4 +1,4 @@
-"""What `suite show` prints of a record."""
+"""Output of `suite show` for a record."""
 
 from __future__ import annotations
 

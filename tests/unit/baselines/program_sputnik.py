@@ -1,4 +1,4 @@
-"""What test_sputnik_cuda.py runs in a process of its own: the Triton kernels on a CPU, by Triton's interpreter.
+"""Program of test_sputnik_cuda.py in a separate process: the Triton kernels on a CPU, by Triton's interpreter.
 
 Prints the errors by case, type and product as JSON. Triton asks for its interpreter when a kernel is defined.
 """

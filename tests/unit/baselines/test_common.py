@@ -1,4 +1,4 @@
-"""What a config asks of every peer, and in which pieces its layers are computed again."""
+"""Settings that a config gives every peer, and the pieces in which its layers are recomputed."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from suite.core.errors import Unsupported
 
 
 class Overflowing:
-    """What DeepSpeed's engine counts, of a run whose first batches overflow."""
+    """Counters of DeepSpeed's engine, for a run whose first batches overflow."""
 
     def __init__(self, overflows: int) -> None:
         self.optimizer = SimpleNamespace(param_groups=[{"lr": 0.0}])

@@ -1,4 +1,4 @@
-"""The sparse layer on a CPU: both its gradients and its output are those of a dense one with explicit zeros."""
+"""The sparse layer on a CPU: its output and both gradients equal a dense layer with explicit zeros."""
 
 from __future__ import annotations
 

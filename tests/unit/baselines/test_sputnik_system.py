@@ -1,4 +1,4 @@
-"""Sputnik in the engine: masked dense training on every grid, by the tickets that SAMO draws, and what it refuses."""
+"""Sputnik in the engine: masked dense training on every grid, with SAMO's masks, and its refusals."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_memory_arrives_byte_for_byte_in_one_message_or_in_two() -> None:
 
 
 def test_ranks_that_compute_nothing_load_no_torch() -> None:
-    """Sixteen of them start in the time of one that does."""
+    """Sixteen of them start in the time of a single rank with torch."""
     names = (
         "suite.runner.ranks.rank",
         "suite.runner.executors.emulated_rank",

@@ -66,7 +66,7 @@ MACHINE = {
 
 
 def test_a_hostile_config_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever in a config it stands, before anything beside it is called."""
+    """At any place in a config, before anything else is called."""
     monkeypatch.setattr(builtins, "eval", lambda *_: pytest.fail("it ran"))
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("it ran"))
     hostile = {"_target_": "subprocess.Popen", "args": ["true"]}

@@ -55,7 +55,7 @@ def test_a_long_one_ends_where_its_place_does() -> None:
 
 
 def raised(path: Path, text: str) -> BaseException:
-    """What a user's file raises."""
+    """Exception of a user's file."""
     path.write_text(text)
     try:
         exec(compile(text, str(path), "exec"), {"InvalidRequest": InvalidRequest, "IllegalSchedule": IllegalSchedule})

@@ -190,7 +190,7 @@ def test_a_network_of_fewer_words_is_refused_by_the_batch() -> None:
 
 @pytest.fixture
 def reviews(tmp_path: Path) -> Path:
-    """As aclImdb unpacks, reviews and what stands beside them."""
+    """aclImdb as it unpacks: reviews and other files."""
     written = {
         "train/neg/0_3.txt": "Bad, bad film!<br /><br />It wasn't GOOD.",
         "train/neg/1_1.txt": "bad film",

@@ -287,7 +287,7 @@ def test_means_and_contrastive_losses_are_taken(loss: Any) -> None:
 
 
 def test_looking_at_the_loss_disturbs_nothing() -> None:
-    """A stochastic loss with running statistics trains bit for bit as it does when nobody looks."""
+    """A stochastic loss with running statistics trains bit for bit as without the check."""
 
     class Noisy(nn.Module):
         def __init__(self) -> None:

@@ -299,7 +299,7 @@ def test_other_calls_on_one_rank_end_every_rank(grid: Grid, call: str, tmp_path:
 
 
 def ended_early(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> dict[int, str]:
-    """The errors of the ranks that wait for one that has ended."""
+    """Errors of the ranks that wait for an ended rank."""
     found: dict[int, str] = {}
 
     def rank(world: threads.LoopbackWorld) -> None:

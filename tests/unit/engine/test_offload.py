@@ -1,7 +1,6 @@
 """Offloaded buckets: order of fetch, step and write-back on one and on three streams.
 
-The streams of a device that is not here are played by a list of what they were told.
-"""
+The streams of an absent device are replaced by a list of the calls on them."""
 
 from __future__ import annotations
 

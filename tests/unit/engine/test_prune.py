@@ -285,7 +285,7 @@ def test_engines_on_one_list_of_modules_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("grid", [Grid(data=2), Grid(inter=2)], ids=str)
 def test_ranks_that_would_keep_other_places_are_refused_together(grid: Grid) -> None:
-    """Replicas with other places, or both ends of a tie on two stages: nobody goes on."""
+    """Replicas with other indices, or both ends of a tie on two stages: all ranks raise."""
     tied = CASE.ties if grid.inter == 2 else []
 
     def rank(world: Any) -> str:
@@ -352,7 +352,7 @@ def test_a_refused_ticket_leaves_the_engine_as_it_was(half: str | None) -> None:
 
 @pytest.mark.parametrize("half", [None, "bfloat16"])
 def test_weights_that_lie_otherwise_in_memory(half: str | None) -> None:
-    """A transposed weight that stays whole, beside a pruned one, stepped in pieces."""
+    """A transposed unpruned weight next to a pruned one, stepped in pieces."""
 
     def transposed() -> nn.Module:
         layer = nn.Linear(5, 3, bias=False)

@@ -112,7 +112,7 @@ def save_and_die(engine: Engine, folder: Path, at: int) -> int:
 
 @pytest.fixture
 def before(tmp_path: Path) -> Path:
-    """Checkpoints 1, 2 and 3, and what a killed process has left of a fourth."""
+    """Checkpoints 1, 2 and 3, and the rest of a fourth by a killed process."""
     folder = tmp_path / "before"
     engine = engine_of()
     for number in range(3):
@@ -187,7 +187,7 @@ def test_the_order_is_by_updates_not_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names of open files are told by /proc")
 def test_everything_is_on_the_disk_before_it_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a power failure would show and a killed process does not."""
+    """State after a power failure, which a killed process does not show."""
     seen: list[str] = []
     fsync, rename = os.fsync, Path.rename
 

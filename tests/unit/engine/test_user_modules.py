@@ -1,7 +1,6 @@
 """Modules that a user passes: all of them train in place, in full precision, with the modes and statistics they had.
 
-What they hold after training is compared with plain PyTorch.
-"""
+Their state after training is compared with plain PyTorch."""
 
 from __future__ import annotations
 
@@ -62,7 +61,7 @@ def numbers(number: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def plainly(layers: list[nn.Module], batch: Any, batches: int) -> dict[str, torch.Tensor]:
-    """What a list of layers holds after a plain loop, two microbatches of three samples a batch."""
+    """State of a list of layers after a plain loop, two microbatches of three samples a batch."""
     model = nn.Sequential(*layers)
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=0.3, momentum=0.9)

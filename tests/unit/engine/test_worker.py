@@ -57,7 +57,7 @@ def program(*steps: tuple[Op, ...], ran: list[str]) -> Program:
 def driven(
     transport: Scripted, *steps: tuple[Op, ...], stages: int = 3, bound: int = 9
 ) -> tuple[list[str], list[tuple[str, list[float]]], Trace, int]:
-    """What the program was told, what was executed with which input, the spans, and the peak."""
+    """Messages to the program, executed ops with their inputs, the spans, and the peak."""
     ran: list[str] = []
     executed: list[tuple[str, list[float]]] = []
     trace = Trace()

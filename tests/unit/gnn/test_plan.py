@@ -75,7 +75,7 @@ def test_the_papers_assignment_sends_from_one_replica_and_the_interleaved_one_fr
 
 
 def test_imbalance_is_the_excess_of_the_busiest_sender() -> None:
-    """Part 0's rows are needed by both others, the other parts' by nobody."""
+    """Both other parts need part 0's rows; no part needs the others' rows."""
     matrix = csr_array(np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1]]))
     found = volumes(matrix, np.arange(3), 3)
     assert (found.send.tolist(), found.receive.tolist(), found.pair) == ([2, 0, 0], [0, 1, 1], 1)

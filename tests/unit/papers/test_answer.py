@@ -152,7 +152,7 @@ def test_what_is_remembered_counts_as_read_again() -> None:
 
 
 def test_metrics_bear_the_evidence_of_their_answer() -> None:
-    """What a record keeps says how it came about, and of which claims its constants know."""
+    """A record contains how a value came about, and the claims of its constants."""
     asked = [
         (claim("a", 2.0), row("stacked", Evidence.SIMULATED, of=["stack.fitted"])),
         (claim("b", 2.0), row("stacked", Evidence.DERIVED, of=["x"])),

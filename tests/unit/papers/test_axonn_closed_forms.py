@@ -1,7 +1,6 @@
 """AxoNN's closed forms: the best interval of checkpoints, and bytes of messages and rings.
 
-The formula's best interval need not be one that the rule can choose (inconsistency A7).
-"""
+The formula's best interval need not be legal for the rule (inconsistency A7)."""
 
 from __future__ import annotations
 

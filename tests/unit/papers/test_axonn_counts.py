@@ -57,7 +57,7 @@ def test_division_before_the_sum_keeps_every_entry() -> None:
 
 
 def test_every_claim_that_a_cpu_can_answer_has_an_answer() -> None:
-    """Beside the lemmas, which are counted apart, and the loss curves, which are measured."""
+    """Without the lemmas, which are counted separately, and the loss curves, which are measured."""
     wanted = {claim.id for claim in CLAIMS.values() if claim.paper == "axonn" and claim.reach == "cpu"}
     lemmas = {claim.id for claim, _ in of_figure(claims.load(), "axonn_lemmas")}
     assert wanted - lemmas - {"axonn.fig10.loss_curves"} <= set(ROWS)

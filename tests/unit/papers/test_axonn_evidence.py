@@ -221,7 +221,7 @@ def test_a_rank_that_holds_fewer_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_steps_run_beside_reductions() -> None:
-    """16 buckets in chunks of k: only the last k have no reduction beside them."""
+    """16 buckets in chunks of k: only the last k do not overlap a reduction."""
     told = {"entries": 1600, "bucket": 100, "chunks": [1, 4]}
     assert probes.overlap(asked(), None, **told)[0] == [[0, 15], [0, 12]]  # type: ignore[arg-type]
 

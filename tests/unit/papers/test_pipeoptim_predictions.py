@@ -32,7 +32,7 @@ def test_every_point_of_a_formula_has_a_number_of_its_own(name: str) -> None:
 
 
 def test_a_policy_that_predicts_too_far_is_staler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answers follow the policies: distances are of what was read."""
+    """The answers follow the policies: distances refer to the weights that were read."""
     monkeypatch.setattr(weights, "MINI_BATCHES", 12)
     lab = executor().lab
     right, stashed = (weights.run(lab, system, "sgdm", 0, 12) for system in ("pipeoptim", "pipedream"))

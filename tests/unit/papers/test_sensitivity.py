@@ -42,7 +42,7 @@ CHEAP = {  # claims whose variations take a second or two
 
 @cache
 def source(paper: str) -> Any:
-    """What the paper's simulated answers are asked with."""
+    """Sources of the paper's simulated answers."""
     return source_of(paper, FIGURES[paper])
 
 

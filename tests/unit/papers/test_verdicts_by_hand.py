@@ -1,4 +1,4 @@
-"""The table of docs/verdicts.md, compared with what the judge says of the same claims now.
+"""The table of docs/verdicts.md, compared with the current judgement of the same claims.
 
 Answers by functions are computed here; what was trained for long is read from committed records.
 """

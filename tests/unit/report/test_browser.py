@@ -158,7 +158,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def column(tab: Tab, number: int) -> list[Any]:
-    """What the visible rows sort by in a column, top to bottom."""
+    """Sort values of the visible rows in a column, top to bottom."""
     cell = f"row.cells[{number}]"
     value = f"{cell}.dataset.value === undefined ? {cell}.textContent.trim() : Number({cell}.dataset.value)"
     return list(tab.evaluate(f"{SEEN}.map((row) => {value})"))

@@ -331,7 +331,7 @@ def test_a_run_shows_its_prediction_beside_its_time(tmp_path, make, store):
 
 
 def test_a_ratio_to_several_systems_is_one_to_the_quickest(tmp_path, make, store):
-    """All of them have to be there: without one, nobody knows which was the quickest."""
+    """All of them must exist: without one, the fastest is unknown."""
     row = {"what": "", "kind": "ratio", "system": "axonn 2x1", "versus": ["a 2x1", "b 2x1", "c 2x1"], "at_most": 0.7}
     for label, times in (
         ("axonn 2x1", (1.0,) * 5),

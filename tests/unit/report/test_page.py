@@ -32,7 +32,7 @@ from suite.report.plots.perfetto import events
 
 
 class Seen(HTMLParser):
-    """What a browser would make of the page."""
+    """The page as a browser parses it."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

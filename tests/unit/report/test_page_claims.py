@@ -261,7 +261,7 @@ def test_what_a_record_says_of_a_value_stands_beside_it(tmp_path, make, store) -
 
 
 def test_other_answers_stand_beside_the_headline(tmp_path: Path) -> None:
-    """Each with its evidence and its verdict; one that no run has answered says what it needs."""
+    """Each with its evidence and its verdict; a claim without a run lists its requirements."""
     item = claim()
     model = judged(item, Verdict.NOT_MATCHED, evidence=Evidence.SIMULATED, why="our 3 is outside")
     gone = judged(item, why="no record holds it")

@@ -79,7 +79,7 @@ def test_who_holds_it_is_said_and_its_death_lets_go(tmp_path: Path) -> None:
 def test_a_lock_on_a_file_that_its_last_holder_took_away_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever comes next would lock a new file of that name."""
+    """Another process would lock a new file of that name."""
     flock, calls = fcntl.flock, 0
 
     def late(file: int, how: int) -> None:

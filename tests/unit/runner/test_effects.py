@@ -159,7 +159,7 @@ def values(key: str, value: Any) -> Iterator[Any]:
 
 
 def result(config: dict[str, Any]) -> Any:
-    """What a run without ranks leaves, or why it is refused; None where the value is of no use to any run."""
+    """Result of a run without ranks, or the reason of its refusal; None where the value is of no use to any run."""
     try:
         checks.outline_of(config)
         checks.checked_run(config)
@@ -211,7 +211,7 @@ def effects_of(config: dict[str, Any], unresolved: dict[str, Any]) -> Effects:
 
 
 def check_key(case: str, key: str, value: Any) -> str:
-    """What is wrong with the entry of one key; empty where it is right."""
+    """The fault in the entry of one key; empty where it is right."""
     usual, found = outcomes(case, key, value)
     if effects_of(*both(CASES[case])).idle(key) is not None:
         return f"{key} changes a result and is refused" if any(o not in (usual, "refused") for o in found) else ""

@@ -163,7 +163,7 @@ def test_one_replica_reduces_nothing(base: RunConfig) -> None:
 
 
 class TwoChunks(CostModel):
-    """A cost model of one's own: the second chunk is reduced beside the first one's step."""
+    """A user's cost model: the reduction of the second chunk overlaps the first one's step."""
 
     def __init__(self, second: Any = 0, message: Any = 0) -> None:
         self.second, self.size = second, message

@@ -52,7 +52,7 @@ def made(factor: float = 1.0, curves: Mapping[str, Any] = CURVES) -> Any:
 
 
 def left_of(config: RunConfig, curves: Mapping[str, Any], staged: bool, sweeps: Sequence[Any]) -> ExecutorResult:
-    """What a record keeps of the study that a config describes."""
+    """The part of a record that holds the configured study."""
     return config.executor.build().left(config, {"curves": curves, "staged": staged}, sweeps)
 
 

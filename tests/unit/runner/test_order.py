@@ -1,4 +1,4 @@
-"""Orders of systems: the schedule of the config, or one that a third party brings."""
+"""Orders of systems: the schedule of the config, or a third party's order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Slurm says of a job's end, in all of its words, and what a sweep's runs become of it."""
+"""Slurm's states of ended jobs, and the outcomes of a sweep's runs."""
 
 from __future__ import annotations
 

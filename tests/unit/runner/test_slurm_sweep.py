@@ -1,4 +1,4 @@
-"""A sweep given to Slurm, by programs that answer as its own: what is submitted, and what a job's end leaves."""
+"""A sweep on a fake Slurm: submissions, and records after a job's end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks inherit: nothing of what a launcher told the process that starts them."""
+"""Environment of ranks: nothing that a launcher set for the process that starts them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Agreement of the two accounts of a GPT's memory: block by block, and layer by layer.
 
-Both describe a pipeline in mixed precision with Adam that keeps every activation and drains. Whatever follows from the
-model states and the schedule is equal. What one microbatch keeps differs, since blocks count the kernels that the
-papers ran on (Korthikanti et al. 2022) and layers those of PyTorch, which the engine runs. Per sequence of s tokens, a
-hidden width of h, a heads and v words:
+Both describe a pipeline in mixed precision with Adam that keeps every activation and drains. Every quantity that
+follows from the model states and the schedule is equal. What one microbatch keeps differs, since blocks count the
+kernels that the papers ran on (Korthikanti et al. 2022) and layers those of PyTorch, which the engine runs. Per
+sequence of s tokens, a hidden width of h, a heads and v words:
 
     block             34 s h + 5 a s^2, with scores and dropout masks            32 s h + 2 (4 + a) s, attention fused
     end of a stage    nothing                                                    2 s h: the output, until its gradient

@@ -23,7 +23,7 @@ def test_events_happen_in_the_order_of_time_not_of_entry() -> None:
 
 
 def test_of_one_instant_the_event_entered_first_is_first() -> None:
-    """Whatever the arguments are: they are not compared."""
+    """The arguments are not compared, whatever they are."""
     kernel, seen = Kernel(), list[object]()
     things = [object(), "z", 1, None, object()]
     kernel.at(2.0, seen.append, "later")

@@ -195,7 +195,7 @@ def rates(*overrides: str, **changes: Any) -> tuple[float, ExecutorResult]:
 
 
 def test_a_system_that_streams_runs_beside_one_that_drains() -> None:
-    """And has two rates, full and drained; the record says what its stages hold."""
+    """Two rates, full and drained; the record holds the content of its stages."""
     flush, _ = rates("system=gpipe", "weights.graph=recompute", batch__size=128, batch__microbatch=32)
     full, carried = rates("system=pipeoptim", batch__size=32, batch__microbatch=32)
     assert 1.2 * flush < full < 1.75 * flush

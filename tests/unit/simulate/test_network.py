@@ -276,7 +276,7 @@ def test_a_large_network_slows_rings_down(nodes: int, seconds: float) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_sent_is_what_was_given(seed: int) -> None:
-    """Whatever comes when: an adapter that is never idle has sent all bytes when the last ring is done."""
+    """At any arrival times: an adapter that is never idle has sent all bytes when the last ring is done."""
     clock = random.Random(seed)
     six = machine(devices_per_node=6)
     flows = [(clock.random(), Ring.of((n, n + 6), six), clock.uniform(10, 50)) for n in range(6)]

@@ -107,7 +107,7 @@ def test_gradients_are_compressed_in_backward_passes_of_a_pruned_network() -> No
 
 
 def test_sparse_products_are_credited_with_the_dense_ones_flops() -> None:
-    """The head is dense: nobody prunes embeddings."""
+    """The head is dense: embeddings are never pruned."""
     kernels = system(activation_checkpointing="none", sparse=True, layout=partial(sparse, sparsity=0.5))
     assert seconds(cost(modelled=kernels, sparse=0.25, products=0.5)) == [52.0, 54.0, 104.0, 108.0]
 
@@ -142,7 +142,7 @@ def test_a_split_layer_is_summed_across_nodes() -> None:
 
 
 def test_a_configs_own_model_and_grid() -> None:
-    """What conf/cost names: the plan is made here."""
+    """Cost models of conf/cost: the plan is made here."""
     grid, used = Grid(inter=2), system(activation_checkpointing="none")
     found = of(machine=FAST, stack=stack(), system=used, shape=TINY, grid=grid, batch=8, microbatch=2, split="share")
     assert found.plan == SimulationPlan(TINY, used, grid, 8, 2, "share")

@@ -1,4 +1,4 @@
-"""What two sets of records come to, what a script is told, and what a person reads."""
+"""Comparison of two sets of records: result, exit status and text."""
 
 from __future__ import annotations
 

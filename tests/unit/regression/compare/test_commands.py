@@ -1,4 +1,4 @@
-"""Whatever ends a command that reads records, a script can tell it from what the command found."""
+"""A script can tell an interrupted or failed command from its result."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ LEVEL, THRESHOLD = 0.005, 0.05
 
 
 def taken(seed: int, slower: float, *, busy: bool = False, better: str = "lower") -> tuple[str, RoundsResult]:
-    """What confirm does with one suspicion, with made-up runs in place of processes."""
+    """Confirmation of one candidate regression, with synthetic runs in place of processes."""
     machine, count = Shaky(seed, busy=busy), planned(1, LEVEL, 12)
     old: list[list[float]] = []
     new: list[list[float]] = []

@@ -1,4 +1,4 @@
-"""What turns of old and new code have to show before a suspicion is a regression."""
+"""Rounds of old and new code that confirm a regression."""
 
 from __future__ import annotations
 

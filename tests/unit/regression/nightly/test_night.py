@@ -322,7 +322,7 @@ def test_only_so_many_nights_keep_their_records(house: House) -> None:
 
 
 def test_a_named_baseline_is_compared_with_too(house: House) -> None:
-    """What crept in, and was accepted night by night, shows beside a night that stays."""
+    """A creeping change that was accepted step by step shows against a fixed run."""
     first = house.night().name
     house.slower = 1.1
     run.accept(house.settings(), name := house.night().name)

@@ -1,4 +1,4 @@
-"""What a night may be told; everything else is refused with a value that would pass."""
+"""Settings of a nightly run; all others are refused with a legal value."""
 
 from __future__ import annotations
 
