@@ -18,7 +18,7 @@ from suite.core.errors import InvalidRequest
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
 from suite.gnn import partition_data
-from suite.gnn.partition.simple import RandomOrder
+from suite.gnn.partition.simple import Random
 from suite.gnn.plan import volumes
 from suite.gnn.rank_shard import transposed
 from suite.gnn.settings import exchange_settings, graph_settings, shape_of, ways
@@ -56,7 +56,7 @@ class VolumeExecutor:
         one = self.full_graph(config, graph, matrix, found.parts)
         one.check_memory(self.machine)
         times, notes = self.times(one)
-        order = self.full_graph(config, graph, matrix, RandomOrder().parts(matrix, placement.parts, config.seed))
+        order = self.full_graph(config, graph, matrix, Random().parts(matrix, placement.parts, config.seed))
         saved = order.seconds(self.machine, self.stack).seconds - times["epoch_time"].values[0]
         if saved > 0 and found.seconds > 0:
             told = "the partitioner's seconds here over those that an epoch saves on the modelled cluster"

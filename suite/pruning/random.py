@@ -15,7 +15,7 @@ from suite.pruning.mask import Indices, Key, View, kept
 
 
 @dataclass(frozen=True)
-class Random(MaskMethod):
+class RandomMask(MaskMethod):
     """As many places of each weight as `kept` says, drawn before the first batch."""
 
     def due(self, batches: int) -> bool:

@@ -39,7 +39,7 @@ class Block(Partitioner):
 
 
 @dataclass(frozen=True)
-class RandomOrder(Partitioner):
+class Random(Partitioner):
     """Vertices by chance, equal numbers but for one: what the paper's rows without a partitioner have (Section 5
     permutes at random)."""
 

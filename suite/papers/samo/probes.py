@@ -27,7 +27,7 @@ from suite.memory.layout import compressed
 from suite.papers.common.probes import Flops, ReducedBytes, tensors_of
 from suite.pruning.magnitude import Magnitude
 from suite.pruning.mask import Indices, View, prunable
-from suite.pruning.random import Random
+from suite.pruning.random import RandomMask
 
 HALF = "bfloat16"  # what a processor multiplies; the paper has float16
 Pairs = list[tuple[float, float]]
@@ -220,7 +220,7 @@ def reduced_bytes(density: float, entries: int) -> int:
 
     def rank(world: Any) -> int:
         layer = nn.Linear(width, entries // width, bias=False)
-        one = engine([layer], Pruning(Random(), 1 - density), world=world, grid=Grid(data=2), microbatch=1)
+        one = engine([layer], Pruning(RandomMask(), 1 - density), world=world, grid=Grid(data=2), microbatch=1)
         counted = ReducedBytes(one.update.column)
         one.update.column = cast("Group", counted)  # one rank of two reduces, and exchanges nothing else
         one.train_batch((torch.ones(2, width), torch.ones(2, entries // width)))
@@ -252,7 +252,7 @@ def index_bytes(dimensions: int, entries: int) -> tuple[int, int]:
     tensor = torch.zeros((side,) * dimensions)
     key = (0, "tensor")
     share = 1 - entries / tensor.numel()
-    drawn = Random().draw(View([], lambda _: tensor, [key], share, 0, float))[key]
+    drawn = RandomMask().draw(View([], lambda _: tensor, [key], share, 0, float))[key]
     expand(torch.ones(drawn.numel()), drawn, tensor)
     coordinates = tensor.nonzero().int()
     return coordinates.numel() * coordinates.element_size(), drawn.numel() * drawn.element_size()

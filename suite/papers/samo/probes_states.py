@@ -23,7 +23,7 @@ from suite.engine.prune import Pruning
 from suite.papers.common.answer import Cases, Question, ends_of_setting
 from suite.papers.common.probes import tensors_of
 from suite.papers.samo.probes import HALF, engine
-from suite.pruning.random import Random
+from suite.pruning.random import RandomMask
 
 ENTRIES = 4000  # where only shares matter
 COMPRESSED = ("grad16", "theta32", "grad32", "optimizer_state")
@@ -32,7 +32,7 @@ COMPRESSED = ("grad16", "theta32", "grad32", "optimizer_state")
 def small(entries: int, density: Fraction | None = None, half: str | None = HALF) -> Engine:
     """One rank with so many weights, of which the share `density` stays; None: it does not prune."""
     width = max(side for side in range(1, int(entries**0.5) + 1) if entries % side == 0)
-    pruning = None if density is None else Pruning(Random(), float(1 - density))
+    pruning = None if density is None else Pruning(RandomMask(), float(1 - density))
     return engine([nn.Linear(width, entries // width, bias=False)], pruning, microbatch=1, half=half)
 
 

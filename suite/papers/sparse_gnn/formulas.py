@@ -18,7 +18,7 @@ from suite.core.claim import Claim
 from suite.data.graphs import operator
 from suite.data.graphs.generate import RMAT, Planted
 from suite.gnn.local_block import Share
-from suite.gnn.partition.simple import Block, RandomOrder
+from suite.gnn.partition.simple import Block, Random
 from suite.gnn.plan import ExchangePlan, Placement, Volumes, volumes
 from suite.papers.common.answer import Cases, Question
 from suite.papers.common.panel import Panel
@@ -143,7 +143,7 @@ def oblivious(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 def aware(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     cases = []
     for matrix in small_graphs():
-        plan = ExchangePlan.of(matrix, RandomOrder().parts(matrix, 5, 0), Placement(5))
+        plan = ExchangePlan.of(matrix, Random().parts(matrix, 5, 0), Placement(5))
         shares = [Share.of(plan, rank) for rank in range(5)]
         for i in range(5):
             for q in range(5):
@@ -156,7 +156,7 @@ def aware(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 def never_more(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     cases = []
     for matrix in small_graphs():
-        for partitioner in (Block(), RandomOrder()):
+        for partitioner in (Block(), Random()):
             for k in (2, 3, 8, 64):
                 found = volumes(matrix, partitioner.parts(matrix, k, 0), k)
                 cases.append([4 * found.total, 4 * found.oblivious().total])
@@ -166,7 +166,7 @@ def never_more(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 def backward(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     cases = []
     for matrix in small_graphs():
-        parts = RandomOrder().parts(matrix, 6, 0)
+        parts = Random().parts(matrix, 6, 0)
         ahead, back = (volumes(csr_array(each), parts, 6).needed for each in (matrix.T.tocsr(), matrix))
         cases += [[4 * a, 4 * b] for a, b in zip(ahead.ravel(), back.ravel(), strict=True)]
     return cases, "columns of A^T and of A: R-MAT, a planted partition, and a directed matrix"

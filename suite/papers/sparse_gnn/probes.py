@@ -20,7 +20,7 @@ from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
 from suite.gnn.local_block import Share
 from suite.gnn.partition import partition
-from suite.gnn.partition.simple import RandomOrder
+from suite.gnn.partition.simple import Random
 from suite.gnn.plan import ExchangePlan, Placement
 from suite.gnn.rank_shard import holdings, plans
 from suite.papers.common.answer import Cases, Question
@@ -90,7 +90,7 @@ def trained(exchange: str, processes: int, replication: int, form: str = "") -> 
     assert graph.features is not None
     assert graph.labels is not None
     matrix, placement = operator(graph), Placement.of(processes, replication)
-    parts = partition(RandomOrder(), matrix, placement.parts, seed=0, folder=None).parts
+    parts = partition(Random(), matrix, placement.parts, seed=0, folder=None).parts
     forward, backward = plans(matrix, parts, placement)
     masks = {"train": graph.train, "validation": graph.validation, "test": graph.test}
     data = partial(holdings, features=graph.features, labels=graph.labels, classes=graph.classes)
@@ -157,7 +157,7 @@ def replicated_once(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     rng = np.random.default_rng(0)
     matrix = operator(GRAPH.load(0))
     x = rng.standard_normal((matrix.shape[0], 3))
-    plan = ExchangePlan.of(matrix, RandomOrder().parts(matrix, 4, 0), Placement.of(4, 1))
+    plan = ExchangePlan.of(matrix, Random().parts(matrix, 4, 0), Placement.of(4, 1))
     ours, sent = on_grid(plan, x[plan.order])
     theirs, theirs_sent = in_one_dimension(plan.matrix, plan.offsets, x[plan.order])
     pairs = zip(theirs.ravel(), ours.ravel(), strict=True)

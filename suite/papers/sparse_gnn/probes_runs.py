@@ -22,7 +22,7 @@ from suite.core.protocols import Missing, Ready
 from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
 from suite.gnn.partition import Partitioner
-from suite.gnn.partition.simple import RandomOrder
+from suite.gnn.partition.simple import Random
 from suite.gnn.plan import Placement
 from suite.gnn.rank_shard import holdings, plans
 from suite.papers.common.answer import Cases, Question
@@ -52,7 +52,7 @@ def _trainer(lab: GraphLab, graph: Any, world: Any, shape: GCN, classes: int, dt
     from suite.gnn.train import Trainer
 
     matrix = operator(graph)
-    forward, back = plans(matrix, RandomOrder().parts(matrix, world.size, 0), Placement(world.size))
+    forward, back = plans(matrix, Random().parts(matrix, world.size, 0), Placement(world.size))
     masks = {"train": graph.train, "validation": graph.validation, "test": graph.test}
     given = list(
         holdings(forward, back, features=graph.features, labels=graph.labels, masks=masks, classes=classes, dtype=dtype)
@@ -196,7 +196,7 @@ class WatchedOrder(Partitioner):
 
     def parts(self, matrix: csr_array, k: int, seed: int) -> Any:
         ASKED.append(k)
-        return RandomOrder().parts(matrix, k, seed)
+        return Random().parts(matrix, k, seed)
 
 
 ASKED: list[int] = []  # the parts that were asked for, since it was last emptied
@@ -212,7 +212,7 @@ def prepared(processes: int, c: int, folder: Path, vertices: int = 128) -> tuple
             *("executor=full_graph", "system=sparsity_aware", "graph=planted", "partitioner=random"),
             *(f"graph.source.vertices={vertices}", "graph.source.blocks=8", f"reports={folder}"),
             *(f"grid.data={processes}", f"exchange.replication={c}"),
-            f"partitioner._target_={__name__}.Asked",
+            f"partitioner._target_={__name__}.{WatchedOrder.__name__}",
         ]
     )
     ASKED.clear()

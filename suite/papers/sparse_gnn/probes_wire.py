@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, random_array
 
 from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
-from suite.gnn.partition.simple import Block, RandomOrder
+from suite.gnn.partition.simple import Block, Random
 from suite.gnn.plan import ExchangePlan, Placement
 from suite.gnn.rank_shard import transposed
 from suite.papers.common.answer import Cases, Question
@@ -53,7 +53,7 @@ def aware(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     """A pair of processes is two cases: how many rows arrive, and how many of those are the ones named."""
     cases = []
     for matrix in small_graphs():
-        plan = ExchangePlan.of(matrix, RandomOrder().parts(matrix, 5, 0), Placement(5))
+        plan = ExchangePlan.of(matrix, Random().parts(matrix, 5, 0), Placement(5))
         for form in FORMS:
             wires, _ = multiplied(plan, _aware(lab), form=form)
             for i in range(5):
@@ -76,7 +76,7 @@ def less(
     """grids: processes and replication of each."""
     cases = []
     for matrix in small_graphs():
-        for partitioner in (Block(), RandomOrder()):
+        for partitioner in (Block(), Random()):
             for processes, c in grids:
                 placement = Placement.of(processes, c)
                 plan = ExchangePlan.of(matrix, partitioner.parts(matrix, placement.parts, 0), placement)
@@ -90,7 +90,7 @@ def backward(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     """Of A^T, the forward product, and of A; a case per pair of processes."""
     cases, totals = [], []
     for matrix in small_graphs():
-        parts = RandomOrder().parts(matrix, 6, 0)
+        parts = Random().parts(matrix, 6, 0)
         ahead, back = (
             multiplied(ExchangePlan.of(one, parts, Placement(6)), _aware(lab))[0]
             for one in (transposed(matrix), matrix)
@@ -104,7 +104,7 @@ def backward(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 def c1_is_1d(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     """1D by Algorithm 1 on the columns of a whole matrix, 1.5D by the exchange on a grid with c = 1."""
     matrix = operator(Planted(vertices=128, blocks=8, classes=4, features=12).load(0))
-    plan = ExchangePlan.of(matrix, RandomOrder().parts(matrix, 4, 0), Placement.of(4, 1))
+    plan = ExchangePlan.of(matrix, Random().parts(matrix, 4, 0), Placement.of(4, 1))
     wires, z = multiplied(plan, _aware(lab), width=3)
     x = np.random.default_rng(0).standard_normal((plan.vertices, 3))
     x[:, 0] = np.arange(plan.vertices)

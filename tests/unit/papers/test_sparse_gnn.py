@@ -16,7 +16,7 @@ from suite.core.expression import evaluate
 from suite.core.record import Source
 from suite.data.graphs.generate import AmazonLike, PapersLike, ProteinLike, RedditLike
 from suite.gnn.partition.metis import Metis
-from suite.gnn.partition.simple import RandomOrder
+from suite.gnn.partition.simple import Random
 from suite.gnn.plan import Placement
 from suite.papers.common import claims
 from suite.papers.common.answer import answer, of_figure
@@ -74,7 +74,7 @@ def lab() -> GraphLab:
             "reddit": RedditLike(vertices=2048, degree=60),
             "papers": PapersLike(vertices=4096),
         },
-        {RANDOM: RandomOrder(), "metis": Metis(), "gvb": Metis(ufactor=100)},
+        {RANDOM: Random(), "metis": Metis(), "gvb": Metis(ufactor=100)},
         None,
         {CAGNET: "baselines.cagnet.Oblivious", AWARE: "suite.gnn.exchange.Aware"},
     )
@@ -203,7 +203,7 @@ def test_the_constant_is_the_root_that_the_stack_says() -> None:
     """At the sizes of the executor's config, but for parts of Protein by METIS, which send a little more."""
     executor = resolve(["executor=graph_clusters", "executor.figure=gnn_fig3"]).executor.build()
     assert isinstance(executor, GraphFigureExecutor)
-    configured = replace(executor.lab, partitioners={RANDOM: RandomOrder(), "gvb": Metis()}, folder=None)
+    configured = replace(executor.lab, partitioners={RANDOM: Random(), "gvb": Metis()}, folder=None)
     found = sparse_gnn_fitted.fitted(configured, {})
     assert set(stack().fitted) == set(sparse_gnn_fitted.FITTED)
     assert all(stack().fitted[name] == [cell] for name, cell in sparse_gnn_fitted.FITTED.items())

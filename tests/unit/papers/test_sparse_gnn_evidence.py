@@ -18,7 +18,7 @@ from suite.gnn import partition_data, train
 from suite.gnn.exchange import Aware, Exchange
 from suite.gnn.local_block import Share
 from suite.gnn.partition.metis import Metis
-from suite.gnn.partition.simple import RandomOrder
+from suite.gnn.partition.simple import Random
 from suite.gnn.plan import ExchangePlan, Placement
 from suite.papers.common import claims
 from suite.papers.common.answer import Papers, Question, function_of
@@ -31,7 +31,7 @@ LAB = GraphLab(
     None,  # type: ignore[arg-type]  # nothing here is simulated
     {},
     {"amazon": AmazonLike(vertices=2048), "reddit": RedditLike(vertices=512, degree=20)},
-    {RANDOM: RandomOrder(), "metis": Metis()},
+    {RANDOM: Random(), "metis": Metis()},
     None,
     {"cagnet": CAGNET, "sparsity_aware": AWARE},
 )

@@ -14,7 +14,7 @@ from suite.pruning.early_bird import EarlyBird
 from suite.pruning.from_file import Saved
 from suite.pruning.magnitude import Magnitude
 from suite.pruning.mask import Indices, save
-from suite.pruning.random import Random
+from suite.pruning.random import RandomMask
 
 
 def network(wide: int = 6, layers: int = 4) -> list[nn.Module]:
@@ -63,7 +63,7 @@ def test_whether_a_ticket_is_one_of_channels_the_whole_file_says(path: Path, sta
 
 def test_what_is_beside_a_ticket_of_all_weights_does_not_make_it_one_of_channels(path: Path) -> None:
     layers = [nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)), nn.Linear(4, 4)]
-    ticket = Random().draw(whole(layers, what="all"))
+    ticket = RandomMask().draw(whole(layers, what="all"))
     entries = {key: layers[key[0]].get_parameter(key[1]).numel() for key in ticket}
     ticket[0, "1.bias"] = ticket[0, "1.weight"]  # as by chance
     del ticket[1, "weight"]

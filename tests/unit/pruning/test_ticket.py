@@ -14,7 +14,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.units import most_sparse
 from suite.models.gpt import layers
 from suite.pruning.mask import Indices, View, check_index, check_model, check_some, density, kept, load, prunable, save
-from suite.pruning.random import Random
+from suite.pruning.random import RandomMask
 from suite.workload import Transformer
 
 KEY = (3, "qkv.weight")
@@ -137,7 +137,7 @@ def test_a_method_refuses_a_weight_that_int32_does_not_reach_before_it_draws(mon
     with torch.device("meta"):
         layer = nn.Linear(2**16, 2**15, bias=False)
     with pytest.raises(InvalidRequest, match=r"weight weight of layer 0 of 2147483648 entries.*2\^31"):
-        Random().draw(whole([layer]))
+        RandomMask().draw(whole([layer]))
 
 
 @pytest.mark.parametrize("places", [(0, 4), (4,), (-1, 2), (0, 2, 9)], ids=str)

@@ -17,7 +17,7 @@ from suite.gnn.partition.kahip import Kahip
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.mtkahypar import MtKahypar, nets
 from suite.gnn.partition.pattern import directed
-from suite.gnn.partition.simple import RandomOrder
+from suite.gnn.partition.simple import Random
 from suite.gnn.plan import volumes
 
 GRAPH = AmazonLike(vertices=1024, features=0, classes=0).load(0).adjacency
@@ -49,7 +49,7 @@ def test_mtkahypar_moves_fewer_rows_than_metis_and_the_same_each_time() -> None:
 def test_kahip_cuts_little_and_starts_gvb() -> None:
     parts = Kahip().parts(GRAPH, 8, 0)
     assert (parts == Kahip().parts(GRAPH, 8, 0)).all()
-    assert volumes(GRAPH, parts, 8).total < 0.5 * volumes(GRAPH, RandomOrder().parts(GRAPH, 8, 0), 8).total
+    assert volumes(GRAPH, parts, 8).total < 0.5 * volumes(GRAPH, Random().parts(GRAPH, 8, 0), 8).total
     more, fewer = (volumes(GRAPH, Gvb(starts=1, kahip=number).parts(GRAPH, 8, 0), 8) for number in (1, 0))
     assert more.send.max() <= 1.1 * fewer.send.max()
 

@@ -15,7 +15,7 @@ from suite.gnn.partition import Partitioner, Quality, partition
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.pattern import Rows, directed, entries, spread, undirected
 from suite.gnn.partition.protocol import fingerprint
-from suite.gnn.partition.simple import Block, External, RandomOrder
+from suite.gnn.partition.simple import Block, External, Random
 from suite.gnn.plan import volumes
 
 
@@ -68,7 +68,7 @@ def test_quality_is_what_the_blocks_count() -> None:
     )
 
 
-@pytest.mark.parametrize("made", [Block(), RandomOrder(), Metis()], ids=lambda p: p.name)
+@pytest.mark.parametrize("made", [Block(), Random(), Metis()], ids=lambda p: p.name)
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (1, 3), (5, 8), (60, 1), (64, 8), (61, 7), (400, 5)])
 def test_parts_are_complete_and_of_the_seed_alone(made: Partitioner, n: int, k: int) -> None:
     matrix = graph(n)
@@ -195,7 +195,7 @@ def test_a_pickle_is_never_read(tmp_path: Path) -> None:
 def test_what_cannot_be_partitioned_is_refused() -> None:
     for matrix, k, seed in ((csr_array((3, 4)), 2, 0), (graph(4), 0, 0), (graph(4), 2, -1), (graph(4), True, 0)):
         with pytest.raises(InvalidRequest):
-            partition(RandomOrder(), matrix, k, seed=seed, folder=None)
+            partition(Random(), matrix, k, seed=seed, folder=None)
     with pytest.raises(MissingDependency, match="its setting is negative"):
         partition(Counting([], setting=-1), graph(4), 2, seed=0, folder=None)
     with pytest.raises(InvalidRequest):
@@ -206,7 +206,7 @@ def test_metis_cuts_less_than_chance_and_keeps_its_balance() -> None:
     side = np.arange(32 * 32).reshape(32, 32)
     u, v = np.r_[side[:, :-1].ravel(), side[:-1].ravel()], np.r_[side[:, 1:].ravel(), side[1:].ravel()]
     matrix = csr_array((np.ones(2 * len(u)), (np.r_[u, v], np.r_[v, u])), shape=(1024, 1024))
-    by = {made.name: partition(made, matrix, 8, seed=0, folder=None).quality for made in (RandomOrder(), Metis())}
+    by = {made.name: partition(made, matrix, 8, seed=0, folder=None).quality for made in (Random(), Metis())}
     assert by["metis"].total < 0.3 * by["random"].total
     assert by["metis"].nnz_imbalance <= 5
 

@@ -380,6 +380,7 @@ def test_the_reference_workload_is_timed_in_two_processes() -> None:
 
 def test_a_command_that_is_not_done_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     (tmp_path / "suite").mkdir()
+    (tmp_path / "suite" / "__init__.py").touch()
     (tmp_path / "suite" / "__main__.py").write_text(
         "import subprocess, sys, time\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
