@@ -28,7 +28,7 @@ def test_every_weight_keeps_exactly_its_share(sparsity: float) -> None:
 def test_every_grid_draws_the_same_ticket(stages: int) -> None:
     layers = network()
     alone = RandomMask().draw(whole(layers, sparsity=0.5))
-    assert same(joined(drawn(Random, layers, stages, sparsity=0.5)), alone)
+    assert same(joined(drawn(RandomMask, layers, stages, sparsity=0.5)), alone)
 
 
 def test_every_weight_every_layer_and_every_seed_has_places_of_its_own() -> None:

@@ -113,8 +113,8 @@ def test_a_stage_without_weights_is_fine_and_a_model_without_is_refused_on_every
         return ""
 
     layers = [nn.Embedding(4, 3), nn.Linear(3, 3)]
-    assert drawn(Random, layers, 2, asked) == ["", ""]
-    none = drawn(Random, [nn.Embedding(4, 3), nn.LayerNorm(3)], 2, asked)
+    assert drawn(RandomMask, layers, 2, asked) == ["", ""]
+    none = drawn(RandomMask, [nn.Embedding(4, 3), nn.LayerNorm(3)], 2, asked)
     assert len(none) == 2
     assert all("nothing to prune" in told and "weights that may be pruned" in told for told in none)
 
