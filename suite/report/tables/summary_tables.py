@@ -89,7 +89,7 @@ def contradicted(judged: Sequence[Judged]) -> Table | None:
         for item in judged
         if item.verdict is Verdict.CONTRADICTED
     )
-    return Table("What is contradicted", _CONTRADICTED, rows, kind="contradicted") if rows else None
+    return Table("Contradicted claims", _CONTRADICTED, rows, kind="contradicted") if rows else None
 
 
 def turning(judged: Sequence[Judged]) -> tuple[int, int]:
@@ -139,4 +139,4 @@ def worst(found: Sequence[Paper]) -> Table | None:
                 Cell(one.counts),
             )
         )
-    return Table("Which published figure is matched worst", _WORST, tuple(rows), kind="worst") if rows else None
+    return Table("Published figures by match, worst first", _WORST, tuple(rows), kind="worst") if rows else None

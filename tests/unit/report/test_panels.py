@@ -390,7 +390,7 @@ def test_the_section_holds_picture_table_notes_and_what_was_fitted(make, store, 
     store(tmp_path, figure(make, {"Alone|s|1,2|ours|x": [1.0, 2.0]}, "fig_2"))
     seen = build(tmp_path)
     assert seen.tags["svg"] == 2
-    assert "The paper’s points beside ours" in seen.headings
+    assert "Published values and ours" in seen.headings
     assert "Percent of peak fig_1" in seen.headings
     assert seen.tables[:3] == [
         "Percent of peak: the paper beside ours",
@@ -438,7 +438,7 @@ def test_runs_keep_their_row_beside_a_simulated_figure(make, store, tmp_path):
 
 def test_a_page_without_panels_says_nothing_of_them(make, store, tmp_path):
     store(tmp_path, make("axonn 2x1", loss=[2.0, 1.0]))
-    assert "The paper’s points beside ours" not in build(tmp_path).headings
+    assert "Published values and ours" not in build(tmp_path).headings
 
 
 def test_two_builds_are_equal(make, store, tmp_path):

@@ -270,6 +270,6 @@ def test_the_page_has_the_study(run: Run, store: Callable[..., Path], tmp_path: 
         for seed in (0, 1):
             store(tmp_path, run(system, seed, (50, 60)))
     text = page.render(read_store(tmp_path), settings=claims.settings())
-    assert "What was learned, over seeds" in text
+    assert "Learning curves over seeds" in text
     assert "2 and 2 seeds decide nothing" in text
     assert 'aria-label="What the seeds decide"' in text
