@@ -17,7 +17,7 @@ from suite.memory.layout import Layout
 
 
 class StageMemory(Protocol):
-    """Bytes of one microbatch on one stage (suite.workload.stage_memory.StageMemory).
+    """Bytes of one microbatch on one stage (suite.workload.stage_memory.MicrobatchMemory).
 
     Attributes:
         kept: Saved until its backward pass.

@@ -22,7 +22,7 @@ from suite.memory.stage_budget import stage_budget
 from suite.workload import Transformer
 from suite.workload.megatron_activations import HALF, Kernels
 from suite.workload.split import divide
-from suite.workload.stage_memory import StageMemory
+from suite.workload.stage_memory import MicrobatchMemory
 
 CHECKPOINTS = ("interval", "layer", "none")
 SLICED = ("none", "forward", "both")
@@ -205,7 +205,7 @@ class SimulationPlan:
     def recomputes(self) -> bool:
         return self.system.activation_checkpointing != "none"
 
-    def held(self, stage: int) -> StageMemory:
+    def held(self, stage: int) -> MicrobatchMemory:
         """Bytes of one microbatch on `stage`, by the closed form of half-precision kernels: checkpoints or all that
         blocks save, and the segment that is computed again."""
         own, kernels, size = self.stages[stage], self.kernels, self.microbatch
@@ -221,7 +221,9 @@ class SimulationPlan:
         if layout["half_gradient"].form != layout["half"].form:
             # a layer's gradient is dense until it is compressed (SAMO III-C)
             dense = HALF * self.shape.block().parameters / self.grid.tensor
-        return StageMemory(round(size * kept), round(size * working + dense), entering=self.message if stage else 0)
+        return MicrobatchMemory(
+            round(size * kept), round(size * working + dense), entering=self.message if stage else 0
+        )
 
     def budget(self, stage: int) -> Budget:
         """Bytes of one rank of `stage` at its peak: checkpoints of every microbatch in flight, and one segment."""

@@ -12,7 +12,7 @@ from suite.workload.transformer import LayerShape
 
 
 @dataclass(frozen=True, slots=True)
-class StageMemory:
+class MicrobatchMemory:
     """Bytes of one microbatch on one stage.
 
     Attributes:
@@ -34,7 +34,7 @@ def held(
     *,
     apart: int | None = None,
     again: bool = False,
-) -> StageMemory:
+) -> MicrobatchMemory:
     """Of stage number `stage` of `split`.
 
     Args:
@@ -53,7 +53,7 @@ def held(
         saved, working = _checkpointed(own, entered, apart, microbatch)
     if again:
         working, saved = saved + working, entering
-    return StageMemory(saved, working, entering)
+    return MicrobatchMemory(saved, working, entering)
 
 
 def held_entries(own: Iterable[LayerShape]) -> int:

@@ -34,7 +34,7 @@ STRIDE = 1000  # between the seeds of starts, which use one for each level of ea
 GAIN = 0.005  # share of the most rows sent by a part; two cycles that gain less are the last
 
 
-class Candidate(NamedTuple):
+class ScoredPartition(NamedTuple):
     """(n,) parts, and what decides between them: entries of the fullest, most rows sent by one, and rows by all."""
 
     heaviest: int
@@ -135,10 +135,10 @@ class _Search:
     ceiling: int
     effort: int
 
-    def rank(self, found: Candidate) -> tuple[bool, int, int, int]:
+    def rank(self, found: ScoredPartition) -> tuple[bool, int, int, int]:
         return found.heaviest > self.cap, max(0, found.total - self.ceiling), found.most, found.total
 
-    def improve(self, found: Candidate, penalties: Sequence[int], seed: int) -> Candidate:
+    def improve(self, found: ScoredPartition, penalties: Sequence[int], seed: int) -> ScoredPartition:
         """Cycles in turn. Parts above the cap are relieved, at a loss if need be."""
         from suite.gnn.partition.refine import MoveRule, cycle
 
@@ -147,9 +147,9 @@ class _Search:
         for number, penalty in enumerate(penalties):
             parts, send = cycle(self.finest, parts, self.k, rule, penalty=penalty, seed=10 * (seed + number))
         load = np.bincount(parts, weights=self.finest.weight, minlength=self.k)
-        return Candidate(int(load.max()), int(send.max()), int(send.sum()), parts)
+        return ScoredPartition(int(load.max()), int(send.max()), int(send.sum()), parts)
 
-    def exhaust(self, found: Candidate, seed: int) -> Candidate:
+    def exhaust(self, found: ScoredPartition, seed: int) -> ScoredPartition:
         """Cycles until two have hardly gained, or their number is up."""
         idle = 0
         for number in range(2, CYCLES):
@@ -161,11 +161,11 @@ class _Search:
         return found
 
 
-def _moved(found: Candidate) -> tuple[int, int]:
+def _moved(found: ScoredPartition) -> tuple[int, int]:
     return found.most, found.total
 
 
-def _found(reads: csr_array, weight: Rows, parts: Rows, k: int) -> Candidate:
+def _found(reads: csr_array, weight: Rows, parts: Rows, k: int) -> ScoredPartition:
     send = volumes(reads, parts, k).send
     load = np.bincount(parts, weights=weight, minlength=k)
-    return Candidate(int(load.max()), int(send.max()), int(send.sum()), parts)
+    return ScoredPartition(int(load.max()), int(send.max()), int(send.sum()), parts)

@@ -14,10 +14,10 @@ from suite.core.op import FlushInterval, Place
 from suite.memory import Budget, dense, offloaded, resident
 from suite.memory.stage_budget import stage_budget
 from suite.schedule import MessageDriven, OneFOneB
-from suite.workload.stage_memory import StageMemory
+from suite.workload.stage_memory import MicrobatchMemory
 
 LAYOUT = dense(10, ("velocity",))
-HELD = StageMemory(kept=100, working=20, entering=8)
+HELD = MicrobatchMemory(kept=100, working=20, entering=8)
 FLUSH, STREAM = FlushInterval(0, 8, None, 0), FlushInterval(0, 24, 1, 0)
 NOTHING_MORE: dict[str, Any] = {"extra_versions": 0, "reducing": 0, "beside": False, "scratch_stays": False}
 
@@ -61,7 +61,7 @@ def test_stream_meets_its_update_with_microbatches_in_flight() -> None:
     layout = offloaded(10, ("moment_1", "moment_2"), bucket=1000)
     assert budget(work=FLUSH).drains
     assert not budget(work=STREAM).drains
-    small = StageMemory(kept=5, working=1, entering=8)
+    small = MicrobatchMemory(kept=5, working=1, entering=8)
     assert budget(1, layout=layout, held=small).peak == 4 * 10 + 16 * 10
     assert budget(1, layout=layout, held=small, work=STREAM).peak == 4 * 10 + 2 * 5 + 8 + 16 * 10
 
@@ -69,7 +69,7 @@ def test_stream_meets_its_update_with_microbatches_in_flight() -> None:
 @pytest.mark.parametrize(("beside", "scratch"), [(False, 160), (True, 160 + 70)])
 def test_reduction_allocates_before_a_step_or_during_it(beside: bool, scratch: int) -> None:
     layout = offloaded(10, ("moment_1", "moment_2"), bucket=10)
-    found = budget(layout=layout, held=StageMemory(0, 0, 0), reducing=70, beside=beside)
+    found = budget(layout=layout, held=MicrobatchMemory(0, 0, 0), reducing=70, beside=beside)
     assert (found.reducing, found.beside) == (70, beside)
     assert found.peak == 4 * 10 + scratch
 
