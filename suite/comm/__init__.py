@@ -39,9 +39,9 @@ def here(
 
     Args:
         device: "cpu", or "cuda" with or without a number.
-        transport: What carries values between stages. `mpi` and `gloo` run on CPU, and on CUDA through host memory (MPI
-            that reads device memory needs no copy); `nccl` runs on CUDA. auto: mpi under mpiexec; under torchrun and
-            srun gloo on CPU, nccl on CUDA. One rank alone sends nothing.
+        transport: Backend that carries values between stages. `mpi` and `gloo` run on CPU, and on CUDA through host
+            memory (MPI that reads device memory needs no copy); `nccl` runs on CUDA. auto: mpi under mpiexec; under
+            torchrun and srun gloo on CPU, nccl on CUDA. One rank alone sends nothing.
         order: any, or static: every stage runs its ops in the order that the checker found. NCCL is always static.
         tensors: False where values are bytes that mean nothing: over MPI they are plain memory, and torch is not
             loaded.

@@ -1,8 +1,7 @@
 """Places of plug-ins in a configuration, with the type that each requires.
 
-Most types are the parameters of `Plugin[...]` in the models. The tables add what a group of keys with its own model
-names, and what is known of the later use of an object. A plug-in of another type is refused before anything is built.
-"""
+Most types are the parameters of `Plugin[...]` in the models. The tables add the entries of groups with a model of
+their own, and the later uses of an object. A plug-in of another type is refused before anything is built."""
 
 from __future__ import annotations
 

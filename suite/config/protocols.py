@@ -161,7 +161,7 @@ class Microbenchmark(Protocol):
     def on_rank(self, world: World, config: RunConfig) -> Sampler: ...
 
     def left(self, config: RunConfig, told: Any, sweeps: Sequence[Any]) -> ExecutorResult:
-        """What a record keeps.
+        """Content of a record.
 
         Args:
             told: samples() of rank 0.

@@ -38,7 +38,7 @@ _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal",
 
 
 def check_names(key: str, path: str, target: Callable[..., Any], names: Iterable[str], *, later: bool = False) -> None:
-    """Raises InvalidRequest for an argument that `target` does not take, and unless `later` for one that it lacks.
+    """Raises InvalidRequest for an unknown argument of `target` and, unless `later`, for a missing one.
 
     Args:
         key: Of the plug-in in the configuration, empty where unknown.

@@ -119,7 +119,7 @@ class AnswerRow:
         experiment, labels: The runs that are compared, in the order of the claim's terms; of each the curve `series`,
             batch by batch, or the median of `metric`; without labels the executor of `experiment` leaves the value
             itself.
-        stand_in: What differs from the published setting; empty: nothing.
+        stand_in: Differences from the published setting; empty: none.
         identity: Holds for any input (equal losses, counts, bytes), so that a stand-in counts as published.
         restates: The definition, setting or literal that our value restates; empty: none.
         turned_by: The mutations, by id, after which its verdict is another (suite.papers.common.mutations).
@@ -146,7 +146,7 @@ class AnswerRow:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A contradiction in the papers or between them, and what the suite does about it.
+    """A contradiction in the papers or between them, and the suite's decision.
 
     Attributes:
         weight: A changes what counts as reproduced, B needed a choice, C is a slip.
@@ -170,11 +170,11 @@ class Claim:
     Attributes:
         where: The place in the paper: section, table cell, figure or equation.
         asserts: In our words, what the paper asserts there.
-        role: What kind of statement it is.
+        role: Kind of the statement.
         hedge: The paper's own words that limit it (may, can, up to, about).
         printed: Its numbers as the text has them.
-        limits: What the passage asserts and the check does not test, or what the check takes over from the paper; the
-            page shows it beside the verdict.
+        limits: Parts of the passage that the check does not test, or that it takes over from the paper; the page shows
+            them next to the verdict.
         passage: The fingerprint of the text that carries it.
         value: A number, (low, high) with inf for an open end, or text for an equality or a quality.
         kind: number, ratio, range, order, equality, formula, ... (as the claim files name them).
@@ -185,7 +185,7 @@ class Claim:
         cases: In how many cases it has to hold.
         neutral: Where a number changes its meaning (a speedup of 1, a gain of 0); a value on the published side of it
             keeps the trend; None for a number without a direction.
-        terms: What our values are, in order: two systems, four models, six group sizes; one name for a single number.
+        terms: Names of our values, in order: two systems, four models, six group sizes; one name for a single number.
         expression, points: Of a formula, in plain arithmetic over its symbols, and the symbols' values to try.
         answers: The ways in which our value is obtained; none: nothing here runs it.
         control: Id of another claim that the same code answers and that has to hold before this one is contradicted.
@@ -273,11 +273,11 @@ class Judged:
         command: Of the run that made it.
         answer_seconds: That the function of our value took.
         experiment_seconds: Of the whole experiment of the record, on two quiet cores; None where unknown.
-        note: What else there is to say, such as an order that holds where the size does not.
+        note: Further remarks, such as an order that holds where the size does not.
         repeats: The fewest repeats behind one of our values; 0: it is exact, a count, a comparison of tensors or
             computed.
-        sensitivity: Of a simulated value, how far it moves and whether the verdict turns within the ranges of what it
-            reads.
+        sensitivity: For a simulated value, its range and whether the verdict turns within the ranges of the constants
+            it reads.
         others: The same of the claim's other answers, which do not take the headline.
     """
 

@@ -52,12 +52,12 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class StageVersions:
-    """What a policy may know when an op asks for weights.
+    """Versions of a stage, as a policy sees them when an op requests weights.
 
     Attributes:
         updates: Updates this stage has made.
         due: The update that this op's gradient enters.
-        read_by: What each open forward (by microbatch) read.
+        read_by: Reads of the open forward passes, by microbatch.
         drained_at: Updates made when nothing was last in flight.
         stages: Of the pipeline.
         forward_due: The update that the next forward pass's gradient enters, None when no forward pass is to come
@@ -160,7 +160,7 @@ class Transport(Protocol):
     A class that inherits from this one has the defaults below.
 
     Attributes:
-        any_order: False: the program must run in the checker's order, and the record says order=static.
+        any_order: False: the program must run in the checker's order, and the record has order=static.
         turns: All ranks share one thread and take turns: none may wait for another (comm.coroutine).
         polls: A collective can be polled; False: only waited for, without a time limit.
     """
@@ -184,7 +184,7 @@ class Transport(Protocol):
 
 
 class Handle(Protocol):
-    """A collective under way. Whoever polls `done` moves messages in between (comm.waiting.until)."""
+    """A collective under way. Each poll of `done` also drives message progress (comm.p2p.polling.until)."""
 
     def done(self) -> bool: ...
 

@@ -54,7 +54,7 @@ class Metric:
         evidence: Of an answer to a claim, which bears the claim's id: how it came about (core.claim.Evidence).
         reads: Of an answer: constants, plans, graphs and other claims.
         fed_by: The claims that these were fitted to.
-        null: What the null model gives in place of each value.
+        null: The null model's value for each of our values.
         seconds: That its function took, None of other metrics.
     """
 

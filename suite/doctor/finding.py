@@ -19,7 +19,7 @@ class ComponentState:
 
     Attributes:
         state: WORKS, ABSENT, BROKEN or UNKNOWN.
-        remedy: What to do unless it works.
+        remedy: Remedy, unless the component works.
     """
 
     name: str

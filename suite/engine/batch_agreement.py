@@ -56,7 +56,7 @@ _NUMBERS = {call: float(number) for number, call in enumerate(_CALLS)}
 
 
 class _Row(NamedTuple):
-    """What one rank holds.
+    """Row of one rank.
 
     Attributes:
         call: Its number in _CALLS.
@@ -329,7 +329,7 @@ def _apart(values: Sequence[float]) -> str:
 
 
 def _names(ranks: Sequence[int], verb: str = "") -> str:
-    """Ranks, and their action: `verb` is that of one rank."""
+    """Ranks, and their action: `verb` is in the singular."""
     more = f" and {len(ranks) - _MOST} more" if len(ranks) > _MOST else ""
     names = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:_MOST]))}{more}"
     first, _, rest = verb.partition(" ")

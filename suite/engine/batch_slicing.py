@@ -45,7 +45,7 @@ def _value(name: str, part: Any) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What one rank takes of batches whose samples lie in the first dimension.
+    """Rows of a batch for one rank; samples lie in the first dimension.
 
     Attributes:
         microbatch: Samples.

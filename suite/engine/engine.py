@@ -71,11 +71,11 @@ class Engine:
         half: "bfloat16" or "float16", the type of passes, messages and reductions in mixed precision, on copies of the
             modules. The modules in `layers` hold the full-precision weights; a pruned one is rounded until `close`.
         scaler: The loss scale of mixed precision; None: 1.
-        bucket, chunk: Entries per step, and buckets per reduction, which runs beside the step before (AxoNN V-B, V-C).
+        bucket, chunk: Entries per step, and buckets per reduction, which overlaps the previous step (AxoNN V-B, V-C).
         clip: The largest norm of all gradients.
         checkpoints: Layers between activation checkpoints (V-A).
         pruning: Which weights go, and when (SAMO III).
-        memory: Form and home of each state; by default all on the device, and compressed of what is pruned.
+        memory: Form and place of each state; by default all on the device, and compressed for pruned weights.
         weights: Which versions passes read (PipeOptim III), the newest by default.
         update_every: Microbatches per update of a pipeline that does not drain for it; None: an update per batch, a
             flush.

@@ -31,7 +31,7 @@ _ASKED = "asked"  # criterion of a search, in addition to the state of the metho
 
 
 class Pruning:
-    """What an engine prunes.
+    """Pruning of an engine.
 
     Attributes:
         method: Draws the ticket.

@@ -34,7 +34,7 @@ class Replay:
     Attributes:
         recorded: By rank, the ops and reads of one work, as `Engine.passes` tells them; the replay runs those and no
             others.
-        traced: Whether spans are kept, which nobody needs who asks for numbers.
+        traced: Whether spans are kept; numbers alone do not need them.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ class WeightVersions:
         self.foreseen: Key | None = None  # what the buffer holds
 
     def hold(self, state: ModelState, rule: UpdateRule) -> None:
-        """The versions are those of these states from now on."""
+        """From now on the versions belong to these states."""
         self.state, self.rule = state, rule
         self._forget()
 
@@ -70,7 +70,7 @@ class WeightVersions:
         return (0,) if ledger is None else tuple(sorted(ledger.updates - version for version, _ in ledger.alive))
 
     def beside(self) -> int:
-        """Bytes of the tensors that are held beside the newest weights, and for those to come."""
+        """Bytes of the tensors held in addition to the newest weights, and bytes of versions to come."""
         held = [*self.aside.values(), *self.spare, *([self.buffer] if self.buffer else [])]
         return sum(tensor.numel() * tensor.element_size() for weights in held for tensor in weights)
 

@@ -54,7 +54,7 @@ class _Walk:
 def activations(
     widths: Sequence[int], rows: int, trained: int, *, order: str = "paper", epoch: str = "paper", paired: bool = False
 ) -> int:
-    """The most values that live at once in an epoch beside features, rooms and model states.
+    """The maximum of live values in an epoch, in addition to features, rooms and model states.
 
     Args:
         widths: Columns of H^0 to H^L.

@@ -1,7 +1,6 @@
 """Preparation of a full-graph run in the parent: graph, partition, plan, and the shard of each rank.
 
-A graph is partitioned once (Section 6.3.1). The ranks read files of their own, so none of them ever holds the whole.
-"""
+A graph is partitioned once (Section 6.3.1). The ranks read separate files, so no rank ever holds the whole graph."""
 
 from __future__ import annotations
 
@@ -76,7 +75,7 @@ def partition_of(config: RunConfig, k: int) -> Partition:
 
 
 def check(config: RunConfig) -> None:
-    """Raises InvalidRequest (or a kind of it) for what no full-graph run can have. No graph is read for it."""
+    """Raises InvalidRequest (or a subclass) for an impossible full-graph run. No graph is read for it."""
     system, grid, model = config.system, config.grid, config.model
     if not system.graphs:
         what = f"system={system.name} under executor={config.executor.name}"
@@ -117,7 +116,7 @@ def check(config: RunConfig) -> None:
 
 
 class Prepared:
-    """What was made for one run, whose ranks read `folder`/rank-R.npz.
+    """Prepared data of one run, whose ranks read `folder`/rank-R.npz.
 
     Attributes:
         metrics: Volumes and partition.

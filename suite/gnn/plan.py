@@ -28,7 +28,7 @@ FORMAT = 1  # of a saved plan
 
 
 def check_form(form: str, *, oblivious: bool, overlap: bool, assignment: str = "paper", replication: int = 1) -> None:
-    """Raises UnknownName for a form of an exchange that there is not, Unsupported for what it cannot be joined with."""
+    """Raises UnknownName for an unknown form of an exchange, Unsupported for an impossible combination."""
     if form not in FORMS:
         raise UnknownName("exchange.form", str(form), FORMS)
     if oblivious and (overlap or form != "staged"):

@@ -1,7 +1,6 @@
 """Shard of one process: its blocks of the two products, and the data of its vertices.
 
-Written by whoever makes the plan, once, and read by each process: no process sees the whole graph.
-"""
+The planning process writes it once, and each process reads its own: no process sees the whole graph."""
 
 from __future__ import annotations
 
@@ -104,8 +103,9 @@ def holdings(
     classes: int,
     dtype: str = "float32",
 ) -> Iterator[RankShard]:
-    """What each process is given, in rank order, one at a time. Raises InvalidRequest where there is nothing to learn
-    from."""
+    """Shards of all processes, in rank order, one at a time. Raises InvalidRequest where there is nothing to learn
+    from.
+    """
     counts = {name: int(masks[name].sum()) for name in MASKS}
     if not counts["train"]:
         raise InvalidRequest("no vertex to train on", rule="at least one in the training mask")

@@ -39,7 +39,7 @@ class Trainer:
     """One process's part of the training of a graph convolution network (Section 2.1).
 
     Attributes:
-        holding: What it was given.
+        holding: Its arguments.
         exchange: Makes its products, exchange(share, world, watch=, dtype=).
         order, epoch: See workload.gcn.how.
         seed: Selects initial weights.

@@ -77,7 +77,7 @@ class VolumeExecutor:
         )
 
     def full_graph(self, config: RunConfig, graph: Any, matrix: csr_array, parts: Any) -> FullGraph:
-        """What the config trains, on these parts."""
+        """The configured training run, on these parts."""
         exchange, model = exchange_settings(config), config.model
         order, epoch = ways(model)
         placement = partition_data.placement_of(config)
@@ -134,7 +134,7 @@ def widths(config: RunConfig, graph: Any) -> tuple[int, int]:
 
 
 def of_plan(one: FullGraph) -> dict[str, Metric]:
-    """Rows of one forward product, bytes of an epoch, and what a process holds."""
+    """Rows of one forward product, bytes of an epoch, and bytes of a process."""
     moved = one.moved
     send, own = moved.send, np.repeat(one.volumes.rows, one.volumes.placement.replication)
     halo = np.full_like(own, int(one.volumes.rows.max(initial=0))) if one.oblivious else moved.receive

@@ -21,8 +21,8 @@ class Budget:
         in_flight: Microbatches whose activations are alive at once.
         working: The largest transient of a pass, beyond what is saved.
         waiting: Messages that have come and are not yet used.
-        extra_versions: Bytes of weight versions beside the newest.
-        reducing: What a reduction allocates for itself.
+        extra_versions: Bytes of weight versions in addition to the newest.
+        reducing: Bytes that a reduction allocates for itself.
         beside: Whether a step runs while one is under way.
         drains: Whether nothing is in flight during an update (a flush).
     """

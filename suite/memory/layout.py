@@ -97,10 +97,9 @@ Transform = Callable[[Layout], Layout]
 
 
 def mixed_precision(layout: Layout, half: str = "float16") -> Layout:
-    """Half-precision copies of weights and gradients beside the full ones (AxoNN II, SAMO III).
-
-    theta16 is `half`, its gradient `half_gradient`; theta32 stays `master`, its gradient `gradient`. With Adam that is
-    2 + 2 + 4 + 4 + 8 = 20 bytes per parameter.
+    """Half-precision copies of weights and gradients in addition to the full ones (AxoNN II, SAMO III). theta16 is
+    `half`, its gradient `half_gradient`; theta32 stays `master`, its gradient `gradient`. With Adam that is 2 + 2 +
+    4 + 4 + 8 = 20 bytes per parameter.
     """
     full = layout["master"]
     if BYTES[full.dtype] <= BYTES[half] or "half" in {state.name for state in layout}:
@@ -125,7 +124,7 @@ def samo(kept: int, of: int | None = None, *, bucket: int | None = None) -> Tran
     while they are stepped, and with Adam in float32 it is 20 * kept + 4 * of bytes, and 16 for each other entry.
 
     Args:
-        of: Entries of the pruned weights; None: of all of them. What else there is stays whole.
+        of: Entries of the pruned weights; None: of all of them. All other states stay whole.
         bucket: Entries that are expanded at a time at the end of a step; None: all.
     """
 

@@ -101,8 +101,9 @@ class EarlyBird(MaskMethod):
         return _of_channels(newest, pairs, view) if self.kind == "channels" else newest
 
     def remembered(self) -> dict[str, torch.Tensor]:
-        """What a search that goes on in another process needs: masks of this stage, distances, epochs, and the settings
-        that decide masks and when they are drawn."""
+        """State of a search for another process: masks of this stage, distances, epochs, and the settings of masks
+        and their times.
+        """
         masks = {f"{age}/{key[0]}/{key[1]}": mask for age, own in enumerate(self.before) for key, mask in own.items()}
         return {
             **masks,

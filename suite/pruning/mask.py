@@ -36,12 +36,12 @@ _SIZES = "entries"  # in a file: how many entries each weight has, so that anoth
 
 @dataclass(frozen=True)
 class View:
-    """What a method of pruning sees of the model: one stage's layers, and sums over all stages.
+    """View of the model for a pruning method: one stage's layers, and sums over all stages.
 
     Attributes:
         layers: This stage's, with their numbers in the whole model.
         weight: The full-precision weight of a key, live.
-        keys: What may be pruned here, in order; a tied weight stands here once, where the input's end holds it.
+        keys: The prunable weights, in order; a tied weight appears once, at the input end.
         sparsity: The share to take away.
         seed: The run's.
         total: The sum of one number per stage, the same everywhere; every stage calls it equally often.

@@ -164,7 +164,7 @@ def ratio(above: float, below: float) -> float:
 
 
 def percent_of_peak(record: Record, seconds: float) -> float:
-    """Flops of a batch, without recomputation, in percent of what the peak does in `seconds`; nan without either."""
+    """Flops of a batch, without recomputation, in percent of the peak's flops in `seconds`; nan without either."""
     return 100 * ratio(samples(record, "flops_per_batch").median, seconds * samples(record, "peak_flops").high)
 
 
@@ -182,7 +182,7 @@ def percent_of_vendor_peak(record: Record, seconds: float) -> float:
 
 
 def training_days(record: Record, seconds: float) -> float:
-    """AxoNN Equation 2: days of training on 300e9 tokens at `seconds` a batch; nan where no config says the tokens."""
+    """AxoNN Equation 2: days of training on 300e9 tokens at `seconds` a batch; nan for a config without tokens."""
     batch, sequence = at(record.config, "batch", "size"), at(record.config, "model", "shape", "sequence")
     return ratio(TOKENS * seconds, real(batch) * real(sequence)) / 86400
 

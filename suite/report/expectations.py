@@ -203,7 +203,9 @@ def _prediction(group: derive.ExperimentGroup, system: str, of: str) -> _Ours:
 
 
 def _share(group: derive.ExperimentGroup, system: str, of: Any) -> _Ours:
-    """What the times `of` one run are of its batch, or why that is not known: what was not timed is no zero."""
+    """The times `of` one run as a share of its batch time, or the reason why it is unknown: an untimed phase is not
+    zero.
+    """
     ours = _Ours(system=system, versus="its batch time")
     if not (isinstance(of, list) and of and all(isinstance(name, str) for name in of)):
         return replace(ours, why=f"of is {told(of)}; rule: a list of metrics; legal: [update_time]")

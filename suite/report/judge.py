@@ -49,7 +49,7 @@ _VARYING = frozenset({"second", "percent", "ratio", "fraction", "nat", "perplexi
 
 @dataclass(frozen=True, slots=True)
 class _StoredAnswer:
-    """What the store holds of an answer.
+    """Stored values of an answer.
 
     Attributes:
         fault: Why its values are no values.
@@ -183,7 +183,7 @@ def _by_label(labels: Sequence[str], entries: Sequence[StoredRecord]) -> list[li
 
 
 def _curves(answer: AnswerRow, chosen: Sequence[Sequence[StoredRecord]]) -> _StoredAnswer:
-    """The curves of each term, batch by batch; the mean of those of several seeds."""
+    """The curves of each term, batch by batch; a mean over seeds."""
     entries = tuple(entry for runs in chosen for entry in runs)
     curves = [[entry.record.series.get(answer.series, []) for entry in runs] for runs in chosen]
     lengths = [len(curve) for runs in curves for curve in runs]

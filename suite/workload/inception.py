@@ -170,7 +170,7 @@ class InceptionV3(Inception):
     Attributes:
         form: Photographs has the published stem, whose convolutions do not pad and want 75 points at least; small is
             the suite's own for small images, one convolution that keeps the side, as GoogLeNet's small form begins.
-            narrow: published channels over this.
+        narrow: published channels over this.
         image: Side of an image.
         colours: 1 or 3.
         mean, deviation: Of their bytes.

@@ -1,7 +1,7 @@
 """Rendezvous of ranks without MPI, and choice of the network interface.
 
-Rank 0 binds a port that the kernel chooses, and whoever started the ranks tells the others: no port is agreed on
-ahead, which another process could have. Ranks of a user's own srun have no parent; on one host they meet in a file."""
+Rank 0 binds a port that the kernel chooses, and the parent sends it to the other ranks: a port agreed on in advance
+could belong to another process. Ranks of a user's own srun have no parent; on one host they meet in a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from suite.core.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """What a rank is told of the others.
+    """Rendezvous information of a rank.
 
     Attributes:
         host, port: Of rank 0.

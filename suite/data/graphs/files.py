@@ -31,7 +31,7 @@ EXACT = 2**53  # from here on float64, as which a text is read, does not hold ev
 
 @dataclass(frozen=True, kw_only=True)
 class FromFile:
-    """What every file has.
+    """Common settings of all files.
 
     Attributes:
         file: Its path.

@@ -35,8 +35,8 @@ class Graph:
         features: [n, f] float32, or None.
         labels: [n] int64 below `classes`, -1 for a vertex without; or None, and then classes is 0.
         train, validation, test: [n] bool; left out, no vertex is in that part.
-        random: Which of "features" and "labels" were drawn and not read: every record says so.
-        notes: What was changed on the way in, with the numbers.
+        random: Which of "features" and "labels" are synthetic: every record contains it.
+        notes: Changes at loading, with their numbers.
     """
 
     name: str

@@ -29,7 +29,7 @@ class Reddit:
 
     Attributes:
         folder: Holds reddit_data.npz and reddit_graph.npz.
-        loops: Every vertex gets a self loop, with which the count is that of the paper's Table 3 (decision G8).
+        loops: Every vertex gets a self loop, as in the count of the paper's Table 3 (decision G8).
     """
 
     folder: str | os.PathLike[str]

@@ -23,7 +23,7 @@ TRAIN, VALIDATION = 0.6, 0.2  # shares of the vertices; nothing published depend
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticGraph:
-    """What every generator has.
+    """Common settings of all generators.
 
     Attributes:
         vertices: N.

@@ -41,13 +41,13 @@ _OTHER = (KeyError, TypeError, ValueError, IndexError, AttributeError, StopItera
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a load took.
+    """Result of a load.
 
     Attributes:
         updates: Batches that were trained, those that overflowed too.
         samples: Of data they used.
         notes: Newer checkpoints that are damaged, by name, and what another grid does not get as it was.
-        extra: What this rank gave when it saved; rank 0's on another grid.
+        extra: The state that this rank saved; rank 0's on another grid.
     """
 
     path: Path

@@ -60,12 +60,12 @@ class Manifest(TypedDict):
     """The manifest of a checkpoint, of all ranks' parts.
 
     Attributes:
-        run: What identifies the run.
+        run: Identity of the run.
         split: First and last layer of each stage.
         steps: Updates without those that overflowed.
         pruned: Batches before the pruning.
         layers: Type and shape of each state by layer and name.
-        extra: What each rank gave when it saved.
+        extra: State that each rank saved.
     """
 
     schema: int

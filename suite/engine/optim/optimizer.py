@@ -5,7 +5,7 @@ by at most 1.2e-7 of the weight (of 1 for a smaller weight).
 
 Moments are flat tensors over all weights of a stage. Only single-rounding operations are used (no fused multiply-add),
 so a result does not depend on where in a flat tensor an entry lies: every split, bucket and resume gives the same bits.
-A step uses the gradient up: it is the scratch, so that nothing is allocated beside the states that a layout counts.
+A step consumes the gradient as scratch, so nothing is allocated in addition to the states of the layout.
 
 What a rule expects (`drift`, PipeOptim Table I times -lr) comes from the state that the last update left, as the next
 gradient is not known before the pass that is predicted for; before the first update nothing is expected. It takes the

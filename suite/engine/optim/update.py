@@ -5,9 +5,9 @@ mean (AxoNN Algorithm 1, lines 12-13 and 7). Parts that name one buffer run one 
 reductions of the same numbers would race.
 
 In mixed precision the whole grid first agrees whether any sum could overflow, from the gradients as they are before the
-first reduction, so that either every weight, moment and count moves or none does. So the reduction may come in chunks
-of k buckets, the step of one chunk beside the reduction of the next (V-C). Clipping needs every sum first: no overlap.
-"""
+first reduction, so that either every weight, moment and count moves or none does. So the reduction may come in
+chunks of k buckets, and the step of one chunk overlaps the reduction of the next (V-C). Clipping needs every sum
+first: no overlap."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Update:
         chunk: Buckets per reduction; None: one reduction of everything.
         clip: The largest norm of all gradients.
         scaler: The loss scale of mixed precision, whose overflows are looked for.
-        meets: Whether all ranks update at one moment, and can decide together; else nobody looks for overflows.
+        meets: Whether all ranks update at the same time, and can decide together; otherwise overflows are not checked.
     """
 
     def __init__(

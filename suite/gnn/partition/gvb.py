@@ -47,9 +47,9 @@ class ScoredPartition(NamedTuple):
 class Gvb(Partitioner):
     """GVB-style: small total and maximum send volume of matrix @ X, exact for directed matrices too.
 
-    What is found keeps the cap if a start did. The most that a part sends, and then the total, are no larger than of
-    any METIS start, or of any that kept the cap. The total is at most the median of METIS' wherever that and the cap
-    allow it.
+    The result keeps the cap if a start did. The most that a part sends, and then the total, are no larger than of any
+    METIS start, or of any that kept the cap. The total is at most the median of METIS' wherever that and the cap allow
+    it.
 
     Attributes:
         starts: METIS partitions, of the seeds seed, seed + 1.

@@ -34,7 +34,7 @@ class Partitioner(PartitionMethod, Protocol):
     A class that inherits from this one has defaults of `name` and `notes`.
 
     Attributes:
-        objective: What it makes small.
+        objective: The quantity that it minimises.
         seedable: Whether another seed gives another partition.
         packages: Distributions whose releases decide what it finds, none where it is as quick to ask again as to look
             up.
@@ -59,7 +59,7 @@ class Partitioner(PartitionMethod, Protocol):
 
 @dataclass(frozen=True)
 class Quality:
-    """What a partition costs, of the one product matrix @ X in 1D.
+    """Costs of a partition, for the one product matrix @ X in 1D.
 
     Attributes:
         nnz_imbalance, vertex_imbalance: Percent by which the fullest part exceeds the mean of entries, and of vertices.
@@ -112,8 +112,7 @@ def partition(partitioner: Partitioner, matrix: csr_array, k: int, *, seed: int,
     """The partition of `matrix` into k parts. A costly one is kept in `folder`, and taken from there when the pattern,
     k, the partitioner, its settings and packages, the seed and the code here are the same.
 
-    Raises MissingDependency where the partitioner cannot run, InvalidRequest for what it cannot partition.
-    """
+    Raises MissingDependency where the partitioner cannot run, InvalidRequest for a matrix that it cannot partition."""
     check(matrix, k, seed)
     ready = partitioner.probe()
     if isinstance(ready, Missing):

@@ -126,10 +126,10 @@ class Level:
 
 @dataclass(frozen=True)
 class MoveRule:
-    """What a move may do.
+    """Limits of a move.
 
     Attributes:
-        cap: Entries of a part; one that has more is relieved.
+        cap: Entries of a part; a part with more is relieved.
         ceiling: Total rows sent; parts that send more are kept only for want of others.
         effort: Steps of work per pin and level, a bound that is the same on every machine.
     """
@@ -140,9 +140,8 @@ class MoveRule:
 
 
 def cycle(finest: Level, parts: Rows, k: int, rule: MoveRule, *, penalty: int, seed: int) -> tuple[Rows, Rows]:
-    """(m,) parts no worse than `parts`, and what each sends.
-
-    penalty: what a row costs more where its part sends nearly as much as the one that sends most
+    """(m,) parts no worse than `parts`, and the rows that each sends. penalty: the additional price of a row whose
+    part sends nearly the maximum
     """
     levels, clusters, held = [finest], [], [parts]
     mean = int(finest.weight.sum()) // k

@@ -32,7 +32,7 @@ class Question:
 
     Attributes:
         points: Symbol values of a formula.
-        terms: What the values of one case are.
+        terms: Meaning of the values of one case.
     """
 
     setting: Mapping[str, Scalar]
@@ -67,7 +67,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Papers:
-    """What the papers say beside the claim that is asked, and the shapes of their models.
+    """The papers' data apart from the claim in question, and the shapes of their models.
 
     Attributes:
         settings: The published settings by group, of which machines and training are read.

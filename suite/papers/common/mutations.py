@@ -48,10 +48,10 @@ class Mutation:
     Attributes:
         file: Relative to the repository.
         was: passages, each of which stands in it once.
-        becomes: What replaces each.
-        says: What the change breaks.
+        becomes: The new code of each.
+        says: The effect of the change.
         turns: The claims, with the evidence of the answer, whose verdicts must be others.
-        slowly: Those of `turns` whose answer takes more than a second of a core.
+        slowly: The claims of `turns` whose answer takes more than a second of a core.
     """
 
     id: str

@@ -21,7 +21,7 @@ class Panel:
         ours: By system, the values.
         paper, null: The same of the paper's printed values and of the null model, nan where there is none.
         calibrated: Points that a constant was fitted to, as (system, index); axis: what the points count.
-        quantity: What the values are, as the y axis names it.
+        quantity: Quantity of the values, as the y axis names it.
         title: Of a panel of a published figure or table it begins with its name, "Figure 8 of SAMO: ...".
         scale: "log" or "log-log" where the paper's figure has that scale; empty: as the values ask for.
         evidence: How our values came about, "simulated" or "derived".

@@ -47,7 +47,7 @@ class PublishedTraining:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What PipeOptim prints about its trainings.
+    """PipeOptim's printed settings of its training runs.
 
     Attributes:
         tasks: Its trainings.

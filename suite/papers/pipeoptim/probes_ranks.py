@@ -68,7 +68,7 @@ def mini_batches(count: int, width: int, dtype: torch.dtype, samples: int = SAMP
 
 @dataclass
 class WatchedRank:
-    """What one rank was seen to do.
+    """Observations on one rank.
 
     Attributes:
         weights: Bytes of its own.

@@ -1,9 +1,9 @@
 """Simulation of SAMO's Figure 5: two convolutional networks in pure data parallelism.
 
-A batch is passes, one ring over all GPUs, and a step: there is no pipeline. Nothing is fitted to the figure: its
-efficiency is the one of the paper's GPTs. A layer costs its products and the launch that a layer costs there;
-element-wise kernels, batch norms among them, are in the products, as there. All systems run torchvision's layers
-(V-A) with the same kernels."""
+A batch is passes, one ring over all GPUs, and a step: there is no pipeline. Nothing is fitted to the figure: it uses
+the efficiency of the paper's GPTs. A layer costs its products and the launch that a layer costs there; element-wise
+kernels, batch norms among them, are in the products, as there. All systems run torchvision's layers (V-A) with the
+same kernels."""
 
 from __future__ import annotations
 

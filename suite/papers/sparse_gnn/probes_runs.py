@@ -185,7 +185,7 @@ def to_converge(
 
 @dataclass
 class WatchedOrder(Partitioner):
-    """A random order that records its calls, whoever builds it."""
+    """A random order that records its calls."""
 
     objective = "none"
     seedable = True

@@ -20,7 +20,7 @@ DEADLINE = 120.0  # seconds
 
 @dataclass
 class Wire:
-    """What one rank's groups saw.
+    """Observations of one rank's groups.
 
     Attributes:
         rows: That it hands to each rank.

@@ -147,7 +147,7 @@ def _counted(outcomes: dict[Outcome, int]) -> str:
 
 
 def _worsened(a: dict[Outcome, int], b: dict[Outcome, int]) -> ChangeVerdict:
-    """An interrupted run says nothing about the code. One failure among repeats is inconclusive, two are not."""
+    """An interrupted run is no evidence on the code. One failure among repeats is inconclusive, two are not."""
     if Outcome.OK in a and not {Outcome.OK, Outcome.CANCELLED} & set(b):
         return ChangeVerdict.WORSE
     if any(kind is not Outcome.OK for kind in a):

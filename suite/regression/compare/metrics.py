@@ -48,7 +48,7 @@ class Change:
     """One metric of one run.
 
     Attributes:
-        effect: None for what is exact.
+        effect: None for an exact metric.
         scaled: Whether by the reference workload.
         other: The ratio by the other way, where there is one.
         quiet: Of the quickest quarter of repeats.

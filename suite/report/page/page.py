@@ -112,7 +112,7 @@ def render(
     Args:
         exports: Perfetto file by record file, in the store's folder.
         settings: The published ones.
-        held: What `layout` makes of the same store.
+        held: Result of `layout` for the same store.
     """
     script = "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
     environment = Environment(

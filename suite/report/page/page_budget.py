@@ -1,9 +1,8 @@
 """Size limits of the page: everything for a few hundred runs, a fair share of each experiment for several thousand.
 
-A browser scrolls fifteen megabytes, and a reader waits twenty seconds; a picture takes 30 ms and a run 4 kB. What there
-is to show is counted first and shared out, so that the same records give the same page, no section starves beside a
-large one, and every section says what of it is left out. The tables of numbers that are left out are in records.csv.
-"""
+A browser scrolls fifteen megabytes, and a reader waits twenty seconds; a picture takes 30 ms and a run 4 kB. All
+content is counted first and shared out, so that the same records give the same page, no section starves next to a
+large one, and every section lists its omissions. The tables of numbers that are left out are in records.csv."""
 
 from __future__ import annotations
 

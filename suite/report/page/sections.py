@@ -25,7 +25,7 @@ class Section:
 
     Attributes:
         drafts: Of the pictures behind the panels.
-        said: What is left out here.
+        said: Omissions of the section.
     """
 
     anchor: str
@@ -56,7 +56,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """What all sections share.
+    """Context shared by all sections.
 
     Attributes:
         rows: A record's numbers by its file.

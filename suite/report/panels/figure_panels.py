@@ -37,10 +37,10 @@ class FigurePanel:
 
     Attributes:
         curves: ours, paper and null, each with the systems that have a value.
-        axis: What the points count, empty where the record does not say.
+        axis: Quantity of the points, empty where the record has none.
         calibrated: (system, index) that a constant was fitted to.
         cut: Whether the record holds more.
-        told: The caption, where it is not the one that the curves tell.
+        told: The caption, where it differs from the curves' own.
         quantity: What the values are.
         scale: "log" or "log-log" where the paper's figure is drawn so.
         evidence: How our values came about.
