@@ -44,10 +44,10 @@ _HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 @dataclass(frozen=True, slots=True)
 class TrainOptions:
-    """What a config asks of a training loop beyond its plan.
+    """Settings of a training loop beyond its plan.
 
     Attributes:
-        half: The dtype of passes and gradients, None for that of the model.
+        half: The dtype of passes and gradients, None for the model's.
         loss_scale: A scale, for float16.
         clip: The largest norm of all gradients.
         checkpoints: Blocks per recomputed piece.
@@ -126,8 +126,9 @@ class PeerPlan:
             return layer
 
     def pieces(self, own: Sequence[int]) -> list[tuple[int, ...]]:
-        """The layers of a stage in order, in pieces: `checkpoints` blocks from its first block on are one, and what
-        is no block (embedding and head) is by itself; without checkpoints so is each layer."""
+        """The layers of a stage in order, in pieces: `checkpoints` blocks from its first block on form one piece,
+        and every other layer (embedding and head) is a piece by itself; without checkpoints every layer is.
+        """
         inner = [number for number in own if self.blocks[number]]
         step = self.asked.checkpoints or 1
         found = [tuple(inner[at : at + step]) for at in range(0, len(inner), step)]

@@ -2,12 +2,11 @@
 
 Layers, messages, order, reductions and steps are Megatron's; the suite gives it initial weights, rows and rates, and
 sums the loss. It computes on CUDA alone. Ranks stand in the suite's order (suite.core.grid), which Megatron takes as
-"tp-cp-ep-pp-dp": parts of a layer side by side, then the stages, then the replicas. Its embedding and head are split by
-the vocabulary, which is padded to a multiple of grid.tensor: padding takes part in the softmax, so losses are those of
-the other systems where grid.tensor divides the vocabulary. Every weight decays, as in the other systems: by default
-megatron-core marks biases and norms (wd_mult=0), which its own scheduler, not used here, would spare. What a config is
-in Megatron's terms, `arguments` says.
-"""
+"tp-cp-ep-pp-dp": parts of a layer side by side, then the stages, then the replicas. Its embedding and head are split
+by the vocabulary, which is padded to a multiple of grid.tensor. Padding takes part in the softmax, so losses equal
+the other systems' where grid.tensor divides the vocabulary. Every weight decays, as in the other systems: by default
+megatron-core marks biases and norms (wd_mult=0), which its own scheduler, not used here, would spare. `arguments`
+translates a config into Megatron's terms."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ Option = bool | int | float | str | torch.dtype  # of a library's keyword argume
 
 @dataclass(frozen=True, slots=True)
 class MegatronArguments:
-    """A config in Megatron's terms: keyword arguments of what is named.
+    """A config in Megatron's terms: keyword arguments of the named functions.
 
     Attributes:
         parallel: parallel_state.initialize_model_parallel.
@@ -55,7 +54,7 @@ class MegatronArguments:
         ddp: DistributedDataParallelConfig.
         optimizer: OptimizerConfig.
         groups: get_megatron_optimizer, beside them.
-        passes: What get_forward_backward_func returns.
+        passes: Result of get_forward_backward_func.
     """
 
     parallel: Mapping[str, Option]

@@ -1,7 +1,8 @@
 """PipeDream (Narayanan et al., SOSP 2019) and PipeDream-2BW (ICML 2021): 1F1B without a flush, with stashed weights.
 
-What makes them different is which old version a backward pass finds, and it stands here and nowhere else; order and
-update are the suite's 1F1B with `update_every`. PipeDream updates after every mini-batch and keeps the version that
+The difference between them is the old version that a backward pass finds, and it is implemented here and nowhere else.
+Order and update are the suite's 1F1B with `update_every`. PipeDream updates after every mini-batch and keeps the
+version that
 each forward pass in flight has read, so that its backward pass reads the same: consistent, and stale by as many updates
 as there are stages to come (PipeOptim Section II-C2). 2BW sums the gradients of at least as many microbatches as there
 are stages before it updates, so that two versions serve everything in flight, and is stale by one update on every
@@ -41,14 +42,15 @@ class Stash(WeightPolicy):
         return Read(clock.updates, 0, self.graph)
 
     def needed(self, clock: StageVersions) -> frozenset[int]:
-        """What the forward passes in flight have read; a forward pass to come reads the newest version."""
+        """Versions read by the forward passes in flight; a forward pass to come reads the newest version."""
         return read_again(clock)
 
 
 @dataclass(frozen=True, slots=True)
 class DoubleBuffer(WeightPolicy):
-    """PipeDream-2BW: both passes read the version before the one that the gradient is added to; the first update group
-    after a drain, which has none before it, reads the weights of the drain."""
+    """PipeDream-2BW: both passes read the version before the version that their gradient updates. The first update
+    group after a drain has no such version, and reads the weights of the drain.
+    """
 
     graph: str = "recompute"
 
@@ -69,8 +71,9 @@ class DoubleBuffer(WeightPolicy):
         return Read(max(clock.drained_at, clock.due - 1), 0, self.graph)
 
     def needed(self, clock: StageVersions) -> frozenset[int]:
-        """What the forward passes in flight have read, and what the next forward pass reads; those behind it read that
-        or a newer version."""
+        """Versions read by the forward passes in flight, and by the next forward pass; later ones read that or a
+        newer version.
+        """
         if clock.forward_due is None:
             return read_again(clock)
         return read_again(clock) | {max(clock.drained_at, clock.forward_due - 1)}

@@ -1,12 +1,12 @@
 """SpecTrain (Chen, Yang and Cheng, arXiv 1809.02839): 1F1B without a flush, with weights predicted in both passes.
 
-What makes it different is how far ahead each pass looks, and it stands here and nowhere else. All stages aim at one
+Its difference is the prediction distance of each pass, and it is implemented here and nowhere else. All stages aim at
+one
 moment: on stage k of N a forward pass predicts floor(k / 2) + N - k - 1 updates ahead and a backward pass floor(k / 2),
 which are the numbers of the SpecTrain authors' own code (ntueclab/SpecTrain-PyTorch). Between the two passes lie N - k
 - 1 updates, so both predict the same version; from the third stage on it lies beyond the update that the gradient
-enters. What is added per update is the smoothed gradient of SGD with momentum, so `smoothed` has every other optimizer
-refused, as PipeOptim does (Sections II-C2 and V-C).
-"""
+enters. The predicted change per update is the smoothed gradient of SGD with momentum, so `smoothed` refuses every
+other optimizer, as PipeOptim does (Sections II-C2 and V-C)."""
 
 from __future__ import annotations
 

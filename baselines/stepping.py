@@ -58,12 +58,14 @@ class Stepper:
 
     @property
     def factor(self) -> float:
-        """What a loss is multiplied with before its backward pass."""
+        """Factor of a loss before its backward pass."""
         return float(self.scale.scale) if self.scale else 1.0
 
     @torch.no_grad()
     def step(self) -> bool:
-        """An update from the gradients of the weights; False for one that was left out, as gradients overflowed."""
+        """An update from the gradients of the weights; False for an update that was left out, as gradients
+        overflowed.
+        """
         if self.live is not None:
             self.live.phase = "scratch"
         mixed = self.masters is not self.weights

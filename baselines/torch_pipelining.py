@@ -142,7 +142,7 @@ class TorchPipelining(System):
 
     @property
     def factor(self) -> float:
-        """What a microbatch's loss is multiplied with: its share, and the scale of the gradient's format."""
+        """Factor of a microbatch's loss: its share, and the scale of the gradient's format."""
         return self.share * self.stepper.factor
 
     def _loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -46,7 +46,7 @@ class Layer:
         return self.weight.flatten()[self.index]
 
     def right(self) -> dict[str, Tensor]:
-        """What the three products are, in float64."""
+        """The three products, in float64."""
         weight, x, grad = self.weight.double(), self.x.double(), self.grad.double()
         made = (x @ weight.t(), grad @ weight, (grad.t() @ x).flatten()[self.index])
         return dict(zip(PRODUCTS, made, strict=True))

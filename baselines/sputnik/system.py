@@ -66,7 +66,7 @@ class Sputnik(EngineSystem):
         return [module for module in self.engine.stage.layers.modules() if isinstance(module, SparseLinear)]
 
     def told(self) -> dict[str, Any]:
-        """Beside the engine's: what ran the products, which kernels nothing has tried, how flops are counted."""
+        """In addition to the engine's: the implementation of the products, untested kernels, and the count of flops."""
         device = torch.device(self.engine.world.device)
         widened = [WIDENED] if device.type == "cpu" and self.engine.half else []
         untried = [UNTRIED] if device.type == "cpu" else []
@@ -76,7 +76,7 @@ class Sputnik(EngineSystem):
         return {**super().told(), "sparsity": self.asked.sparsity, "notes": notes}
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
-        """As the engine counts them, and the bytes of the indices beside."""
+        """The engine's count, with the bytes of the indices."""
         loss, held = super().memory(batch)
         return loss, {"indices": sum(layer.structure.bytes for layer in self.sparse_layers), **held}
 

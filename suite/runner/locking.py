@@ -34,7 +34,7 @@ def alone(folder: Path, names: Iterable[str], waiting: Callable[[str], None]) ->
 
 
 def on_this_host() -> str:
-    """The lock of whoever is timing on this host."""
+    """The lock of the process that times on this host."""
     return f"host-{platform.node() or 'unnamed'}"
 
 

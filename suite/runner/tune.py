@@ -164,8 +164,8 @@ def planned(overrides: Sequence[str], grid: Grid, microbatch: int) -> Run:
 
 def predicted(run: Run, predictor: Simulated) -> Candidate:
     """Its batch in virtual time where its system is simulated (system.simulation), else by the closed form of its
-    own schedule. What does not fit a device of the machine is not measured; for memory the suite's own budget of what
-    runs counts before that of a twin, which keeps its states in mixed precision."""
+    own schedule. Plans that do not fit a device of the machine are not measured; for memory the suite's own budget
+    precedes the budget of a twin, which keeps its states in mixed precision."""
     config, machine, stack = run.config, predictor.machine, predictor.stack
     if run.refusal is not None:
         return Candidate(run, reason=f"refused: {headline(str(run.refusal))}")
@@ -189,8 +189,9 @@ def predicted(run: Run, predictor: Simulated) -> Candidate:
 
 
 def stand_in(config: RunConfig) -> SimulationPlan:
-    """A plan of a system that nobody has modelled: the schedule that its ranks run, every activation kept, and the
-    bytes of mixed precision, which the other systems' twins send too."""
+    """A plan of a system without a model: the schedule that its ranks run, every activation kept, and the bytes of
+    mixed precision, which the other systems' twins send too.
+    """
     system = Modelled(config.system.name, schedule_of(config), mixed, activation_checkpointing="none", tensor=True)
     shape, batch = config.model.shape.build(), config.batch
     assert isinstance(shape, Transformer)
@@ -301,8 +302,9 @@ def _devices(tuned: Tuned) -> str:
 
 
 def write(tuned: Tuned, overrides: Sequence[str]) -> Path | None:
-    """Writes the kept plan as a list of overrides, with those of the command line that decide what is trained; the
-    file, which `suite run @FILE` and an entry of `experiment.runs` take. None where nothing is kept."""
+    """Write the kept plan as a list of overrides, with the overrides of the command line that determine training;
+    returns the file, which `suite run @FILE` and an entry of `experiment.runs` take. None where nothing is kept.
+    """
     kept = tuned.kept
     if kept is None:
         return None

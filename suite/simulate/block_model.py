@@ -32,7 +32,7 @@ MOMENTS = ("moment_1", "moment_2")  # Adam, which every published cluster run us
 
 @dataclass(frozen=True, slots=True)
 class Modelled:
-    """A compared system as the simulator knows it (suite.config.system.SimulationConfig).
+    """A compared system in the simulator (suite.config.system.SimulationConfig).
 
     Attributes:
         schedule, layout: As in its config.

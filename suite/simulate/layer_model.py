@@ -48,7 +48,7 @@ class LayerPlan:
         layout, moments: The states of a rank, as a config's memory layout and its rule have them.
         half: The type of passes in mixed precision.
         split: A name of suite.workload.split, or the ranges.
-        rates: What split=pipedream profiles with.
+        rates: Rates of the profile for split=pipedream.
     """
 
     shape: Network

@@ -21,8 +21,8 @@ class PolicyOverheads:
 
     Attributes:
         forward, backward: Predictions per pass.
-        copies: Versions per update that are written beside the one before.
-        beside: Copies of the weights beside the newest, at most.
+        copies: Versions per update that are written in addition to the previous one.
+        beside: Copies of the weights in addition to the newest, at most.
         again: Whether a backward pass computes its forward pass again.
     """
 

@@ -28,7 +28,7 @@ Slower = Callable[[int, Op], float]  # factor on an op's seconds, by rank: strag
 
 @dataclass(frozen=True, slots=True)
 class NetworkModel:
-    """What carries messages and reductions.
+    """Backend of messages and reductions.
 
     Attributes:
         link: Between two ranks.

@@ -76,7 +76,7 @@ class AlexNet(ImageNetwork):
 
     @property
     def features(self) -> int:
-        """What enters the first dense layer, per image."""
+        """Input of the first dense layer, per image."""
         channels, side = after(self._steps(), self.entered)
         return channels * side * side
 

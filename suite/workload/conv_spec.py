@@ -1,9 +1,8 @@
 """Parameters, flops and bytes of convolution and pooling layers.
 
 The networks of AlexNet's and Inception's families are described here once, step by step, and counted by walking over
-the steps as torch's automatic differentiation does; suite.models.chain makes modules of the same description. Branches
-read one input, and what they make is put side by side.
-"""
+the steps as torch's automatic differentiation does; suite.models.chain makes modules of the same description.
+Branches read one input, and their outputs are concatenated."""
 
 from __future__ import annotations
 
@@ -63,8 +62,9 @@ Value = tuple[int, int]  # channels, and the side of the square that each is
 
 
 def through(step: Step, value: Value) -> Value:
-    """What a step makes of `value`. Raises InvalidRequest where nothing is left, or branches do not fit side by
-    side."""
+    """Output of a step for `value`. Raises InvalidRequest where nothing is left, or branches do not fit side by
+    side.
+    """
     channels, side = value
     match step:
         case Branches():
@@ -232,8 +232,9 @@ class Passes:
         return number, value
 
     def _backward(self, entered: int, left: int, kept: set[int], beside: int) -> int:
-        """The most bytes at once: an operation's gradients in and out stand beside all that is still kept; a second
-        gradient of one value is added to the first; parts of a joined gradient live as long as any of them."""
+        """The maximum of live bytes: an operation's gradients in and out, in addition to everything still kept; a
+        second gradient of one value is added to the first; parts of a joined gradient live as long as any of them.
+        """
         for node in self.nodes:
             for number in node.keeps:
                 self.tensors[number].held += 1

@@ -27,7 +27,7 @@ class SparseProduct:
 
     Attributes:
         layer: Counted from 0.
-        width: Columns of what is multiplied, and sent.
+        width: Columns of the multiplied and sent matrix.
     """
 
     layer: int
@@ -96,7 +96,7 @@ class GCN:
         self, features: int, classes: int, *, vertices: int, entries: int, order: str = "paper", epoch: str = "paper"
     ) -> int:
         """Multiplications and additions of an epoch: sparse products, and three dense products per layer. The first
-        layer has two, as nobody needs the gradient of its input.
+        layer has two, as the gradient of its input is not needed.
         """
         sparse = sum(2 * entries * one.width for one in self.products(features, classes, order=order, epoch=epoch))
         dense = [2 * vertices * a * b for a, b in pairwise(self.widths(features, classes))]

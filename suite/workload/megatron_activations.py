@@ -20,10 +20,10 @@ class Kernels:
     Attributes:
         kept: What a block keeps for its backward pass, its input among it (Korthikanti et al. 2022, Equation 2: s h (10
             + 24 / t) + 5 a s^2 / t).
-        moved: What the element-wise kernels of one forward pass of a block read and write. Two norms read and write
-            their input (8 s h); biases, dropout and residuals after attention and perceptron read two, write one and a
-            mask (14 s h); queries, keys and values change their order (12 s h / t); the perceptron's GELU (16 s h / t);
-            scores are written, scaled with softmax, and read (8 a s^2 / t).
+        moved: Bytes that the element-wise kernels of one forward pass of a block read and write. Two norms read and
+            write their input (8 s h); biases, dropout and residuals after attention and perceptron read two, write one
+            and a mask (14 s h); queries, keys and values change their order (12 s h / t); the perceptron's GELU (16 s h
+            / t); scores are written, scaled with softmax, and read (8 a s^2 / t).
         boundary: The output of a block, which is a message where a stage ends.
         logits: The head's output in half precision, and its log-probabilities in full.
         probabilities: The log-probabilities alone, which the loss keeps for its backward pass.

@@ -6,9 +6,8 @@ sends and weighs. The plan whose slowest part is quickest is best, where a part 
     stage of `r` replicas   max(seconds of its layers, 2 (r - 1) bytes of its weights / bandwidth) / r
     cut behind a layer      2 bytes of its output / bandwidth: an activation there, a gradient back
 
-Both directions of a cut and every reduction are taken to run beside the passes. A plan may have a different number of
-replicas on each stage; one that has is found and told, and cannot be run here (`equal`).
-"""
+Both directions of a cut and every reduction are taken to run beside the passes. A plan may have a different number
+of replicas on each stage; such a plan is reported, and cannot be run here (`equal`)."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ class Profile:
 
     Attributes:
         seconds: Forward and backward pass.
-        outputs: Bytes of what the layer passes on.
+        outputs: Bytes of the layer's output.
         weights: Bytes of its parameters.
         bandwidth: bytes/s between devices.
     """

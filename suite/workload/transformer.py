@@ -47,7 +47,7 @@ class Network(Protocol):
     A class that inherits from this one has the defaults below.
 
     Attributes:
-        content: What its samples are, as data sources compare it: text, labelled_text, sentence_pairs or images.
+        content: Kind of its samples, as data sources compare it: text, labelled_text, sentence_pairs or images.
         tied: Whether its first and its last layer share a weight.
     """
 

@@ -65,7 +65,7 @@ def read(
     runs: Mapping[str, str],
     salt: str,
 ) -> Studied:
-    """What the newest config of `group` asks of its own runs or of those of other experiments, and remarks on it.
+    """The requests of `group`'s newest config on its own runs or other experiments', and remarks on it.
 
     Args:
         settings: The published ones (suite.papers.common.claims.settings).

@@ -172,8 +172,9 @@ def _display(
 
 
 def adopted(found: Sequence[Paper], planned: Sequence[Section]) -> tuple[list[Paper], list[Section]]:
-    """Displays without panels of their own take those of the first experiment that stands for them, such as the
-    learning curves of a study; the section of that experiment then holds the rest."""
+    """Displays without panels of their own take the panels of the first experiment that stands for them, such as the
+    learning curves of a study; the section of that experiment then holds the rest.
+    """
     left = {f"#{section.anchor}": section for section in planned}
     papers = []
     for paper in found:

@@ -70,7 +70,7 @@ class _Spot:
 def read(
     group: derive.ExperimentGroup, claims: Mapping[str, Claim], runs: Mapping[str, str]
 ) -> tuple[list[ShownPanel], list[tuple[str, str]]]:
-    """The panels that the group's newest config asks for, and (title, remark) on what could not be followed.
+    """The requested panels of the group's newest config, and (title, remark) on malformed requests.
 
     Args:
         claims: By id.
@@ -248,7 +248,7 @@ def _set_values(asked: PanelSpec, mine: Sequence[_Spot], timed: bool) -> None:
 
 
 def _hidden(asked: PanelSpec, group: derive.ExperimentGroup) -> list[str]:
-    """What to say of points that nothing is drawn at, as a newer run elsewhere has the label of the run that was."""
+    """Remark on points without a drawing, as a newer run elsewhere has the label of the previous one."""
     held = {(entry.record.system, _point(asked, entry.record)) for entry in group.entries}
     lost = [e.record for e in group.earlier if asked.key and e.record.outcome is Outcome.OK and _point(asked, e.record)]
     names = dict.fromkeys(r.label[:LONG] for r in lost if (r.system, _point(asked, r)) not in held)
@@ -285,7 +285,7 @@ def _caption(asked: PanelSpec, panel: FigurePanel, source: str, spots: Sequence[
 def _table(
     asked: PanelSpec, panel: FigurePanel, own: str, spots: Sequence[_Spot], paper: Paper, runs: Mapping[str, str]
 ) -> Table:
-    """A row per run and point, drawn or not, and one for each published value that no run stands beside."""
+    """A row per run and point, drawn or not, and one for each published value without a run."""
     unit, raw = UNITS.get(panel.unit, panel.unit), UNITS.get(own, own)
     columns = (
         Column("curve", numeric=False),
@@ -320,7 +320,7 @@ def _table(
 
 
 def _printed(one: Printed | None, divided: bool) -> Cell:
-    """A published value as a link to its claim; one that was divided has digits that no paper printed."""
+    """A published value as a link to its claim; a divided value has digits that no paper printed."""
     if one is None:
         return Cell(NONE, tone="faint")
     return Cell("", one.value, links=((f"#{anchor(one.claim.id)}", (short if divided else plain)(one.value)),))

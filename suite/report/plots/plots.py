@@ -72,8 +72,9 @@ def of_panels(
     most: int = 0,
     printed: bool = False,
 ) -> list[PanelPlot]:
-    """Pictures and tables of the first `most` panels (MOST_PANELS unless given); those of one unit and x axis share
-    their y axis. printed: whether claims hold printed numbers of the same figure"""
+    """Plots and tables of the first `most` panels (MOST_PANELS unless given); panels of one unit and x axis share
+    their y axis. printed: whether claims hold printed numbers of the same figure
+    """
     most = most or MOST_PANELS
     found, more = [], len(held) - most
     siblings: dict[tuple[str, str], list[figure_panels.FigurePanel]] = {}

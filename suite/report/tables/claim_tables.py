@@ -31,7 +31,7 @@ _SETTING = 64  # characters of a setting in a row; the whole stands in the claim
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What stands around a claim.
+    """Context of a claim.
 
     Attributes:
         runs: The anchors of runs by their record's file.

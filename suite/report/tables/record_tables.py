@@ -321,7 +321,7 @@ def _links(entry: StoredRecord, exports: Mapping[str, str]) -> tuple[tuple[str, 
 
 
 def address(file: str) -> str:
-    """A link to `file` below the page; './' comes first, so that no file name reads as a scheme."""
+    """A link to `file` below the page; './' comes first, as a prefix against file names that read as a scheme."""
     path, ending, line = file.partition(f"{LINES}#")  # of a file with a record per line
     return "./" + quote(path.encode("utf-8", "surrogateescape")) + ending + quote(line)
 

@@ -100,7 +100,7 @@ class ScorecardRow:
     """One row.
 
     Attributes:
-        value: What the claims table is filtered by.
+        value: The filter value of the claims table.
         counts: One per kind that occurs on the page, in their order.
     """
 

@@ -109,7 +109,7 @@ class Curve(TypedDict):
 
 
 class MessageFacts(TypedDict):
-    """What a rank reports.
+    """Report of a rank.
 
     Attributes:
         sweeps: Samples of each.

@@ -105,7 +105,7 @@ def connected(hosts: Sequence[str], port: int, token: str) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a rank says of itself.
+    """First message of a rank.
 
     Attributes:
         port: Where rank 0 waits for the others, 0 for none.

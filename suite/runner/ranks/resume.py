@@ -36,12 +36,12 @@ def finished(config: RunConfig) -> None:
 
 
 class Resuming:
-    """What one rank has trained, by itself or as a process before it did.
+    """Batches that one rank has trained, in this process or an earlier one.
 
     Attributes:
         done: A batch after the other.
         scores: Of validation, by the number of batches trained before.
-        notes: What a reader of the record must know.
+        notes: Notes for readers of the record.
     """
 
     def __init__(self, config: RunConfig, system: Any) -> None:

@@ -27,7 +27,7 @@ class ArrayJob:
     """A command line that has runs to make.
 
     Attributes:
-        options: What is asked of sbatch.
+        options: The sbatch request.
         dry: Its script is only told.
     """
 

@@ -15,7 +15,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """What is reached.
+    """Reached share.
 
     Attributes:
         products: Share of a device's peak that dense matrix products reach.

@@ -97,8 +97,9 @@ class Roofline:
         return seconds + self.stack.launch
 
     def sums(self) -> float:
-        """What the ranks of a split block add in one pass: its output after the attention and after the perceptron, or
-        the gradients of their inputs (Shoeybi et al. 2020)."""
+        """Sum over the ranks of a split block in one pass: its output after the attention and after the perceptron,
+        or the gradients of their inputs (Shoeybi et al. 2020).
+        """
         plan, tensor = self.plan, self.plan.grid.tensor
         if tensor == 1:
             return 0.0

@@ -110,7 +110,9 @@ class Wires:
     # -- rows that only some need --------------------------------------------------------------------------------------
 
     def all_to_all(self, volumes: Volumes, row: float) -> float:
-        """Until the last process has sent and received all of its own; links within a node are beside adapters."""
+        """Until the last process has sent and received all its rows; links within a node work in parallel with
+        adapters.
+        """
         size = messages(volumes, row)
         node = np.arange(len(size)) // self.machine.devices_per_node
         near = node[:, None] == node[None, :]
