@@ -47,7 +47,7 @@ def apart(a: float, b: float) -> float:
 
 
 def weights_of(config: RunConfig) -> list[int]:
-    """Entries of the weights of every rank, sorted: the suite's split, on every replica; a part of what is split."""
+    """Entries of the weights of every rank, sorted: the suite's split on every replica; a part of each split layer."""
     plan = PeerPlan(config)
 
     def entries(number: int) -> int:

@@ -28,9 +28,8 @@ Name = tuple[str, str]  # module, and a name at its top
 
 @dataclass
 class Module:
-    """What a module defines at its top, what it imports by which name, and what each definition refers to.
-
-    uses: by the name of a function or class; "" for the module's other statements
+    """Top-level definitions of a module, its imports by name, and the references of each definition. uses: by the
+    name of a function or class; "" for the module's other statements
     """
 
     name: str

@@ -1,8 +1,7 @@
 """Time of a batch whose ops take about a millisecond: the suite's engine and the original packages.
 
-The systems and their settings are those of `experiment=overhead_bound`, which run as `suite run` runs them, in
-turns A B A B; the samples of their records are the samples here.
-"""
+The systems and their settings come from `experiment=overhead_bound`, run in interleaved rounds as `suite run` runs
+them; the samples of their records are the samples here."""
 
 from __future__ import annotations
 

@@ -368,7 +368,7 @@ def likeness(entry: list[str], label: str) -> int:
 
 
 def some_runs_of(experiment: str, plan: dict[str, Any]) -> list[Any]:
-    """Of an experiment's runs those of `spread`, and those that it names as its reference and in what it expects."""
+    """Among an experiment's runs: the runs of `spread`, its reference, and the runs in its expectations."""
     entries = [read_files(entry) for entry in plan["runs"]]
 
     def frozen(entry: list[str]) -> Any:

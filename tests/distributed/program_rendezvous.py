@@ -1,8 +1,7 @@
 """Program of each MPI rank for test_mpi.py: large messages, ties and replicas, with a collective right after a send.
 
-A last stage that enters the tie's reduction while its last gradient is still a pending rendezvous send deadlocks unless
-whoever waits keeps moving messages. Without kernel-assisted copies that shows on one machine.
-"""
+A last stage that enters the tie's reduction while its last gradient is still a pending rendezvous send deadlocks
+unless it drives message progress. Without kernel-assisted copies that shows on one machine."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_two_ranks_have_the_losses_of_one_process(
 
 
 def test_a_pruned_network(tmp_path: Path) -> None:
-    """The lines of its section stand behind those that make the layers."""
+    """The section's lines come after the lines that make the layers."""
     (pruned,) = re.findall(r"```python\n(.*?)```", SAMO, flags=re.S)
     setup = example().partition("engine = ")[0]
     program = tmp_path / "prune.py"

@@ -42,7 +42,7 @@ def faulty(tmp_path: Path, fault: str, *more: str) -> list[str]:
 
 
 def no_rank_left() -> bool:
-    """Of this user, wherever it hangs in the tree: an orphan is nobody's child."""
+    """Processes of this user anywhere in the tree: an orphan has no parent."""
     for process in psutil.process_iter(["cmdline", "environ"]):
         line = " ".join(process.info["cmdline"] or [])
         if "suite.runner.ranks.rank" in line and str(SUPPORT) in (process.info["environ"] or {}).get("PYTHONPATH", ""):

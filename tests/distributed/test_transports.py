@@ -37,7 +37,7 @@ OF_FOUR_SELDOM = ("auto any 16384 all", "gloo any 16384 some")
 
 @cache
 def started(ranks: int, launcher: str, worlds: tuple[str, ...]) -> tuple[str, bool]:
-    """What the ranks of one start said, worlds one after the other, and whether all ended well."""
+    """Output of the ranks of one start, worlds one after the other, and whether all ended well."""
     try:
         if launcher == "mpiexec":
             return standing(ranks, LAWS, *worlds, deadline=180), True

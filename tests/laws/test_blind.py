@@ -73,8 +73,9 @@ def numbers(anchor: float | tuple[float, ...]) -> tuple[float, ...]:
 
 @pytest.fixture(scope="module")
 def absurd(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The claim files with another outcome in every row but those of settings, without the answers that compare printed
-    numbers with each other."""
+    """The claim files with another outcome in every row except settings, without the answers that compare printed
+    numbers with each other.
+    """
     folder = tmp_path_factory.mktemp("claims")
     for paper in claims.PAPERS:
         text = (claims.FOLDER / paper / "claims.yaml").read_text(encoding="utf-8")

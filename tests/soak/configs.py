@@ -1,8 +1,7 @@
 """Random configurations: choices and keys of conf/, with values that are legal, absurd or missing.
 
 Nothing here lists a key: groups, choices and keys are read from conf/ itself, so that a new one is tried the day it
-is there. Most configs change a handful of things, for one that breaks ten rules is refused for the first.
-"""
+is there. Most configs change a few things, as a config that breaks ten rules is refused for the first."""
 
 from __future__ import annotations
 
@@ -130,7 +129,7 @@ def near(random: Random, value: Any) -> str:
 
 
 def any_value(random: Random, text: str) -> str:
-    """A count more often than another number, a number more often than what is none."""
+    """A count is drawn more often than another number, a number more often than other values."""
     odd = random.choice((str(random.randint(-(10**6), 10**6)), repr(random.uniform(-1e9, 1e9)), f"'{text}'"))
     return random.choice((str(random.choice(COUNTS)), random.choice(NUMBERS), random.choice(OTHERS), odd))
 

@@ -54,7 +54,7 @@ def record(times: Sequence[float] = (0.1,) * 8, *, label: str = "axonn 2x1", **c
 
 
 def samples(records: Sequence[Record], name: str = "A", reference: Sequence[float] = ()) -> RecordSet:
-    """A set of them; reference: seconds of the reference workload beside each, if it was timed."""
+    """A set of repeats; reference: seconds of the reference workload with each, if it was timed."""
     told = [{"products/1": seconds} for seconds in reference] or [{} for _ in records]
     found = [Sample(r, f"{name}/{n}.json", "", told[n]) for n, r in enumerate(records)]
     return RecordSet(name, tuple(found))

@@ -53,9 +53,9 @@ def play(benchmark: Any, samples: Sequence[float]) -> None:
 
 
 def timed(program: str, rounds: Mapping[int, int]) -> dict[str, dict[str, list[float]]]:
-    """What two ranks of `program` (in tests/benchmarks) timed: seconds by who carried it and by bytes.
-
-    rounds: samples per bytes"""
+    """Times of two ranks of `program` (in tests/benchmarks): seconds by backend and by bytes. rounds: samples per
+    bytes
+    """
     arguments = [str(number) for pair in rounds.items() for number in pair]
     return json.loads(run_ranks(2, Path(__file__).parents[1] / "benchmarks" / program, *arguments, deadline=300))
 

@@ -52,7 +52,7 @@ class Ranks:
         atexit.register(self.end)
 
     def run(self, program: Path, arguments: tuple[str, ...], deadline: float) -> str:
-        """What all of them printed, by rank."""
+        """Output of all ranks, by rank."""
         before, late = self.log.stat().st_size, time.monotonic() + deadline
         self.asked += 1
         _whole(self.folder / f"ask{self.asked}", json.dumps([str(program), *arguments]))

@@ -149,7 +149,7 @@ def test_the_file_is_named_after_the_commit(benchmarked: tuple[Path, int, list[s
 
 
 def test_the_plugins_own_flags_still_do_what_they_say(benchmarked: tuple[Path, int, list[str]]) -> None:
-    """Compare with the run before; a name and a place of one's own."""
+    """Compare with the previous run, with a unique name and place."""
     project = benchmarked[0]
     code, lines = run_in(project, "--benchmark", "-k", "ranks", "--benchmark-compare", "--benchmark-save=mine")
     assert code == 0, lines

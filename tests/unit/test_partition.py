@@ -50,7 +50,7 @@ def test_bytes_are_the_tensors_own() -> None:
 
 
 def test_a_layer_is_timed_without_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow layer's backward pass is its own, not that of the layers behind which it stands."""
+    """A slow layer's backward pass is measured alone, without the layers in front of it."""
 
     class Slow(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

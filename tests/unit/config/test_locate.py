@@ -26,7 +26,7 @@ def test_a_path_that_leads_nowhere_is_refused(path: str) -> None:
 
 
 def test_a_package_that_is_not_here_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the absent package's name begins that of the module which needs it."""
+    """Also where the absent package's name is a prefix of the module's name."""
     monkeypatch.setattr("sys.path", [*sys.path])
     search([tmp_path])
     for name in ("needs_an_absent_one", "absent_package_user"):

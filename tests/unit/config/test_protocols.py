@@ -1,4 +1,4 @@
-"""A class that inherits from a protocol has its optional members; one that does not is told which it lacks."""
+"""A class that inherits from a protocol has its optional members; for other classes the missing ones are listed."""
 
 from __future__ import annotations
 

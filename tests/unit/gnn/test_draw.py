@@ -65,7 +65,7 @@ def test_a_plan_is_drawn_from_the_command_line_and_kept(tmp_path: Path) -> None:
 
 
 def test_a_directed_graph_is_drawn_as_it_is_trained(tmp_path: Path) -> None:
-    """On the partition of a run, which is the one of the forward product."""
+    """On the partition of a run, the one of the forward product."""
     rng = np.random.default_rng(0)
     np.savetxt(tmp_path / "edges.txt", np.stack([rng.integers(0, 400, 4000), rng.integers(0, 40, 4000)], 1), fmt="%d")
     overrides = [

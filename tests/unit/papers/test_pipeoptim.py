@@ -46,7 +46,7 @@ def test_the_constants_are_the_roots_that_the_stack_says() -> None:
 
 
 def test_all_systems_run_on_the_same_cuts_with_their_own_policy() -> None:
-    """Parameters of the stages are those of the public code, but for heads of 200 classes instead of 1000."""
+    """Parameters of the stages equal the public code's, except for heads of 200 classes instead of 1000."""
     resnet = plan(lab(), "resnet_101", "gpipe", 64)
     head = 800 * 2048 + 800
     found = [resnet.entries(stage) / 1e6 for stage in range(3)] + [(resnet.entries(3) + head) / 1e6]
@@ -70,7 +70,7 @@ def test_our_own_partition_is_the_authors(model: str) -> None:
 
 
 def test_more_equal_stages_gain_more() -> None:
-    """On the suite's own cuts ResNet-101's stages are nearly equal, and its gain nearly that of the null model."""
+    """On the suite's own cuts ResNet-101's stages are nearly equal, and its gain is near the null model's."""
     drawn = series(find("pipeoptim_fig6")[1](lab(), published()))
     ours = {}
     for key, values in drawn.items():

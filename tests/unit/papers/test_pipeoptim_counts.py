@@ -100,7 +100,7 @@ def test_predicted_versions_are_those_of_the_configured_policy(monkeypatch: pyte
 
 
 def test_a_double_buffers_staleness_is_that_of_the_configured_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cases are serial training beside the system, stage by stage, forward and backward."""
+    """Cases compare serial training with the system, stage by stage, forward and backward."""
     assert counted("table2.pipedream_2bw.staleness") == (0, 1) * 8
     configure(monkeypatch, "pipedream_2bw", policy=Latest("recompute"))
     found = counted("table2.pipedream_2bw.staleness")

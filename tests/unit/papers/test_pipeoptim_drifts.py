@@ -39,7 +39,7 @@ def test_a_direction_is_the_one_of_the_update_that_has_just_been() -> None:
     ids=str,
 )
 def test_what_was_is_what_is_expected(rule: SGD | Adam, same: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ranks predict on every stage but the last repeats the last update, unless the rule expects another."""
+    """The prediction of ranks on every stage but the last repeats the last update, unless the rule expects another."""
     monkeypatch.setattr(ranks, "RULES", {str(rule): rule})
     pairs, _ = ranks.by_the_optimizer(Question({}), None)
     assert len({was for was, _ in pairs}) == ranks.DEPTH - 1

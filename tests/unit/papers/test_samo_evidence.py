@@ -214,7 +214,7 @@ def test_bubbles_and_passes_are_counted_in_both_orders() -> None:
 
 
 def test_gains_in_bubble_by_hand() -> None:
-    """3 * (1 - 1 / n), less that of n - 1 and that of n / 2."""
+    """3 * (1 - 1 / n), minus the values for n - 1 and n / 2."""
     values = ours("samo.sec4b.diminishing_returns", Evidence.DERIVED).values
     fewer = [3 / (n * (n - 1)) for n in (2, 4, 8, 16, 32)]
     half = [3 / n for n in (2, 4, 8, 16, 32)]

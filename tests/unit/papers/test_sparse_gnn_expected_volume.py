@@ -1,4 +1,4 @@
-"""Expected volumes: those of random orders, and those of a stand-in scaled to another size."""
+"""Expected volumes of random orders, and of a stand-in scaled to another size."""
 
 from __future__ import annotations
 

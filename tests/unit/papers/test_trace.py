@@ -1,4 +1,4 @@
-"""What an answer reads: constants, plans and graphs are noted, and remembered values are read again."""
+"""Reads of an answer: constants, plans and graphs are noted, and cached values repeat their reads."""
 
 from __future__ import annotations
 

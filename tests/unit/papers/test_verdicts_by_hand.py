@@ -68,7 +68,7 @@ def is_long(name: str) -> bool:
 
 
 def check(name: str) -> None:
-    """The row says what the judge says, with the control of the claim beside it."""
+    """The row equals the judge's verdict, with the control of the claim."""
     claim, row = published()[name], ROWS[name]
     answered = [name] if any(each.function for each in claim.answers) else []
     found: Judged = judged_with(answered, read_store(ROOT / "reports").entries)[name]

@@ -37,7 +37,7 @@ def network(dtype: torch.dtype = torch.float32, *, tied: bool = False) -> list[n
 
 
 def by_sorting(layers: list[nn.Module], sparsity: float) -> Indices:
-    """What must stay of all weights together: sorted by (-|w|, layer, place), the first ones."""
+    """Kept weights over all layers: the first ones, sorted by (-|w|, layer, place)."""
     ranked = sorted(
         (-abs(value), number, place)
         for number, layer in enumerate(layers)

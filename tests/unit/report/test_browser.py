@@ -118,7 +118,7 @@ def test_the_page_is_quiet_and_stays_at_home(
 
 @pytest.mark.parametrize("kind", [kind for kind, _ in summary_tables.CARDS])
 def test_tables_at_the_top_are_cards_on_a_phone(browser: Browser, page: Path, kind: str) -> None:
-    """A cell stands below its heading, and nothing is wider than the window; at a desk they are tables."""
+    """On a phone a cell is below its heading, and nothing is wider than the window; on a desktop they are tables."""
     shown = f"""(() => {{
         const table = [...document.querySelectorAll("table.{kind}")].find((one) => one.tBodies[0].rows.length);
         for (let at = table; at; at = at.parentElement) if (at.matches("details")) at.open = true;

@@ -575,7 +575,7 @@ def test_only_a_modelled_number_has_a_null_model() -> None:
 
 
 def test_printed_numbers_agree_to_the_last_digit() -> None:
-    """Eight percent is for what is measured again, not for a paper's own arithmetic."""
+    """Eight percent applies to measured values, not to a paper's own arithmetic."""
     for value, inside, outside in ((50.0, 50.9, 51.1), (0.62, 0.6295, 0.6305), (-20.0, -20.9, -21.1)):
         printed = answered(replace(BASE, value=value), Evidence.PRINTED)
         assert verdict(printed, [inside]) is Verdict.CONSISTENT

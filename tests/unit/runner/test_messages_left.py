@@ -45,7 +45,7 @@ CURVES = {
 
 
 def made(factor: float = 1.0, curves: Mapping[str, Any] = CURVES) -> Any:
-    """A sweep whose times are those of a line, curve by curve: (10 us + bytes / (1 GB/s)) x its number x factor."""
+    """A sweep with the times of a line, curve by curve: (10 us + bytes / (1 GB/s)) x its number x factor."""
     return {
         name: [[number * factor * (1e-5 + size / 1e9)] * 3 for size in SIZES] for number, name in enumerate(curves, 1)
     }

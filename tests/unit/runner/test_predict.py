@@ -110,7 +110,7 @@ def offload(bucket: int, **more: int) -> dict[str, Any]:
 
 
 def test_the_update_can_be_the_peak() -> None:
-    """A batch of one short sequence: the buckets of a step are larger than what a pass keeps."""
+    """A batch of one short sequence: the buckets of a step are larger than the saved activations."""
     small = CONFIG["model"]["shape"] | {"hidden": 40, "sequence": 1}
     few = {"model": CONFIG["model"] | {"shape": small}, "batch": {"size": 1, "microbatch": 1}}
     (found,) = kinds(config_of(**few, memory=offload(10**6)))
@@ -212,7 +212,7 @@ def asynchronous(name: str, **changes: Any) -> list[dict[str, int]]:
     [("pipedream", (2, 1)), ("pipedream_2bw", (2, 2)), ("pipeoptim", (2, 1))],
 )
 def test_versions_of_an_asynchronous_run(name: str, copies: tuple[int, int]) -> None:
-    """The newest weights and what the policy keeps beside them: 264 entries on the first stage, 260 on the last."""
+    """The newest weights and the policy's further versions: 264 entries on the first stage, 260 on the last."""
     first, last = asynchronous(name)
     assert (first["weights"], last["weights"]) == (copies[0] * 4 * 264, copies[1] * 4 * 260)
     assert (first["gradients"], first["moments"]) == (4 * 264, 4 * 264)

@@ -134,7 +134,7 @@ def test_what_does_not_fit_is_not_measured(system: str) -> None:
     [("axonn_no_memopt", 0.0, 8), ("axonn_samo", 0.9, 2), ("axonn_samo", 0.5, 4), ("axonn_samo", 0.0, 8)],
 )
 def test_the_more_is_pruned_the_fewer_stages_are_chosen(system: str, sparsity: float, stages: int) -> None:
-    """2.7B on 64 V100 (SAMO IV-B). At sparsity 0 the index alone is more than what is saved."""
+    """2.7B on 64 V100 (SAMO IV-B). At sparsity 0 the index alone exceeds the saving."""
     pruned = [f"pruning.sparsity={sparsity}"] if system == "axonn_samo" else []
     own = [f"system={system}", *LARGE, *pruned, "launch.max_ranks=64", "launch.memory_check=false"]
     predictor = without_ranks(resolve([*own, "executor=simulated"]).executor)

@@ -82,7 +82,7 @@ def test_the_fullest_process_decides() -> None:
 
 
 def test_replicas_do_not_share_a_blocks_entries() -> None:
-    """What lies in the diagonal blocks is multiplied by one replica: the others wait."""
+    """One replica multiplies the diagonal blocks: the others wait."""
     diagonal = Volumes(np.zeros((4, 4), int), np.full(4, 50), np.diag(np.full(4, 160)), Placement(4))
     times = [
         FullGraph(diagonal.on(Placement(4, c)), SHAPE, FEATURES, CLASSES, "fused").product(WHERE, REACHED, 10)

@@ -198,7 +198,7 @@ def test_three_at_once_and_a_fourth_behind() -> None:
 
 
 def test_only_the_worst_adapter_counts() -> None:
-    """A ring over three nodes, beside another on the first two: its share there is its speed, everywhere."""
+    """A ring over three nodes, and another on the first two: its share there is its speed, everywhere."""
     flows = [(0.0, Ring.of((0, 2, 4), TWO), 60), (0.0, RIGHT, 60), (0.0, Ring.of((5, 7), TWO), 20)]
     # nodes 0 and 1 carry two, node 2 two, node 3 one: all at 5 bytes/s; the third is done at 4 s
     assert finish(flows, TWO) == pytest.approx([12.0, 12.0, 4.0])
@@ -221,7 +221,7 @@ def test_no_ring_is_quicker_than_the_links_of_its_node() -> None:
 
 
 def test_alone_on_its_nodes_a_ring_has_one_adapter_and_several_have_theirs() -> None:
-    """Two adapters a node: a column uses that of its device, a ring through several devices uses both."""
+    """Two adapters per node: a column uses the adapter of its device, a ring through several devices uses both."""
     two, both = machine(adapters=2), stack(adapters=2)
     assert finish([(0.0, LEFT, 100)], two, both) == [10.0]
     assert finish([(0.0, LEFT, 100), (0.0, RIGHT, 100)], two, both) == pytest.approx([10.0, 10.0])
@@ -231,7 +231,7 @@ def test_alone_on_its_nodes_a_ring_has_one_adapter_and_several_have_theirs() -> 
 
 
 def test_rings_of_split_layers_are_one_and_share_as_many() -> None:
-    """Three rings beside one another send 3 x 100 bytes through the adapter; another ring gets a quarter of it."""
+    """Three parallel rings send 3 x 100 bytes through the adapter; another ring gets a quarter of it."""
     six = machine(devices_per_node=6)
     split, other = Ring.of((0, 6), six, beside=3), Ring.of((3, 9), six)
     assert finish([(0.0, split, 100)], six, ranks=12) == pytest.approx([30.0])
@@ -255,7 +255,7 @@ def test_a_call_costs_and_so_does_every_step() -> None:
 
 
 def test_one_that_is_done_may_start_the_next() -> None:
-    """Chunks of one update: the ring keeps its share beside a long one."""
+    """Chunks of one update: the ring keeps its share during a long one."""
     chunks = [3]
 
     def next_chunk(fabric: Fabric, number: int) -> None:

@@ -217,7 +217,7 @@ def test_every_rank_gives_what_one_replica_gives(tmp_path: Path, system: str) ->
 
 
 def test_the_schedule_is_the_configs_own(tmp_path: Path) -> None:
-    """What is compared on one machine may be an order alone: one microbatch at a time leaves three stages idle."""
+    """Systems compared on one machine may differ in order alone: one microbatch at a time leaves three stages idle."""
     usual, one = (
         measured(config(tmp_path, grid__inter=4, grid__data=4, schedule__pipeline_limit=n)) for n in (None, 1)
     )

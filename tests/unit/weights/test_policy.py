@@ -43,7 +43,7 @@ def test_the_authors_count_is_one_too_many_everywhere(stages: int) -> None:
 
 @pytest.mark.parametrize("graph", ["recompute", "swap", "keep"])
 def test_only_a_graph_that_is_kept_holds_what_was_predicted(graph: str) -> None:
-    """At D = 4 a kept graph holds the predicted weights of every forward pass in flight beside the newest."""
+    """At D = 4 a kept graph holds the predicted weights of every forward pass in flight in addition to the newest."""
     ledgers = follow(Predict("inflight", graph), 4, FlushInterval(0, 12, 1, 0))
     assert [ledger.peak for ledger in ledgers] == ([5, 4, 3, 1] if graph == "keep" else [2, 2, 2, 1])
     for ledger in ledgers:

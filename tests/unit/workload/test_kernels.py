@@ -18,7 +18,7 @@ def test_a_small_block_by_hand() -> None:
 
 
 def test_a_split_block_keeps_norms_and_residuals_whole() -> None:
-    """Two ranks: 10 s h of what is kept and 22 s h of what is moved is on both."""
+    """Two ranks: 10 s h of the saved and 22 s h of the moved bytes are on both."""
     assert Kernels.of(TINY, 2) == Kernels(
         kept=10 * 32 + 12 * 32 + 5 * 16,
         moved=22 * 32 + 14 * 32 + 8 * 16,

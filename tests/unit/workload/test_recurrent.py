@@ -29,7 +29,7 @@ def test_residual_lstm() -> None:
 
 
 def by_hand(encoder: int, decoder: int, h: int, vocabulary: int, embeddings: int) -> int:
-    """GNMT, weight matrix by weight matrix: rows x columns, and the vectors beside."""
+    """GNMT, weight matrix by weight matrix: rows x columns, and the vectors."""
     gates = 4 * h
     narrow, wide = gates * h + gates * h + 2 * gates, gates * 2 * h + gates * h + 2 * gates
     encoders = [narrow, narrow, wide, *[narrow] * (encoder - 2)]  # both directions of the first read h numbers

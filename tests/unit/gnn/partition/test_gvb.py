@@ -126,7 +126,7 @@ def test_a_heavy_part_is_relieved_at_a_loss() -> None:
 
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_what_a_move_changes_is_foreseen(symmetric: bool) -> None:
-    """At fixed prices of a row, for every vertex and part, beside counting the blocks again."""
+    """At fixed prices of a row, for every vertex and part, compared with a new count of the blocks."""
     n, k = 30, 4
     matrix, rng = drawn(n, 1, symmetric=symmetric), np.random.default_rng(0)
     parts, price = rng.integers(0, k, n).astype(np.int32), rng.integers(1, 9, k)
