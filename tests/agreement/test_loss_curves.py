@@ -22,7 +22,7 @@ EVERYTHING = (
     "optimizer.bucket_numel=20000",
     "optimizer.buckets_per_reduction=2",
     "activation_checkpointing=auto",
-)  # beside the offload that axonn has
+)  # in addition to axonn's offload
 # bfloat16 has 8 bits; on another number of replicas gradients are added in another order, and a weight's
 # change of 1e-3 is near the distance of its neighbours. Seen: 8e-4, and 1.4e-3 to float32
 SPREAD = 2e-3

@@ -98,7 +98,7 @@ def main(sizes: list[int], rounds: list[int]) -> None:
                 number += 1
                 value.fill_(number)
                 space.zero_()
-                world.total(0.0, lambda: None)  # both are here: nobody's lateness is timed
+                world.total(0.0, lambda: None)  # both are here: late arrival is not timed
                 begin = perf_counter()
                 back = turn(number, value)
                 end = perf_counter()

@@ -8,7 +8,7 @@ from samples import tell
 
 from suite.report import write_report
 
-RECORDS, MOST_BYTES, MOST_SECONDS = 5000, 15e6, 20.0  # on two cores that nobody else wants
+RECORDS, MOST_BYTES, MOST_SECONDS = 5000, 15e6, 20.0  # on two idle cores
 
 
 @pytest.mark.parametrize("nights", [1, 2, 60])

@@ -46,7 +46,7 @@ OF_IMAGES = (
     *("wideresnet_101", "wideresnet_narrow"),
 )
 UNTIED = ("model.shape.tied=false",)  # no stages that share a weight in an asynchronous pipeline
-WANTED = {  # beside the folders of corpora
+WANTED = {  # next to the folders of corpora
     ("executor", "analytic"): ("executor.paper=axonn",),
     ("executor", "published"): ("executor.figure=samo_memory",),
     ("executor", "graph_clusters"): ("executor.figure=gnn_small",),

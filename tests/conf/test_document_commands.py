@@ -76,7 +76,7 @@ COMPOSED = {  # checked up to the start of ranks; the reason why no test runs th
     "suite run experiment=emulated": f"{MINUTES}; make reproduce runs it",
 }
 OWN_FOLDER = "tests/distributed/test_document_examples.py runs it in the folder that the section describes"
-ELSEWHERE = {  # run by another test, or by nobody for the reason given
+ELSEWHERE = {  # run by another test, or not run for the reason given
     "make reproduce": "ten minutes; run by hand in a fresh clone before a release",
     "make reproduce 'ARGS=--blind reports=reports/blind'": "ten minutes; tests/laws/test_blind.py runs the option",
     "make kick-the-tires": "starts ranks and writes the page; run by hand in a fresh clone before a release",

@@ -93,7 +93,7 @@ def errors(world: World, grid: Grid) -> dict[str, str]:
             list(engine.train(given))
         except InvalidRequest as error:
             found[name] = str(error).partition(";")[0]
-        with suppress(RankError):  # values that nobody receives
+        with suppress(RankError):  # values that are never received
             engine.close()
     return found
 

@@ -102,7 +102,7 @@ def test_the_drawing_is_what_the_command_prints() -> None:
     assert printed in GETTING_STARTED
 
 
-# -- a system of one's own ------------------------------------------------------------------------------------------
+# -- a user's own system --------------------------------------------------------------------------------------------
 
 OWN = section("Add a system: one file and one YAML")
 # each file is named in the sentence before it

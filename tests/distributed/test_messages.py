@@ -57,7 +57,7 @@ def test_a_study_leaves_samples_lines_and_panels(tmp_path: Path) -> None:
 
 def test_the_doctor_measures_messages_and_sums_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("mpiexec")
-    monkeypatch.setattr(probe, "PATIENCE", 100.0)  # beside other tests,
+    monkeypatch.setattr(probe, "PATIENCE", 100.0)  # next to other tests,
     monkeypatch.setattr("suite.doctor.measure.TRIES", 1)  # which disturb each measurement as much
     said = measure(tmp_path)
     here = measured(name="local", file=str(tmp_path / FILE))

@@ -154,7 +154,7 @@ def needed(claim: Claim) -> int:
     return {HowMany.ALL: 1, HowMany.MOST: (how_many(claim) + 1) // 2, HowMany.SOME: how_many(claim)}[claim.cases]
 
 
-# What the row publishes
+# Printed values of the row
 
 
 def conforming(claim: Claim) -> Cases:

@@ -239,7 +239,7 @@ def test_running_statistics_are_each_replicas_own_and_elsewhere_replica_0s(tmp_p
             assert torch.equal(found, first.tensors[mean])
 
 
-# -- what does not matter, and what a user has -----------------------------------------------------------------------
+# -- irrelevant differences, and states of a user ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("grid", GRIDS[:3], ids=str)

@@ -127,7 +127,7 @@ class Tab:
         self.session = self.browser.call("Target.attachToTarget", targetId=self.target, flatten=True)["sessionId"]
         for domain in ("Runtime", "Log", "Network", "Page", "Audits"):
             self.do(f"{domain}.enable")
-        # what a page asks for is seen, and fails at once
+        # each request of a page is logged, and fails at once
         self.do("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
         phone = width < 600
         self.do("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)

@@ -226,7 +226,7 @@ def test_what_a_sampled_product_leaves_is_counted_and_freed() -> None:
         assert live.peak >= 336
 
 
-# -- what the record says --------------------------------------------------------------------------------------------
+# -- notes of the record ----------------------------------------------------------------------------------------------
 
 
 def test_useful_flops_are_of_what_stays_and_stand_beside_the_dense_ones() -> None:

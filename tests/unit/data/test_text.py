@@ -181,7 +181,7 @@ def test_a_wrong_folder_is_refused(name: str, load: Callable[[Path], Text], need
 def test_half_a_corpus_is_refused(wikitext: Path) -> None:
     check_folder("wikitext_103", wikitext)
     (wikitext / "wiki.test.tokens").unlink()
-    check_folder("wikitext_103", wikitext)  # nobody reads it
+    check_folder("wikitext_103", wikitext)  # never read
     (wikitext / "wiki.valid.tokens").write_text("")
     with pytest.raises(InvalidRequest, match=r"empty: wiki\.valid\.tokens"):
         check_folder("wikitext_103", wikitext)

@@ -122,7 +122,7 @@ def test_states_that_stay_on_the_device_are_seen(monkeypatch: pytest.MonkeyPatch
     assert total == pytest.approx(1, rel=0.02)
 
 
-# What is handed over
+# Bytes sent
 
 
 def test_two_bytes_of_each_parameter_are_reduced() -> None:
@@ -274,7 +274,7 @@ def test_replicas_that_do_not_add_their_gradients_are_seen(monkeypatch: pytest.M
     assert apart() > 1e-4
 
 
-# Beside the engine
+# Compared with the engine
 
 
 def test_gpt2_small_by_hand() -> None:

@@ -328,7 +328,7 @@ def test_phases_are_those_of_the_authors_profiler() -> None:
     )
 
 
-# What a record holds
+# Content of a record
 
 
 def test_a_panel_is_kept_as_series() -> None:

@@ -137,7 +137,7 @@ def test_the_settings_are_there() -> None:
     assert {row["id"]: row for row in settings["machines"]}["summit"]["gpus_per_node"] == 6
 
 
-# What a row becomes
+# Fields of a row
 
 
 def test_a_row_becomes_a_claim() -> None:
@@ -222,7 +222,7 @@ def test_a_formula_may_be_tried_at_symbols_that_it_does_not_read() -> None:
     assert len(read(**FORMULA | {"expression": "1 / gpus", "points": points}).points) == 3
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize(

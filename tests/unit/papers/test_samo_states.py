@@ -64,7 +64,7 @@ def test_without_its_claims_a_picture_has_ours_alone() -> None:
     assert all(map(math.isnan, [*saved.paper[PUBLISHED], *least.paper[SAMO]]))
 
 
-# -- beside offload ----------------------------------------------------------------------------------------------------
+# -- compared with offload ---------------------------------------------------------------------------------------------
 
 
 def test_bytes_on_the_device_and_on_the_host_by_hand() -> None:
