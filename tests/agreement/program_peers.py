@@ -30,7 +30,7 @@ def counting(passes: Counter[str]) -> None:
     def begin(module: nn.Module, inputs: Any) -> None:
         kind = type(module)
         if kind.__module__ in ("suite.models.gpt", "baselines.tensor_parallel"):
-            passes[kind.__name__.removeprefix("Split")] += 1
+            passes[kind.__name__] += 1
 
     nn.modules.module.register_module_forward_pre_hook(begin)
 
