@@ -59,7 +59,7 @@ class GraphFigureExecutor:
         self.lab = shared(_LABS, GraphLab, machine, stacks, sources_of, partitioners, home, exchanges or {})
 
     def check(self, config: RunConfig) -> None:
-        find(self.figure)
+        find(self.figure, ["sparse_gnn"])
 
     def run(self, config: RunConfig) -> ExecutorResult:
         stack, told = self.lab.stack, self.told()

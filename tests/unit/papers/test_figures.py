@@ -352,6 +352,14 @@ def test_the_executor_names_what_its_constants_were_fitted_to() -> None:
     assert carried.metrics["samo.sec1.memory_after"].unit == "gigabyte"
 
 
+@pytest.mark.parametrize(("executor", "figure"), [("published", "gnn_fig3"), ("graph_clusters", "axonn_fig5")])
+def test_an_executor_refuses_figures_of_the_other_kind_of_paper(executor: str, figure: str) -> None:
+    config = resolve([f"executor={executor}", f"executor.figure={figure}"])
+    with pytest.raises(UnknownName) as refused:
+        config.executor.build().check(config)
+    assert figure in str(refused.value)
+
+
 def test_variants_change_one_thing_each() -> None:
     names = [variant.name for variant in VARIANTS]
     assert names[0] == "as taken"
